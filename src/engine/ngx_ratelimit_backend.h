@@ -7,7 +7,7 @@
 #define NGX_RATELIMIT_BACKEND_H_INCLUDED
 
 #include "ngx_ratelimit_check.h"
-#include "ngx_ratelimit_lease.h"
+#include "ngx_ratelimit_async.h"
 
 /* If a function is NULL, the backend has nothing to do for it. */
 struct ngx_ratelimit_backend_s {
@@ -117,8 +117,8 @@ uint64_t ngx_ratelimit_counter_age_us(const ngx_ratelimit_counter_t *counter,
     uint64_t asked_us);
 
 /*
- * Names the counter's lease. Under sync=async it is another one, so that a rule
- * whose sync changes does not take spent tokens for tokens in hand.
+ * Names the counter's lease. Under sync=async it is another one, since a ledger
+ * lies there.
  */
 static ngx_inline ngx_ratelimit_id_t
 ngx_ratelimit_leased_id(const ngx_ratelimit_counter_t *counter)
@@ -138,13 +138,13 @@ typedef struct {
 } ngx_ratelimit_locked_t;
 
 /*
- * Locks the counter's lease until ngx_ratelimit_leased_unlock(), made if there
- * is none and make is set. NULL, and nothing is locked: there is none, or no
- * place is free. A zone with Redis always has a table of leases.
+ * Locks the counter's lease (ngx_ratelimit_lease_t) or, under sync=async, its
+ * ledger (ngx_ratelimit_async_t) until ngx_ratelimit_leased_unlock(), made if
+ * there is none and make is set. NULL, and nothing is locked: there is none, or
+ * no place is free. A zone with Redis always has a table of leases.
  */
-ngx_ratelimit_lease_t *ngx_ratelimit_leased_lock(
-    const ngx_ratelimit_counter_t *counter, ngx_uint_t make,
-    ngx_ratelimit_locked_t *locked);
+void *ngx_ratelimit_leased_lock(const ngx_ratelimit_counter_t *counter,
+    ngx_uint_t make, ngx_ratelimit_locked_t *locked);
 
 #define ngx_ratelimit_leased_unlock(locked)                                   \
     ngx_ratelimit_leases_unlock(&(locked)->entry)
@@ -245,10 +245,8 @@ void ngx_ratelimit_strict_tell(ngx_ratelimit_check_t *check,
 void ngx_ratelimit_leased_tell(ngx_ratelimit_counter_t *counter,
     ngx_uint_t answered);
 
-/* Counts a counter that Redis has lost, by an answer for its locked lease. */
-void ngx_ratelimit_leased_lost(const ngx_ratelimit_counter_t *counter,
-    const ngx_ratelimit_lease_t *lease, const ngx_ratelimit_locked_t *locked,
-    uint64_t asked_us, const ngx_ratelimit_answer_t *answer);
+/* Counts a counter that Redis has lost. */
+void ngx_ratelimit_leased_lost(const ngx_ratelimit_counter_t *counter);
 
 
 /* parts.c: makes a rule's shares; NGX_ERROR: memory is out */

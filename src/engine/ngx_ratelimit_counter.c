@@ -12,6 +12,8 @@
 
 _Static_assert(sizeof(ngx_ratelimit_lease_t) <= NGX_RATELIMIT_LEASE_BYTES,
                "a lease fits its place");
+_Static_assert(sizeof(ngx_ratelimit_async_t) <= NGX_RATELIMIT_LEASE_BYTES,
+               "so does a ledger");
 _Static_assert(offsetof(ngx_ratelimit_lease_t, tokens)
                == NGX_RATELIMIT_LEASE_TOKENS * sizeof(uint64_t),
                "the tokens of a lease are where its table finds them");
@@ -55,7 +57,7 @@ ngx_ratelimit_counter_age_us(const ngx_ratelimit_counter_t *counter,
 }
 
 
-ngx_ratelimit_lease_t *
+void *
 ngx_ratelimit_leased_lock(const ngx_ratelimit_counter_t *counter,
     ngx_uint_t make, ngx_ratelimit_locked_t *locked)
 {
@@ -77,7 +79,7 @@ ngx_ratelimit_leased_lock(const ngx_ratelimit_counter_t *counter,
     env->rtt_ms = refills ? refills->rtt / 16 + 1 : 1;
     env->forgot_us = ngx_ratelimit_leases_forgot_us(leases);
 
-    /* tokens of async are spent, not in hand */
+    /* a ledger holds no tokens */
 
     if (make && counter->rule->sync == NGX_RATELIMIT_SYNC_LEASE) {
         make = NGX_RATELIMIT_LEASE_HOLDS;

@@ -1,22 +1,27 @@
-# sync=async: what was spent is debited though no further request comes, and
-# not from a later window.
+# sync=async: what was spent is debited though no further request comes, once,
+# and not from a later window. What comes back comes back in Redis, too.
 
 use t::RateLimit 'no_plan';
 use t::Clock qw( advance );
-use t::Gateway qw( passed wait_for );
+use t::Gateway qw( header passed wait_for );
 
 use Time::HiRes qw( sleep );
 
 my $WINDOW = 4;
 my $port = redis_start();
 
-my $gateway = t::Gateway->new(http => <<"CONF")->start;
+my $conf = <<"CONF";
     ratelimit_redis r { server 127.0.0.1:$port; timeout 5s; }
     ratelimit_zone \$arg_k zone=z:1m redis=r;
     ratelimit_rule year zone=z algorithm=fixed_window limit=10 window=366d
                    match=/year sync=async cost=\$arg_cost cost_header=X-Cost;
     ratelimit_rule short zone=z algorithm=fixed_window limit=10
                    window=${WINDOW}s match=/short sync=async;
+    ratelimit_rule bucket zone=z rate=10r/d match=/bucket sync=async
+                   cost=\$arg_cost cost_header=X-Cost;
+    ratelimit_rule sliding zone=z algorithm=sliding_window limit=10
+                   window=183d match=/sliding sync=async cost=\$arg_cost
+                   cost_header=X-Cost;
     server {
         listen 127.0.0.1:%%PORT%% backlog=1024;
         location / {
@@ -26,6 +31,7 @@ my $gateway = t::Gateway->new(http => <<"CONF")->start;
         location /up { add_header X-Cost \$arg_more; return 200; }
     }
 CONF
+my $gateway = t::Gateway->new(http => $conf)->start;
 
 my $script = <<'LUA';
 local sum = 0
@@ -57,6 +63,15 @@ sub becomes {
         return 0;
     });
     is(debited(), $tokens, $name);
+}
+
+
+# Calls for a counter that Redis has had.
+sub calls {
+    my ($stats) = redis_cli($port, 'INFO', 'commandstats')
+                  =~ /^cmdstat_hget:calls=(\d+)/m;
+
+    return $stats // 0;
 }
 
 
@@ -98,5 +113,69 @@ later(0.1);
 is(passed(map { $gateway->get('/short?k=a') } 1 .. 12), 10,
    'the next window has all');
 
+# tokens that come back while their debit is under way; each answer of Redis
+# says what is left
+
+my @RULES = qw( bucket year sliding );
+
+sub left {
+    my ($path) = @_;
+
+    return header($gateway->get("/$path&cost=0"), 'X-RateLimit-Remaining');
+}
+
+for my $rule (@RULES) {
+    my $path = "$rule?k=back";
+
+    kill STOP => redis_pid($port);
+    $gateway->get("/$path&cost=8&more=3");
+    kill CONT => redis_pid($port);
+
+    ok(wait_for(sub { advance(0.05); calls() > 0 && left($path) == 7 }),
+       "$rule: what comes back during a debit");
+    later(0.3);
+    redis_cli($port, 'CONFIG', 'RESETSTAT');
+
+    # another gateway learns from Redis what is left
+
+    my $other = t::Gateway->new(http => $conf)->start;
+
+    $other->get("/$path&cost=1");
+    ok(wait_for(sub {
+           advance(0.05);
+           header($other->get("/$path&cost=0"), 'X-RateLimit-Remaining') == 6;
+       }), "$rule: has come back in Redis");
+    $other->stop;
+}
+
+# gateways that have spent a limit together, and more than it: each tells Redis
+# once, and nobody calls for no request
+
+my @fleet = ($gateway, map { t::Gateway->new(http => $conf)->start } 1 .. 2);
+
+for my $rule (@RULES) {
+    my $requests = 0;
+
+    redis_cli($port, 'CONFIG', 'RESETSTAT');
+
+    for (1 .. 5) {
+        $_->get("/$rule?k=spent&cost=3") for @fleet;
+        $requests += @fleet;
+        later(0.1) for 1 .. 3;
+    }
+
+    my $calls = calls();
+
+    cmp_ok($calls, '<=', $requests, "$rule: a call for each request at most");
+    is($_->get("/$rule?k=spent&cost=3")->{status}, 429, "$rule: it is spent")
+        for @fleet;
+
+    later(0.2) for 1 .. 3;
+    $calls = calls();
+    later(0.2) for 1 .. 10;
+    is(calls() - $calls, 0, "$rule: no call without a request");
+}
+
+$_->stop for @fleet[1, 2];
 t::Clock::go();
 $gateway->stop;

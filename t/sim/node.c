@@ -131,6 +131,9 @@ sim_node_crash(uint64_t n)
         }
 
         memset(&leased->lease, 0, sizeof(leased->lease));
+        memset(&leased->async, 0, sizeof(leased->async));
+        memset(&leased->tb, 0, sizeof(leased->tb));
+        memset(&leased->w, 0, sizeof(leased->w));
 
         for (w = 0; w < sim.cell.workers; w++) {
             if (leased->refills[w]) {

@@ -7,9 +7,12 @@
 
 #include "sim.h"
 
-/* A node's lease of a counter. */
+/* A node's lease, or ledger, of a counter; alone: it has no answer yet. */
 typedef struct {
     ngx_ratelimit_lease_t  lease;
+    ngx_ratelimit_async_t  async;
+    ngx_ratelimit_token_bucket_t  tb;
+    ngx_ratelimit_window_t        w;
     sim_refill_t          *refills[SIM_WORKERS];
 } sim_leased_t;
 

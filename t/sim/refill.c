@@ -19,10 +19,12 @@ static void sim_refill_wait(sim_refill_t *refill);
 static uint64_t sim_refill_next(sim_refill_t *refill);
 static sim_call_t *sim_refill_call(sim_refill_t *refill);
 static void sim_refill_ask(sim_refill_t *refill);
-static void sim_refill_debit(sim_refill_t *refill);
+static void sim_refill_tell(sim_refill_t *refill);
+static void sim_refill_alone_take(sim_refill_t *refill,
+    const ngx_ratelimit_lease_env_t *env, ngx_ratelimit_answer_t *answer);
 static void sim_refill_sent(sim_refill_t *refill, sim_call_t *call);
 static void sim_refill_lost(sim_refill_t *refill, sim_call_t *call);
-static void sim_refill_failed(sim_refill_t *refill);
+static void sim_refill_failed(sim_refill_t *refill, int32_t debit);
 static void sim_refill_filled(sim_refill_t *refill, sim_call_t *call,
     ngx_ratelimit_answer_t *answer);
 static void sim_refill_give(sim_refill_t *refill,
@@ -156,24 +158,68 @@ void
 sim_refill_async(sim_refill_t *refill, uint64_t request)
 {
     unsigned                   ask;
-    ngx_ratelimit_lease_e      result;
+    ngx_ratelimit_async_t     *async;
     ngx_ratelimit_answer_t     answer;
     ngx_ratelimit_lease_env_t  env;
 
     sim_refill_env(refill, &env);
+    async = &refill->leased->async;
 
-    result = ngx_ratelimit_async_take(&refill->leased->lease,
-                                      refill->node->limit, &env,
-                                      (uint32_t) sim.cell.cost, &answer, &ask);
+    if (ngx_ratelimit_async_take(async, refill->node->limit, &env,
+                                 (uint32_t) sim.cell.cost, &answer, &ask)
+        == NGX_RATELIMIT_LEASE_ASK)
+    {
+        sim_refill_alone_take(refill, &env, &answer);
 
-    sim_oracle_decide(request, result == NGX_RATELIMIT_LEASE_PAID
-                               ? SIM_ADMITTED : SIM_DENIED, SIM_NO_WAIT);
+        if (answer.granted) {
+            ngx_ratelimit_async_spent(async, refill->node->limit, &env,
+                                      &answer, &ask);
+        }
+    }
+
+    sim_oracle_decide(request, answer.granted ? SIM_ADMITTED : SIM_DENIED,
+                      SIM_NO_WAIT);
 
     if (ask == NGX_RATELIMIT_ASYNC_SOON) {
         sim_refill_timer(refill);
 
     } else if (ask && refill->call == NULL) {
-        sim_refill_debit(refill);
+        sim_refill_tell(refill);
+    }
+}
+
+
+/* The node's own counter, in whole tokens. */
+static void
+sim_refill_alone_take(sim_refill_t *refill,
+    const ngx_ratelimit_lease_env_t *env, ngx_ratelimit_answer_t *answer)
+{
+    uint64_t                      wall_us;
+    uint32_t                      cost;
+    sim_leased_t                 *leased;
+    const ngx_ratelimit_limit_t  *limit;
+
+    leased = refill->leased;
+    limit = refill->node->limit;
+    cost = (uint32_t) sim.cell.cost;
+    wall_us = SIM_START_US + sim.now_ns / SIM_US;
+
+    switch (limit->algorithm) {
+
+    case NGX_RATELIMIT_FIXED_WINDOW:
+        ngx_ratelimit_fixed_window_take(&leased->w, limit, env->now_us,
+                            ngx_ratelimit_calendar_bounds(limit, wall_us).end_us
+                            - wall_us, limit->window_us, cost, 0, answer);
+        return;
+
+    case NGX_RATELIMIT_SLIDING_WINDOW:
+        ngx_ratelimit_sliding_window_take(&leased->w, limit, env->now_us, cost,
+                                          0, answer);
+        return;
+
+    default:
+        ngx_ratelimit_token_bucket_take(&leased->tb, &limit->rate, env->now_us,
+                                        cost, 0, answer);
     }
 }
 
@@ -343,15 +389,30 @@ sim_refill_strict(sim_refill_t *refill, uint64_t request)
 }
 
 
-/* Of an async counter: what was spent. */
+/* What an async counter owes. */
 static void
-sim_refill_debit(sim_refill_t *refill)
+sim_refill_tell(sim_refill_t *refill)
 {
-    sim_call_t  *call;
+    sim_call_t                 *call;
+    ngx_ratelimit_lease_env_t   env;
+
+    sim_refill_env(refill, &env);
 
     call = sim_refill_call(refill);
-    call->ask.want = ngx_ratelimit_async_debt(&refill->leased->lease);
-    snprintf(call->want, sizeof(call->want), "%u", call->ask.want);
+    ngx_ratelimit_async_call(&refill->leased->async, refill->node->limit, &env,
+                             0, &call->told);
+
+    if (call->told.debit > 0) {
+        snprintf(call->want, sizeof(call->want), "%d", -1 - call->told.debit);
+
+    } else if (call->told.look) {
+        call->cost = call->told.look;
+        strcpy(call->want, "-1");
+
+    } else {
+        free(call);
+        return;
+    }
 
     sim_refill_sent(refill, call);
 }
@@ -360,6 +421,9 @@ sim_refill_debit(sim_refill_t *refill)
 static void
 sim_refill_sent(sim_refill_t *refill, sim_call_t *call)
 {
+    int32_t  debit;
+
+    debit = call->told.debit;
     refill->call = call;
     refill->until_ns = sim.now_ns + sim.cell.timeout_ms * SIM_MS;
 
@@ -368,7 +432,7 @@ sim_refill_sent(sim_refill_t *refill, sim_call_t *call)
 
     } else {
         refill->call = NULL;
-        sim_refill_failed(refill);
+        sim_refill_failed(refill, debit);
         sim_refill_all(refill, SIM_UNANSWERED, sim.now_ns);
     }
 
@@ -390,20 +454,34 @@ sim_refill_lost(sim_refill_t *refill, sim_call_t *call)
         return;
     }
 
-    if (refill->call == call) {
-        refill->call = NULL;
-        sim_refill_failed(refill);
+    if (sim.cell.sync == SIM_ASYNC || refill->call == call) {
+
+        if (refill->call == call) {
+            refill->call = NULL;
+        }
+
+        sim_refill_failed(refill, 0);
         sim_refill_all(refill, SIM_UNANSWERED, sim.now_ns);
     }
 }
 
 
-/* What is to be debited, async, will be by the next sweep. */
+/* A debit that was lost on the way may have run. */
 static void
-sim_refill_failed(sim_refill_t *refill)
+sim_refill_failed(sim_refill_t *refill, int32_t debit)
 {
+    ngx_ratelimit_lease_env_t   env;
+    ngx_ratelimit_async_call_t  told;
+
     if (sim.cell.sync == SIM_LEASE) {
         ngx_ratelimit_lease_failed(&refill->leased->lease);
+
+    } else {
+        memset(&told, 0, sizeof(told));
+        told.debit = debit;
+
+        sim_refill_env(refill, &env);
+        ngx_ratelimit_async_failed(&refill->leased->async, &env, &told);
     }
 }
 
@@ -460,8 +538,8 @@ sim_refill_answer(sim_call_t *call, const int64_t *values)
     }
 
     sim_refill_env(refill, &env);
-    ngx_ratelimit_async_fill(&refill->leased->lease, call->limit, &env,
-                             call->sent_us, call->ask.want, &answer);
+    ngx_ratelimit_async_answered(&refill->leased->async, call->limit, &env,
+                                 call->sent_us, &call->told, &answer);
 }
 
 
@@ -563,12 +641,16 @@ sim_refill_sweep(sim_refill_t *refill)
     if (sim.cell.sync == SIM_ASYNC) {
         sim_refill_env(refill, &env);
 
-        if (refill->call == NULL
-            && ngx_ratelimit_async_due(lease, limit, &env))
-        {
-            sim_refill_debit(refill);
+        if (env.now_us >= refill->leased->async.busy_us) {
+            return;
+        }
 
-        } else if (ngx_ratelimit_async_debt(lease)) {
+        if (ngx_ratelimit_async_due(&refill->leased->async, limit, &env)
+            && refill->call == NULL)
+        {
+            sim_refill_tell(refill);
+
+        } else if (refill->leased->async.owed || refill->call) {
             sim_refill_timer(refill);
         }
 

@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ngx_ratelimit_lease.h"
+#include "ngx_ratelimit_async.h"
 #include "ngx_ratelimit_window.h"
 
 /* virtual time is in nanoseconds since SIM_START_US, a full minute */
@@ -227,6 +227,7 @@ struct sim_call_s {
     int64_t                       cost;
     char                          want[48];
     ngx_ratelimit_lease_ask_t     ask;
+    ngx_ratelimit_async_call_t    told;      /* async */
     sim_values_t                  values;
 };
 

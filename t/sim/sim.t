@@ -57,6 +57,8 @@ my @GROUPS = (
       { overage => 5, worst => 10, denials => 0.2 } ],
     [ 'async', "$ALL limit=1000 load=2 nodes=3 sync=async",
       { overage => 2, worst => 3, denials => 0.5, waited => 0 } ],
+    [ 'async, many gateways', "$ALL limit=1000 load=2 nodes=10,100 sync=async",
+      { overage => 3, worst => 11, denials => 0.5, calls => 0.9, waited => 0 } ],
 );
 
 

@@ -22,14 +22,11 @@ typedef ngx_ratelimit_lease_t      lease_t;
 typedef ngx_ratelimit_lease_ask_t  ask_t;
 typedef ngx_ratelimit_lease_env_t  env_t;
 
-/* the steps of a lease, and those of sync=async */
 typedef enum {
     END_STEP = 0,
     TAKE_STEP, FILL_STEP, PAY_STEP, GIVE_STEP, CHARGE_STEP, SWEEP_STEP,
     SWEEP_ALL_STEP, STALE_STEP, SIZE_STEP, FAILED_STEP, DEMAND_STEP,
-    TOKENS_STEP, IN_HAND_STEP, FORGOT_STEP, NEW_STEP,
-    SPEND_STEP, DEBIT_STEP, DEBT_STEP, DUE_STEP, UNSPEND_STEP,
-    SPEND_MORE_STEP, LEAVE_STEP, IN_VAIN_STEP
+    TOKENS_STEP, IN_HAND_STEP, FORGOT_STEP, NEW_STEP
 } step_e;
 
 /* What a step returns is from least to most, or least where most is 0. */
@@ -94,20 +91,6 @@ typedef struct {
 #define IN_HAND(tokens, ...)     STEP(IN_HAND, 0, .least = tokens, __VA_ARGS__)
 #define FORGOT(ms)               STEP(FORGOT, ms, )
 #define NEW                      STEP(NEW, 0, )
-
-#define SPEND(ms, cost, rc, ...)                                              \
-    STEP(SPEND, ms, .n = cost, .least = rc, __VA_ARGS__)
-#define DEBIT(at, asked, debt, granted, left, reset, retry, ...)              \
-    STEP(DEBIT, at, .from = asked, .n = debt,                                 \
-         .said = { granted, left, reset, retry }, __VA_ARGS__)
-#define DEBT(tokens)             STEP(DEBT, 0, .least = tokens)
-#define DUE(ms, rc)              STEP(DUE, ms, .least = rc)
-#define UNSPEND(ms, tokens, got)                                              \
-    STEP(UNSPEND, ms, .n = tokens, .least = got)
-#define SPEND_MORE(ms, tokens, got)                                           \
-    STEP(SPEND_MORE, ms, .n = tokens, .least = got)
-#define LEAVE(ms, got)           STEP(LEAVE, ms, .least = got)
-#define IN_VAIN(ms)              STEP(IN_VAIN, ms, )
 
 #define LIMIT(name, algorithm, tokens, us)                                    \
     static inline limit_t                                                     \
@@ -179,17 +162,9 @@ step_take(lease_t *lease, const limit_t *limit, const step_t *step,
 
     memset(answer, 0xa5, sizeof(*answer));
 
-    if (step->what == TAKE_STEP) {
-        rc = ngx_ratelimit_lease_take(lease, limit, env, step->n, answer,
-                                      asks);
-        assert_true(rc == PAID || *asks == 0);
+    rc = ngx_ratelimit_lease_take(lease, limit, env, step->n, answer, asks);
 
-    } else {
-        rc = ngx_ratelimit_async_take(lease, limit, env, step->n, answer,
-                                      asks);
-        assert_true(rc != ASK);
-    }
-
+    assert_true(rc == PAID || *asks == 0);
     assert_answer(rc, limit, step->n, answer);
 
     return rc;
@@ -278,41 +253,6 @@ step_lease(lease_t *lease, const limit_t *limit, const step_t *s,
 }
 
 
-static inline int64_t
-step_async(lease_t *lease, const limit_t *limit, const step_t *s,
-    const env_t *env, answer_t *answer)
-{
-    switch (s->what) {
-
-    case DEBIT_STEP:
-        *answer = said(s->said.granted, s->said.remaining, s->said.reset_us,
-                       s->said.retry_us);
-        ngx_ratelimit_async_fill(lease, limit, env, AT_US(s->from), s->n,
-                                 answer);
-        return 0;
-
-    case DEBT_STEP:
-        return ngx_ratelimit_async_debt(lease);
-
-    case DUE_STEP:
-        return ngx_ratelimit_async_due(lease, limit, env);
-
-    case UNSPEND_STEP:
-        return ngx_ratelimit_async_return(lease, limit, env, s->n);
-
-    case SPEND_MORE_STEP:
-        return ngx_ratelimit_async_charge(lease, limit, env, s->n);
-
-    case LEAVE_STEP:
-        return ngx_ratelimit_async_leave(lease, limit, env);
-
-    default: /* IN_VAIN_STEP */
-        ngx_ratelimit_async_failed(lease, env->now_us);
-        return 0;
-    }
-}
-
-
 #define step_in(value, low, high, what)                                       \
     if ((value) < (low) || (value) > (high)) {                                \
         fail_msg("line %d: %s is %lld", s->line, what, (long long) (value));  \
@@ -346,12 +286,11 @@ steps_run(const step_t *s, const limit_t *limits)
         } else if (s->what == FORGOT_STEP) {
             forgot_us = AT_US(s->ms);
 
-        } else if (s->what == TAKE_STEP || s->what == SPEND_STEP) {
+        } else if (s->what == TAKE_STEP) {
             value = step_take(&lease, limit, s, &env, &answer, &asks);
 
         } else {
-            value = (s->what < SPEND_STEP ? step_lease : step_async)
-                    (&lease, limit, s, &env, &answer);
+            value = step_lease(&lease, limit, s, &env, &answer);
         }
 
         step_in(value, s->least, s->most ? s->most : s->least, "what returns");

@@ -1,519 +1,876 @@
 /*
- * sync=async: what a gateway decides at once and debits behind, and what
- * gateways spend together that each decides by what it knows.
+ * sync=async: what a gateway decides at once and tells behind, and what a fleet
+ * spends of which each gateway decides by what it knows.
  */
 
 #include "lease.h"
 
-#define GATEWAYS  5
+#include "ngx_ratelimit_async.h"
+
+#define GATEWAYS  6
 #define SOON      NGX_RATELIMIT_ASYNC_SOON
+#define MOST      NGX_RATELIMIT_MAX_TOKENS
 
-LIMIT(bucket_10, TOKEN_BUCKET, 10, 1000 * SECOND)
-LIMIT(fixed_10, FIXED_WINDOW, 10, 60 * SECOND)
-LIMIT(sliding_10, SLIDING_WINDOW, 10, 60 * SECOND)
-LIMIT(fixed_100, FIXED_WINDOW, 100, 60 * SECOND)
-LIMIT(fixed_40, FIXED_WINDOW, 40, 60 * SECOND)
-LIMIT(fixed_most, FIXED_WINDOW, NGX_RATELIMIT_MAX_TOKENS, 60 * SECOND)
-LIMIT(sliding_100, SLIDING_WINDOW, 100, 60 * SECOND)
-LIMIT(bucket_1000, TOKEN_BUCKET, 1000, 10 * SECOND)
-LIMIT(fixed_1000, FIXED_WINDOW, 1000, 10 * SECOND)
-LIMIT(seven_a_minute, TOKEN_BUCKET, 7, 60 * SECOND)
-LIMIT(one_a_second, TOKEN_BUCKET, 10, 10 * SECOND)
-LIMIT(ten_fixed, FIXED_WINDOW, 10, 10 * SECOND)
-LIMIT(ten_sliding, SLIDING_WINDOW, 10, 10 * SECOND)
-LIMIT(reset_bucket, TOKEN_BUCKET, 10, 100 * SECOND)
-LIMIT(reset_fixed, FIXED_WINDOW, 10, 100 * SECOND)
-LIMIT(reset_sliding, SLIDING_WINDOW, 10, 100 * SECOND)
+typedef ngx_ratelimit_async_t       async_t;
+typedef ngx_ratelimit_async_call_t  told_t;
 
-
-static const step_t  fresh[] = {
-    SPEND(0, 4, PAID, LEFT(6), ASKS(1), RESET(1, 400000)),
-
-    /* one tells Redis; or in a second, another */
-    SPEND(0, 4, PAID, LEFT(2), ASKS(0), RESET(1, 800000)),
-    SPEND(0, 4, DENIED, LEFT(2), ASKS(0)),
-    SPEND(0, 11, DENIED, NO_RETRY),
-    DEBT(8),
-    SPEND(1001, 1, PAID, ASKS(1)),
-    { 0 }
-};
-
-static const step_t  fresh_window[] = {
-    SPEND(0, 4, PAID, RESET(1, 60000)), SPEND(0, 4, PAID, RESET(1, 60000)),
-    { 0 }
-};
-
-static const step_t  debit[] = {
-    SPEND(0, 7, PAID),
-    SPEND(1, 3, PAID, LEFT(90)),
-
-    /* 7 are debited; 3 were spent meanwhile; others took 20 */
-    DEBIT(2, 0, 7, 7, 73, 30000, 0),
-    DEBT(3),
-    SPEND(2, 1, PAID, LEFT(69), ASKS(0)),
-
-    /* a sweep debits; if none has come for 100 ms there may be none */
-    SPEND(101, 0, PAID, ASKS(0)), SPEND(102, 1, PAID, ASKS(SOON)),
-    DUE(102, 1),
-
-    /* at once when a share of what is left is spent */
-    DEBIT(103, 102, 5, 5, 68, 29898, 0),
-    SPEND(103, 50, PAID, LEFT(18), ASKS(1)),
-
-    /* as much as was there: no client sees that there is more again */
-    DEBIT(104, 103, 50, 20, 0, 29897, 0),
-    SPEND(104, 1, DENIED, LEFT(0), RETRY(29890, 29897)),
-
-    /* others give back */
-    DEBIT(300, 299, 0, 0, 60, 29700, 0),
-    SPEND(300, 1, DENIED, LEFT(0)),
-    { 0 }
-};
-
-/* A sweep that does not come is not waited for longer than a second. */
-static const step_t  never_swept[] = {
-    DEBIT(0, 0, 0, 0, 80, 30000, 0),
-    SPEND(998, 1, PAID, ASKS(SOON)), SPEND(999, 1, PAID, ASKS(SOON)),
-    SPEND(1000, 1, PAID, ASKS(1)), SPEND(1001, 1, PAID, ASKS(0)),
-    DEBIT(1002, 1001, 4, 4, 76, 28998, 0),
-
-    /* the first request after a pause waits for its sweep */
-    SPEND(5000, 1, PAID, ASKS(SOON)), SPEND(5001, 1, PAID, ASKS(1)),
-    { 0 }
-};
-
-/* The first to spend behind a debit sweeps. If several sweep, one debits. */
-static const step_t  first_sweeps[] = {
-    SPEND(0, 1, PAID, ASKS(1)), DEBIT(1, 0, 1, 1, 99, 60000, 0),
-    SPEND(2, 1, PAID, ASKS(SOON)), SPEND(3, 1, PAID, ASKS(0)),
-    DUE(99, 0), DUE(100, 1),
-    DEBIT(101, 100, 2, 2, 97, 59000, 0),
-    SPEND(102, 1, PAID, ASKS(SOON)), DUE(150, 0), DUE(200, 1),
-    DEBIT(201, 200, 1, 1, 96, 58900, 0),
-
-    /* so does one whose limit is another */
-    SPEND(202, 1, PAID, ASKS(SOON)), SPEND(203, 1, PAID, ASKS(SOON), OTHER),
-    SPEND(204, 1, PAID, ASKS(0), OTHER), SPEND(205, 1, PAID, ASKS(SOON)),
-
-    /* and one that finds the worker gone that would have */
-    LEAVE(206, 4), SPEND(207, 1, PAID, ASKS(SOON)),
-    { 0 }
-};
-
-/* What was spent of a window is not debited from the next one. */
-static const step_t  swept_late[] = {
-    DEBIT(0, 0, 0, 0, 90, 1000, 0),
-    SPEND(950, 3, PAID, ASKS(SOON)), DUE(1050, 0), DEBT(0),
-    SPEND(1051, 1, PAID, LEFT(99), ASKS(1)),
-    { 0 }
-};
-
-static const step_t  return_charge[] = {
-    SPEND(0, 7, PAID),
-    UNSPEND(1, 3, 3), UNSPEND(1, 9, 4),
-    SPEND_MORE(1, 60, 60), SPEND_MORE(1, 60, 40),
-    SPEND(2, 1, DENIED),
-    { 0 }
-};
-
-/* However much is charged before Redis answers, a spent window stays spent. */
-static const step_t  charge_often[] = {
-    DEBIT(1, 0, 0, 0, 0, 30000, 0),
-    SPEND_MORE(1, NGX_RATELIMIT_MAX_TOKENS, 0), SPEND(1, 1, DENIED),
-    SPEND_MORE(1, NGX_RATELIMIT_MAX_TOKENS, 0), SPEND(1, 1, DENIED),
-    SPEND_MORE(1, NGX_RATELIMIT_MAX_TOKENS, 0), SPEND(1, 1, DENIED),
-    SPEND_MORE(1, NGX_RATELIMIT_MAX_TOKENS, 0), SPEND(1, 1, DENIED),
-    SPEND_MORE(1, NGX_RATELIMIT_MAX_TOKENS, 0), SPEND(1, 1, DENIED),
-    SPEND_MORE(1, NGX_RATELIMIT_MAX_TOKENS, 0), SPEND(1, 1, DENIED),
-    { 0 }
-};
-
-/* A fresh counter; what was spent in the old window is over. */
-static const step_t  window_ends[] = {
-    DEBIT(0, 0, 0, 0, 30, 1000, 0),
-    SPEND(990, 20, PAID),
-    SPEND(1000, 30, PAID, LEFT(70)),
-
-    /* the debit of the old window is none of the new one's */
-    DEBIT(1001, 990, 20, 20, 10, 10, 0),
-    DEBT(30),
-    SPEND(1001, 1, PAID, LEFT(69)),
-    { 0 }
-};
-
-/* A sliding window goes on weighing. */
-static const step_t  sliding_ends[] = {
-    DEBIT(0, 0, 0, 0, 5, 61000, 0),
-    SPEND(1200, 5, PAID, LEFT(0)), SPEND(1200, 1, DENIED), DEBT(5),
-    { 0 }
-};
-
-/* A limit that changes, or depends on the request; 25 are used then. */
-static const step_t  limit_changes[] = {
-    DEBIT(0, 0, 0, 0, 80, 30000, 0),
-    SPEND(1, 5, PAID, LEFT(75)),
-    SPEND(1, 5, PAID, LEFT(10), OTHER), DEBT(10),
-    SPEND(1, 5, PAID, LEFT(65)),
-    { 0 }
-};
-
-/* What sync=lease has in hand is no debt, nor the other way round. */
-static const step_t  sync_changes[] = {
-    FILL(0, 1, 5, 80, 30000, 0),
-    DEBT(0),
-    SPEND(1, 7, PAID), DEBT(7),
-    TAKE(2, 1, ASK), SWEEP_ALL(2, 0),
-    { 0 }
-};
-
-/* Silence, with Redis away: what was spent stays spent. */
-static const step_t  not_forgotten[] = {
-    DEBIT(0, 0, 0, 0, 80, 30000, 0),
-    SPEND(1, 60, PAID),
-    SPEND(5000, 1, PAID, LEFT(19)), DEBT(61),
-    { 0 }
-};
-
-/* One worker tells Redis for all; in vain, once more soon. */
-static const step_t  told_once[] = {
-    DUE(0, 0),
-    SPEND(0, 7, PAID, ASKS(1)),
-    DUE(50, 0),
-    DEBIT(60, 0, 7, 7, 800, 2000, 0),
-    DUE(60, 0),
-    SPEND(61, 3, PAID, ASKS(SOON)),
-    DUE(100, 1), DUE(101, 0),
-    IN_VAIN(110), DUE(150, 0), DUE(210, 1),
-
-    /* no answer at all */
-    SPEND(900, 0, PAID), DUE(1209, 0), DUE(1210, 1),
-
-    /* workers that end: one tells it, and it stays spent */
-    LEAVE(1211, 0),
-    DEBIT(1212, 1210, 3, 3, 500, 5000, 0),
-    SPEND(1213, 20, PAID),
-    LEAVE(1214, 20), LEAVE(1214, 0),
-    SPEND(1215, 482, DENIED), SPEND(1215, 480, PAID),
-    { 0 }
-};
-
-/* Redis had 1 of 3: this gateway rejects until the two are there. */
-static const step_t  missing_is_kept[] = {
-    SPEND(0, 3, PAID), DEBT(3),
-    DEBIT(0, 0, 3, 1, 0, 10000, 0), DEBT(2), IN_HAND(0),
-
-    /* two tokens are back after 2 s, and the third is its own */
-    SPEND(1500, 1, DENIED), SPEND(2500, 1, DENIED), SPEND(3500, 1, PAID),
-
-    /* Redis debits all: nothing is missing any more */
-    DEBT(3),
-    DEBIT(4000, 4000, 3, 3, 1, 9000, 0), DEBT(0),
-    SPEND(4000, 1, PAID),
-    { 0 }
-};
-
-/* What was spent while the call was under way is told with the next one. */
-static const step_t  spent_meanwhile[] = {
-    SPEND(0, 1, PAID), DEBT(1), SPEND(0, 1, PAID, ASKS(0)),
-    DEBIT(1, 0, 1, 0, 0, 20000, 0),
-    IN_HAND(1), DEBT(2),
-    { 0 }
-};
-
-/* Nothing comes back to a fixed window: what was missing is forgotten. */
-static const step_t  fixed_forgets[] = {
-    SPEND(0, 1, PAID),
-    DEBIT(1, 0, 1, 0, 0, 10000, 0), DEBT(0),
-    SPEND(1000, 1, DENIED), SPEND(10001, 1, PAID),
-    { 0 }
-};
-
-/* The moment that a rejection names is one that pays. */
-static const step_t  retry[] = {
-    DEBIT(0, 0, 0, 0, 3, 30000, 0),
-    SPEND(1, 2, PAID),
-    SPEND(2, 5, DENIED, LEFT(1), RETRY(34285, 34286)),
-    SPEND(2 + 34286, 5, PAID),
-    { 0 }
-};
-
-/* A counter was reset: what Redis said before rejects nothing any more. */
-static const step_t  forgot[] = {
-    SPEND(100, 1, PAID, ASKS(1)),
-    DEBIT(101, 100, 1, 0, 0, 90000, 9000),
-    SPEND(102, 1, DENIED),
-    FORGOT(103),
-    SPEND(104, 1, PAID, ASKS(1)),
-
-    /* asked before: of what was */
-    DEBIT(105, 103, 1, 0, 0, 90000, 9000), SPEND(106, 1, PAID),
-    DEBIT(108, 107, 1, 0, 0, 90000, 9000), SPEND(109, 1, DENIED),
-    { 0 }
-};
-
-/* So does what there was before, where that was enough until Redis was told. */
-static const step_t  forgot_left[] = {
-    SPEND(100, 1, PAID),
-    DEBIT(101, 100, 1, 1, 2, 90000, 0),
-
-    /* without a reset it never rises */
-    SPEND(102, 1, PAID),
-    DEBIT(104, 103, 1, 1, 9, 90000, 0), SPEND(105, 0, PAID, LEFT(1)),
-
-    FORGOT(106),
-    SPEND(107, 1, PAID),
-    DEBIT(109, 108, 1, 1, 9, 90000, 0), SPEND(110, 0, PAID, LEFT(9)),
-    SPEND(111, 1, PAID), SPEND(112, 1, PAID),
-    { 0 }
-};
-
-/* What was missing before is not owed afterwards, asked for or not. */
-
-#define OWED  NEW, SPEND(100, 5, PAID),                                       \
-              DEBIT(101, 100, 5, 2, 0, 90000, 9000), DEBT(3)
-
-static const step_t  owed[] = {
-
-    /* who sweeps tells Redis nothing of it; of another moment it does */
-    OWED, FORGOT(100), DUE(210, 1),
-    OWED, FORGOT(102), DUE(210, 0), DEBT(0),
-
-    /* nor who ends, nor who is told to ask by a request */
-    OWED, FORGOT(102), LEAVE(210, 0),
-    OWED, FORGOT(102), SPEND(210, 1, PAID, ASKS(1)), DEBT(1),
-    { 0 }
-};
-
-static const case_t  cases[] = {
-    { "fresh", fresh, { bucket_10, fixed_10, sliding_10 } },
-    { "fresh window", fresh_window, { fixed_10, sliding_10 } },
-    { "debit", debit, { fixed_100 } },
-    { "never swept", never_swept, { fixed_100 } },
-    { "first sweeps", first_sweeps, { fixed_100 }, fixed_40 },
-    { "swept late", swept_late, { fixed_100 } },
-    { "return, charge", return_charge, { fixed_100 } },
-    { "charge often", charge_often, { fixed_most } },
-    { "window ends", window_ends, { fixed_100 } },
-    { "sliding ends", sliding_ends, { sliding_100 } },
-    { "limit changes", limit_changes, { fixed_100 }, fixed_40 },
-    { "sync changes", sync_changes, { fixed_100 } },
-    { "not forgotten", not_forgotten, { fixed_100 } },
-    { "told once", told_once, { bucket_1000, fixed_1000 } },
-    { "missing is kept", missing_is_kept, { one_a_second } },
-    { "spent meanwhile", spent_meanwhile, { ten_sliding } },
-    { "fixed forgets", fixed_forgets, { ten_fixed } },
-    { "retry", retry, { seven_a_minute } },
-    { "forgot", forgot, { reset_bucket, reset_fixed, reset_sliding } },
-    { "forgot: left", forgot_left, { reset_fixed } },
-    { "owed", owed, { reset_bucket, reset_sliding } }
-};
-
-
+/* A ledger, and the last answer of it. */
 typedef struct {
-    lease_t   lease;
-    answer_t  answer;
-    int64_t   asked;     /* -1: no call under way */
-    uint32_t  debt;
-} gateway_t;
-
-
-/* A request on a gateway; what it is to tell Redis is noted there. */
-static uint32_t
-request(gateway_t *gateway, const limit_t *limit, int64_t ms)
-{
+    async_t   async;
+    limit_t   limit;
     env_t     env;
     answer_t  answer;
     unsigned  ask;
+    told_t    told;
+} ledger_t;
 
-    env = at(ms);
-    env.nodes = GATEWAYS;
 
-    assert_answer(ngx_ratelimit_async_take(&gateway->lease, limit, &env, 1,
-                                           &answer, &ask),
-                  limit, 1, &answer);
+static void
+ledger_make(ledger_t *l, limit_t limit)
+{
+    memset(l, 0, sizeof(ledger_t));
+    l->limit = limit;
+    l->env = at(0);
+}
 
-    if (ask) {
-        gateway->asked = ms;
-        gateway->debt = ngx_ratelimit_async_debt(&gateway->lease);
+
+/* At that ms; what was reset stays so. */
+static void
+on(ledger_t *l, int64_t ms)
+{
+    l->env.now_us = AT_US(ms);
+}
+
+
+static ngx_ratelimit_lease_e
+spend(ledger_t *l, int64_t ms, uint32_t cost)
+{
+    ngx_ratelimit_lease_e  rc;
+
+    on(l, ms);
+    rc = ngx_ratelimit_async_take(&l->async, &l->limit, &l->env, cost,
+                                  &l->answer, &l->ask);
+    assert_answer(rc, &l->limit, cost, &l->answer);
+
+    return rc;
+}
+
+
+/* The gateway's own counter has granted so many. */
+static void
+alone(ledger_t *l, int64_t ms, uint32_t cost, uint32_t left, uint64_t reset_ms)
+{
+    assert_int_equal(spend(l, ms, cost), ASK);
+
+    l->answer = said(cost, left, reset_ms, 0);
+    ngx_ratelimit_async_spent(&l->async, &l->limit, &l->env, &l->answer,
+                              &l->ask);
+}
+
+
+static int32_t
+call(ledger_t *l, int64_t ms)
+{
+    on(l, ms);
+    ngx_ratelimit_async_call(&l->async, &l->limit, &l->env, 0, &l->told);
+
+    return l->told.debit;
+}
+
+
+static void
+answered(ledger_t *l, int64_t ms, int64_t asked, uint32_t left,
+    uint64_t reset_ms, uint64_t retry_ms)
+{
+    answer_t  answer;
+
+    on(l, ms);
+    answer = said(l->told.debit > 0 ? l->told.debit : 0, left, reset_ms,
+                  retry_ms);
+    ngx_ratelimit_async_answered(&l->async, &l->limit, &l->env, AT_US(asked),
+                                 &l->told, &answer);
+}
+
+
+static unsigned
+due(ledger_t *l, int64_t ms)
+{
+    on(l, ms);
+
+    return ngx_ratelimit_async_due(&l->async, &l->limit, &l->env);
+}
+
+
+static uint32_t
+give(ledger_t *l, int64_t ms, int64_t taken, uint32_t tokens)
+{
+    on(l, ms);
+
+    return ngx_ratelimit_async_give(&l->async, &l->limit, &l->env,
+                                    AT_US(taken), tokens);
+}
+
+
+static void
+charge(ledger_t *l, int64_t ms, uint32_t tokens)
+{
+    on(l, ms);
+    ngx_ratelimit_async_charge(&l->async, &l->limit, &l->env, tokens);
+}
+
+
+/* Redis has so many left of the limit, and the window ends then. */
+static void
+known(ledger_t *l, limit_t limit, int64_t ms, uint32_t left, uint64_t reset_ms)
+{
+    ledger_make(l, limit);
+    answered(l, ms, ms, left, reset_ms, 0);
+    l->async.asked_ms = (uint32_t) (START_MS + ms);
+    assert_int_equal(l->async.answered, 1);
+}
+
+
+static void
+test_debits_once(void **state)
+{
+    ledger_t  l;
+
+    ledger_make(&l, fixed(100, 60));
+
+    /* the first calls at once, others leave it to the sweep */
+
+    alone(&l, 0, 7, 93, 60000);
+    assert_int_equal(l.ask, 1);
+    assert_int_equal(call(&l, 0), 7);
+
+    alone(&l, 1, 3, 90, 60000);
+    assert_int_equal(l.ask, SOON);
+    assert_int_equal(call(&l, 1), 0);
+
+    /* others took 20; 3 were spent since */
+
+    answered(&l, 2, 0, 73, 30000, 0);
+    assert_int_equal(spend(&l, 2, 1), PAID);
+    assert_int_equal(l.answer.remaining, 69);
+    assert_int_equal(l.ask, 0);
+
+    assert_int_equal(due(&l, 99), 0);
+    assert_int_equal(due(&l, 100), 1);
+    assert_int_equal(call(&l, 100), 4);
+    assert_int_equal(due(&l, 250), 0);
+
+    /* nothing is spent, nothing is told, whatever the answer */
+
+    answered(&l, 251, 100, 0, 29750, 0);
+    assert_int_equal(l.async.owed, 0);
+    assert_int_equal(due(&l, 10000), 0);
+    assert_int_equal(spend(&l, 10000, 1), DENIED);
+    assert_int_equal(l.ask, 0);
+    assert_in_range(l.answer.retry_us, 19840000, 19850000);
+}
+
+
+/* A share of what is left calls soon, though not for each single token. */
+static void
+test_share(void **state)
+{
+    ledger_t  l;
+
+    known(&l, fixed(100, 60), 0, 90, 30000);
+    l.env.nodes = 3;
+
+    assert_int_equal(spend(&l, 500, 15), PAID);
+    assert_int_equal(l.ask, 1);
+    assert_int_equal(call(&l, 500), 15);
+    answered(&l, 501, 500, 20, 29500, 0);
+
+    assert_int_equal(spend(&l, 502, 3), PAID);
+    assert_int_equal(l.ask, SOON);
+    assert_int_equal(spend(&l, 503, 1), PAID);
+    assert_int_equal(l.ask, 1);
+
+    /* one that does not call leaves it to others */
+
+    assert_int_equal(spend(&l, 504, 1), PAID);
+    assert_int_equal(l.ask, 1);
+    assert_int_equal(call(&l, 504), 5);
+    assert_int_equal(spend(&l, 505, 5), PAID);
+    assert_int_equal(l.ask, SOON);
+
+    /* no answer: the next after a second */
+
+    assert_int_equal(spend(&l, 1503, 1), PAID);
+    assert_int_equal(l.ask, SOON);
+    assert_int_equal(spend(&l, 1504, 1), PAID);
+    assert_int_equal(l.ask, 1);
+}
+
+
+/* More than a capacity is told by several calls, and a failed one again. */
+static void
+test_surplus(void **state)
+{
+    ledger_t  l;
+
+    known(&l, fixed(10, 60), 0, 10, 30000);
+
+    charge(&l, 100, 25);
+    assert_int_equal(spend(&l, 100, 1), DENIED);
+    assert_int_equal(call(&l, 100), 10);
+    ngx_ratelimit_async_failed(&l.async, &l.env, &l.told);
+    assert_int_equal(l.async.owed, 25);
+    assert_int_equal(due(&l, 199), 0);
+    assert_int_equal(due(&l, 200), 1);
+
+    assert_int_equal(call(&l, 200), 10);
+    answered(&l, 201, 200, 0, 29800, 0);
+    assert_int_equal(call(&l, 300), 10);
+    answered(&l, 301, 300, 0, 29700, 0);
+    assert_int_equal(call(&l, 400), 5);
+
+    /* one that may have run is not told again */
+
+    l.told.debit = 0;
+    ngx_ratelimit_async_failed(&l.async, &l.env, &l.told);
+    assert_int_equal(l.async.owed, 0);
+
+    /* whatever is charged, nothing wraps; a worker that ends tells all */
+
+    known(&l, fixed(MOST, 60), 0, 0, 30000);
+    charge(&l, 1, MOST);
+    charge(&l, 1, MOST);
+    charge(&l, 1, MOST);
+    assert_int_equal(spend(&l, 1, 1), DENIED);
+    ngx_ratelimit_async_call(&l.async, &l.limit, &l.env, 1, &l.told);
+    assert_int_equal(l.told.debit, MOST);
+    assert_int_equal(l.async.owed, 0);
+}
+
+
+/* What comes back during a debit goes on to Redis behind it. */
+static void
+test_gives_back(void **state)
+{
+    size_t    i;
+    ledger_t  l;
+
+    limit_t  limits[] = { bucket(100, 1000), fixed(100, 60), sliding(100, 60) };
+
+    for (i = 0; i < COUNT(limits); i++) {
+        known(&l, limits[i], 0, 100, 1000);
+        l.async.answered = 0;
+
+        /* not told: it was never spent */
+
+        alone(&l, 0, 60, 40, i ? 60000 : 600000);
+        assert_int_equal(give(&l, 1, 0, 10), 10);
+        assert_int_equal(call(&l, 1), 50);
+
+        assert_int_equal(give(&l, 2, 0, 45), 45);
+        assert_int_equal(l.async.owed, -45);
+        assert_int_equal(call(&l, 50), 0);
+
+        answered(&l, 60, 1, 50, i ? 60000 : 500000, 0);
+        assert_int_equal(spend(&l, 60, 1), PAID);
+        assert_int_equal(l.answer.remaining, 94);
+
+        /* its place stays, however long it takes */
+
+        assert_int_equal(due(&l, 90), 0);
+        assert_in_range(l.async.busy_us, AT_US(1060), AT_US(1100));
+        assert_int_equal(due(&l, 101), 1);
+        assert_int_equal(call(&l, 101), -44);
+        answered(&l, 102, 101, 94, i ? 59900 : 60000, 0);
+        assert_int_equal(l.async.owed, 0);
+
+        /* tokens of the window before do not come to this one */
+
+        assert_int_equal(give(&l, 103, -70000, 5), i ? 0 : 5);
+        assert_int_equal(l.async.owed, i ? 0 : -5);
     }
 
-    return answer.granted;
+    /* a bucket's have come back by themselves */
+
+    known(&l, bucket(100, 1), 0, 100, 0);
+    assert_int_equal(spend(&l, 1, 60), PAID);
+    assert_int_equal(give(&l, 2, -1001, 60), 60);
+    assert_int_equal(l.async.owed, 60);
 }
 
 
 static void
-debited(gateway_t *gateway, const limit_t *limit, int64_t ms)
+test_windows_end(void **state)
 {
-    env_t  env;
+    ledger_t  l;
 
-    env = at(ms);
-    env.nodes = GATEWAYS;
+    /* what was spent of a fixed window is none of the next one's */
 
-    ngx_ratelimit_async_fill(&gateway->lease, limit, &env,
-                             AT_US(gateway->asked), gateway->debt,
-                             &gateway->answer);
-    gateway->asked = -1;
+    known(&l, fixed(100, 60), 0, 30, 1000);
+    assert_int_equal(spend(&l, 990, 3), PAID);
+    assert_int_equal(due(&l, 1050), 0);
+    assert_int_equal(l.async.owed, 0);
+
+    known(&l, fixed(100, 60), 0, 30, 1000);
+    assert_int_equal(spend(&l, 990, 20), PAID);
+    assert_int_equal(call(&l, 990), 20);
+    alone(&l, 1000, 30, 70, 60000);
+    answered(&l, 1001, 990, 10, 10, 0);
+    assert_int_equal(l.async.answered, 0);
+    assert_int_equal(l.async.owed, 30);
+
+    /* that of a sliding one still counts */
+
+    known(&l, sliding(100, 60), 0, 5, 1100);
+    assert_int_equal(spend(&l, 1090, 5), PAID);
+    assert_int_equal(spend(&l, 1101, 1), ASK);
+    assert_int_equal(l.async.owed, 5);
+    assert_int_equal(call(&l, 1190), 5);
 }
 
 
-/* Never without an end, though limits alternate and nothing is answered. */
+/* A calendar's window is as long as the gateway's own counter says. */
 static void
-test_limits_alternate(void **state)
+test_calendar(void **state)
 {
-    unsigned   i, paid;
-    limit_t    limit, lower;
-    gateway_t  gateway;
+    ledger_t  l;
 
-    memset(&gateway, 0, sizeof(gateway));
-    limit = fixed(100, 60);
-    lower = fixed(40, 60);
-    gateway.answer = said(0, 65, 30000, 0);
-    debited(&gateway, &limit, 1);
+    ledger_make(&l, limit_of_calendar(NGX_RATELIMIT_CALENDAR_MONTH, 10));
+
+    alone(&l, 0, 4, 6, 5000);
+    assert_int_equal(call(&l, 0), 4);
+    alone(&l, 10, 6, 0, 4990);
+    assert_int_equal(spend(&l, 20, 1), ASK);
+    assert_int_equal(spend(&l, 5001, 1), ASK);
+    assert_int_equal(l.async.owed, 0);
+}
+
+
+/* A sliding window waits for the moment that Redis names, a bucket knows it. */
+static void
+test_denied(void **state)
+{
+    ledger_t  l;
+
+    known(&l, sliding(10, 60), 0, 0, 90000);
+    assert_int_equal(spend(&l, 50, 2), DENIED);
+    assert_in_range(l.answer.retry_us, 89900000, 90000000);
+    assert_int_equal(l.ask, 0);
+
+    assert_int_equal(spend(&l, 100, 2), DENIED);
+    assert_int_equal(l.ask, 1);
+    assert_int_equal(call(&l, 100), 0);
+    assert_int_equal(l.told.look, 2);
+    answered(&l, 101, 100, 1, 89900, 5000);
+
+    assert_int_equal(spend(&l, 600, 2), DENIED);
+    assert_in_range(l.answer.retry_us, 4500000, 4502000);
+    assert_int_equal(l.ask, 0);
+    assert_int_equal(spend(&l, 600, 1), PAID);
+
+    known(&l, sliding(10, 60), 0, 0, 90000);
+    (void) spend(&l, 100, 2);
+    assert_int_equal(call(&l, 100), 0);
+    answered(&l, 101, 100, 0, 89900, 5000);
+
+    /* others may give back: Redis is asked again after a second */
+
+    assert_int_equal(spend(&l, 1100, 2), DENIED);
+    assert_int_equal(l.ask, 1);
+    assert_int_equal(spend(&l, 5101, 2), DENIED);
+    assert_int_equal(spend(&l, 5102, 2), PAID);
+    assert_int_equal(l.async.owed, 2);
+
+    /* a moment beyond what 32 bits of milliseconds tell apart is not kept */
+
+    known(&l, sliding(10, 366 * 86400 / 2), 0, 0, 366 * (uint64_t) 86400000);
+    (void) spend(&l, 100, 1);
+    assert_int_equal(call(&l, 100), 0);
+    answered(&l, 101, 100, 0, 366 * (uint64_t) 86400000, 3000000000);
+    assert_int_equal(spend(&l, 102, 1), DENIED);
+    assert_in_range(l.answer.retry_us, 31622399000000, 31622400000000);
+
+    /* a bucket, and a debt */
+
+    known(&l, bucket(7, 60), 0, 3, 34286);
+    assert_int_equal(spend(&l, 2, 5), DENIED);
+    assert_int_equal(l.ask, 0);
+    assert_in_range(l.answer.retry_us, 17140000, 17144000);
+    charge(&l, 2, 10);
+    assert_int_equal(spend(&l, 3, 1), DENIED);
+    assert_in_range(l.answer.retry_us, 68500000, 68600000);
+    assert_int_equal(spend(&l, 3, 8), DENIED);
+    assert_true(l.answer.retry_us == NEVER);
+}
+
+
+/* A limit that changes, or depends on the request; 20 are used then. */
+static void
+test_limit_changes(void **state)
+{
+    unsigned  i, paid;
+    ledger_t  l;
+
+    known(&l, fixed(100, 60), 0, 80, 30000);
+    assert_int_equal(spend(&l, 1, 5), PAID);
+    l.limit = fixed(40, 60);
+    assert_int_equal(spend(&l, 1, 5), PAID);
+    assert_int_equal(l.answer.remaining, 10);
+    assert_int_equal(l.async.owed, 10);
+
+    /* the sweep is of another limit: a request calls after a second */
+
+    assert_int_equal(spend(&l, 1200, 1), PAID);
+    assert_int_equal(l.ask, 1);
+
+    /* never without an end, though nothing is answered */
+
+    known(&l, fixed(100, 60), 0, 65, 30000);
 
     for (i = 0, paid = 0; i < 1000; i++) {
-        paid += request(&gateway, i % 2 ? &limit : &lower, 2 + i);
+        l.limit = i % 2 ? fixed(100, 60) : fixed(40, 60);
+        paid += spend(&l, 2 + i, 1) == PAID;
     }
 
-    assert_in_range(paid, 30, 65);
+    assert_in_range(paid, 5, 65);
 
-    /* nor where what is spent is never debited quite */
+    /* another algorithm */
 
-    memset(&gateway, 0, sizeof(gateway));
-    gateway.answer = said(0, 80, 30000, 0);
-    debited(&gateway, &limit, 0);
+    known(&l, fixed(100, 60), 0, 0, 30000);
+    l.limit = bucket(100, 60);
+    assert_int_equal(spend(&l, 1, 1), ASK);
+    l.limit = sliding(100, 60);
+    assert_int_equal(spend(&l, 1, 1), ASK);
+}
 
-    for (i = 0; i < 5; i++) {
-        (void) request(&gateway, &limit, 1);
+
+/* A counter was reset: what Redis said before rejects nothing any more. */
+static void
+test_forgot(void **state)
+{
+    size_t    i;
+    ledger_t  l;
+
+    limit_t  limits[] = { bucket(10, 100), fixed(10, 100), sliding(10, 100) };
+
+    for (i = 0; i < COUNT(limits); i++) {
+        known(&l, limits[i], 100, 0, 99000);
+        assert_int_equal(spend(&l, 102, 1), DENIED);
+        assert_int_equal(call(&l, 102), 0);
+
+        l.env.forgot_us = AT_US(103);
+        assert_int_equal(spend(&l, 104, 1), ASK);
+
+        /* asked before: of what was */
+
+        l.told.debit = 1;
+        answered(&l, 105, 103, 0, 90000, 0);
+        assert_int_equal(spend(&l, 106, 1), ASK);
+        answered(&l, 108, 107, 0, 99000, 0);
+        assert_int_equal(spend(&l, 109, 1), DENIED);
     }
 
-    for (i = 0; i < 20; i++) {
-        (void) request(&gateway, &lower, 2 + i);
-        (void) request(&gateway, &lower, 2 + i);
-        gateway.asked = 2 + i;
-        gateway.debt = 2;
-        gateway.answer = said(2, i < 10 ? 20 - 2 * i : 0, 29990, 0);
-        debited(&gateway, &lower, 2 + i);
+    /* without a reset a fixed window never has more again */
+
+    known(&l, fixed(10, 100), 100, 2, 90000);
+    answered(&l, 104, 103, 9, 90000, 0);
+    assert_int_equal(spend(&l, 105, 1), PAID);
+    assert_int_equal(l.answer.remaining, 1);
+
+    l.env.forgot_us = AT_US(106);
+    answered(&l, 109, 108, 9, 90000, 0);
+    assert_int_equal(spend(&l, 110, 1), PAID);
+    assert_int_equal(l.answer.remaining, 7);
+}
+
+
+/* A call that was made since is not in the answer of an earlier one. */
+static void
+test_order(void **state)
+{
+    size_t    i;
+    ledger_t  l;
+
+    limit_t  limits[] = { bucket(100, 1000), sliding(100, 1000) };
+
+    for (i = 0; i < COUNT(limits); i++) {
+        known(&l, limits[i], 0, 50, i ? 1500000 : 500000);
+
+        assert_int_equal(spend(&l, 1, 20), PAID);
+        (void) call(&l, 100);
+        assert_int_equal(spend(&l, 101, 20), PAID);
+        (void) call(&l, 1200);
+        assert_int_equal(l.told.debit, 20);
+
+        answered(&l, 1201, 100, 30, i ? 1499000 : 699900, 0);
+        assert_int_equal(spend(&l, 1201, 1), PAID);
+        assert_in_range(l.answer.remaining, 9, 10);
+
+        answered(&l, 1202, 1200, 40, i ? 1499000 : 600000, 0);
+        assert_int_equal(spend(&l, 1202, 1), PAID);
+        assert_in_range(l.answer.remaining, i ? 8 : 37, 38);
+    }
+}
+
+
+/* A fleet, and Redis; each way takes two ms. */
+typedef struct {
+    ledger_t  l;
+    state_t   own;
+    int64_t   asked;       /* -1: no call under way */
+    int64_t   sweep;       /* the next; -1: none */
+    unsigned  calls;
+    unsigned  spent;       /* times of 100 ms in which it has spent, or asked */
+    int64_t   last;        /* when the last of them began */
+    answer_t  said;
+} gateway_t;
+
+static gateway_t  fleet[GATEWAYS];
+static state_t    redis;
+
+
+static void
+fleet_start(limit_t limit)
+{
+    size_t  i;
+
+    memset(fleet, 0, sizeof(fleet));
+    memset(&redis, 0, sizeof(redis));
+
+    for (i = 0; i < GATEWAYS; i++) {
+        ledger_make(&fleet[i].l, limit);
+        fleet[i].l.env.nodes = GATEWAYS;
+        fleet[i].asked = -1;
+        fleet[i].sweep = -1;
+        fleet[i].last = -1000;
+    }
+}
+
+
+static void
+gateway_call(gateway_t *g, int64_t ms)
+{
+    if (g->asked == -1
+        && (call(&g->l, ms) || g->l.told.look))
+    {
+        g->calls++;
+        g->asked = ms;
     }
 
-    assert_int_equal(request(&gateway, &lower, 30), 0);
+    g->sweep = g->sweep == -1 ? ms + 100 : g->sweep;
+}
+
+
+/* What a call does in Redis; the script rounds so. */
+static void
+gateway_runs(gateway_t *g, int64_t ms)
+{
+    int64_t        values[4];
+    const told_t  *told;
+
+    told = &g->l.told;
+
+    if (told->debit < 0) {
+        state_give(&redis, &g->l.limit, AT_US(ms),
+                   AT_US(ms) - told->age_us, (uint32_t) -told->debit);
+    }
+
+    g->said = told->debit > 0
+              ? state_take(&redis, &g->l.limit, AT_US(ms),
+                           (uint32_t) told->debit, CHARGE)
+              : state_take(&redis, &g->l.limit, AT_US(ms), told->look,
+                           told->look ? LOOK : 0);
+    fill_answer(&g->said, values);
+    g->said.reset_us = (uint64_t) values[2] * 1000;
+    g->said.retry_us = values[3] == -1 ? NEVER : (uint64_t) values[3] * 1000;
+}
+
+
+static uint32_t
+gateway_request(gateway_t *g, int64_t ms, uint32_t cost)
+{
+    uint32_t  granted;
+
+    if (ms >= g->last + 100) {
+        g->last = ms;
+        g->spent++;
+    }
+
+    if (spend(&g->l, ms, cost) == ASK) {
+        g->l.answer = state_take(&g->own, &g->l.limit, AT_US(ms), cost, 0);
+
+        if (g->l.answer.granted) {
+            ngx_ratelimit_async_spent(&g->l.async, &g->l.limit, &g->l.env,
+                                      &g->l.answer, &g->l.ask);
+        }
+    }
+
+    granted = g->l.answer.granted;
+
+    if (g->l.ask == 1) {
+        gateway_call(g, ms);
+
+    } else if (g->l.ask && g->sweep == -1) {
+        g->sweep = ms + 100;
+    }
+
+    return granted;
+}
+
+
+/* Returns whether anything is still to be done. */
+static unsigned
+fleet_turn(int64_t ms)
+{
+    size_t     i;
+    unsigned   busy;
+    gateway_t  *g;
+
+    for (i = 0, busy = 0; i < GATEWAYS; i++) {
+        g = &fleet[i];
+
+        if (g->asked != -1 && ms == g->asked + 2) {
+            gateway_runs(g, ms);
+        }
+
+        if (g->asked != -1 && ms == g->asked + 4) {
+            on(&g->l, ms);
+            ngx_ratelimit_async_answered(&g->l.async, &g->l.limit, &g->l.env,
+                                         AT_US(g->asked), &g->l.told,
+                                         &g->said);
+            g->asked = -1;
+        }
+
+        if (g->sweep != -1 && ms >= g->sweep) {
+            g->sweep += 100;
+
+            if (due(&g->l, ms)) {
+                gateway_call(g, ms);
+
+            } else if (g->l.async.owed == 0 && g->asked == -1) {
+                g->sweep = -1;
+            }
+        }
+
+        busy |= g->asked != -1 || g->l.async.owed != 0;
+    }
+
+    return busy;
+}
+
+
+/* What was used in Redis, all told, of a counter that nothing comes back to. */
+static int64_t
+redis_used(const limit_t *limit, int64_t ms)
+{
+    answer_t  answer;
+
+    answer = state_take(&redis, limit, AT_US(ms), 0, 0);
+
+    if (limit->algorithm == NGX_RATELIMIT_TOKEN_BUCKET) {
+        return (int64_t) ((answer.reset_us + limit->rate.step_us / 2)
+                          / limit->rate.step_us);
+    }
+
+    return redis.w.count;
 }
 
 
 /*
- * Redis away for long: each gateway goes on alone, with its limit, from what it
- * knew or from a full one. More are sent than are admitted. What is to be
- * debited then is no more than a counter can have lost.
+ * Requests that are charged more, and given back, at any time: in the end Redis
+ * has counted what was told. And then nobody calls any more.
+ */
+static void
+test_exact(void **state)
+{
+    size_t      i, run;
+    int64_t     ms, used;
+    uint32_t    cost, n;
+    unsigned    calls;
+    gateway_t  *g;
+
+    limit_t  limits[] = {
+        bucket(2000, 366 * 86400), fixed(2000, 366 * 86400),
+        sliding(2000, 366 * 86400 / 2)
+    };
+
+    for (run = 0; run < 60; run++) {
+        limit_t  limit = limits[run % 3];
+
+        fleet_start(limit);
+
+        for (ms = 0, used = 0; ms < 2000; ms++) {
+            g = &fleet[rnd(GATEWAYS)];
+            cost = 1 + (uint32_t) rnd(4);
+            n = rnd(run < 30 ? 3 : 30) ? 0 : gateway_request(g, ms, cost);
+            used += n;
+
+            if (n && rnd(3) == 0) {
+                n = (uint32_t) rnd(n + 1);
+                assert_int_equal(give(&g->l, ms, ms, n), n);
+                g->sweep = g->sweep == -1 ? ms + 100 : g->sweep;
+                used -= n;
+
+            } else if (n && rnd(5) == 0) {
+                charge(&g->l, ms, n);
+                g->sweep = g->sweep == -1 ? ms + 100 : g->sweep;
+                used += n;
+            }
+
+            (void) fleet_turn(ms);
+        }
+
+        for (i = 0; i < 400; i++) {
+            (void) fleet_turn(ms++);
+        }
+
+        assert_int_equal(fleet_turn(ms), 0);
+        assert_int_equal(redis_used(&limit, ms), used);
+
+        for (i = 0, calls = 0; i < GATEWAYS; i++) {
+            calls += fleet[i].calls;
+        }
+
+        for (i = 0; i < 3000; i++) {
+            (void) fleet_turn(ms++);
+        }
+
+        for (i = 0; i < GATEWAYS; i++) {
+            calls -= fleet[i].calls;
+        }
+
+        assert_int_equal(calls, 0);
+    }
+}
+
+
+/*
+ * A spent limit: at most a call for each counter, gateway and 100 ms in which
+ * requests came, and one more behind them. Debts are paid back in the end.
+ */
+static void
+test_spent(void **state)
+{
+    size_t    i, run, n;
+    int64_t   ms, span_ms;
+    uint32_t  paid, requests;
+
+    limit_t  limits[] = { bucket(60, 6), fixed(60, 6), sliding(60, 6) };
+
+    for (run = 0; run < 9; run++) {
+        n = run / 3;
+        span_ms = 60000;
+        fleet_start(limits[run % 3]);
+
+        for (ms = 0, paid = 0, requests = 0; ms < span_ms; ms++) {
+
+            for (i = 0; i < GATEWAYS; i++) {
+                if (rnd(n == 0 ? 300 : n == 1 ? 100 : 10) == 0) {
+                    paid += gateway_request(&fleet[i], ms, 1);
+                    requests++;
+                }
+            }
+
+            (void) fleet_turn(ms);
+        }
+
+        for (i = 0; i < GATEWAYS; i++) {
+            assert_in_range(fleet[i].calls, 1, fleet[i].spent * 2 + 1);
+            requests -= fleet[i].calls;
+        }
+
+        assert_in_range(requests, 1, UINT32_MAX / 2);
+        assert_in_range(paid, 540, 600 + 60 + 60);
+    }
+}
+
+
+/*
+ * Redis away for long: each gateway goes on alone, with its limit. What is to
+ * be debited then is no more than a counter can have lost.
  */
 static void
 test_alone(void **state)
 {
-    size_t     i, known;
+    size_t     i;
     int64_t    ms;
     uint32_t   paid;
-    gateway_t  gateway;
+    gateway_t  *g;
 
     const struct {
         limit_t   limit;
         int64_t   ms;
         int64_t   each_ms;
-        uint64_t  reset_ms;
         uint32_t  least, most;
-        uint32_t  fresh;          /* 0: as many */
+        uint32_t  fresh;       /* 0: as many */
     } cases[] = {
-        { bucket(20, 1), 20000, 25, 1000, 340, 420 },
-        { fixed(20, 1), 20000, 25, 1000, 340, 420 },
-        { sliding(20, 1), 20000, 25, 1000, 340, 420 },
-        { bucket(100, 1), 60000, 2, 1000, 5800, 6200 },
-        { fixed(100, 1), 60000, 2, 1000, 5800, 6200 },
-        { sliding(100, 1), 60000, 2, 1000, 5800, 6200 },
+        { bucket(20, 1), 20000, 25, 340, 420 },
+        { fixed(20, 1), 20000, 25, 340, 420 },
+        { sliding(20, 1), 20000, 25, 340, 420 },
+        { bucket(100, 1), 60000, 2, 5800, 6200 },
+        { fixed(100, 1), 60000, 2, 5800, 6200 },
+        { sliding(100, 1), 60000, 2, 5800, 6200 },
 
         /* a capacity that does not fill up meanwhile */
-        { bucket(2000, 100), 20000, 25, 100000, 340, 420, 800 }
+        { bucket(2000, 100), 20000, 25, 340, 420, 800 }
     };
 
-    for (i = 0; i < COUNT(cases); i++) {
-        for (known = 0; known < 2; known++) {
-            memset(&gateway, 0, sizeof(gateway));
+    for (i = 0; i < COUNT(cases) * 2; i++) {
+        fleet_start(cases[i / 2].limit);
+        g = &fleet[0];
 
-            if (known) {
-                gateway.answer = said(0, 0, cases[i].reset_ms, 0);
-                debited(&gateway, &cases[i].limit, 0);
-            }
-
-            for (ms = 0, paid = 0; ms < cases[i].ms; ms += cases[i].each_ms) {
-                paid += request(&gateway, &cases[i].limit, ms);
-            }
-
-            if (!known && cases[i].fresh) {
-                assert_int_equal(paid, cases[i].fresh);
-            } else {
-                assert_in_range(paid, cases[i].least, cases[i].most);
-            }
-
-            assert_in_range(ngx_ratelimit_async_debt(&gateway.lease), 1,
-                            cases[i].limit.capacity);
-        }
-    }
-}
-
-
-/*
- * All gateways are asked for more than there is, in the same milliseconds: each
- * token that refills is admitted by several of them, and debited in the end.
- */
-static void
-test_refill_is_spent_once(void **state)
-{
-    int64_t                       ms;
-    limit_t                       limit;
-    uint32_t                      i, admitted, debt;
-    gateway_t                     gateways[GATEWAYS];
-    ngx_ratelimit_token_bucket_t  tb;
-
-    limit = bucket(100, 1);
-    memset(gateways, 0, sizeof(gateways));
-    memset(&tb, 0, sizeof(tb));
-
-    for (i = 0; i < GATEWAYS; i++) {
-        gateways[i].asked = -1;
-    }
-
-    for (ms = 0, admitted = 0, debt = 0; ms < 20000; ms += 2) {
-
-        for (i = 0; i < GATEWAYS; i++) {
-            admitted += request(&gateways[i], &limit, ms);
+        if (i % 2) {
+            known(&g->l, cases[i / 2].limit, 0, cases[i / 2].limit.capacity / 2,
+                  cases[i / 2].limit.window_us / 1000);
         }
 
-        for (i = 0; i < GATEWAYS; i++) {
+        for (ms = 0, paid = 0; ms < cases[i / 2].ms;
+             ms += cases[i / 2].each_ms)
+        {
+            paid += gateway_request(g, ms, 1);
 
-            if (gateways[i].asked == -1) {
-                continue;
+            if (g->asked != -1) {
+                ngx_ratelimit_async_failed(&g->l.async, &g->l.env, &g->l.told);
+                g->asked = -1;
             }
 
-            gateways[i].answer = state_take(&tb, &limit, AT_US(ms + 1), 0,
-                                            gateways[i].debt);
-            debt += gateways[i].answer.granted;
-            debited(&gateways[i], &limit, ms + 2);
+            if (ms % 100 == 0 && due(&g->l, ms)
+                && call(&g->l, ms))
+            {
+                ngx_ratelimit_async_failed(&g->l.async, &g->l.env, &g->l.told);
+            }
         }
+
+        if (i % 2 == 0 && cases[i / 2].fresh) {
+            assert_int_equal(paid, cases[i / 2].fresh);
+        } else {
+            assert_in_range(paid, cases[i / 2].least, cases[i / 2].most);
+        }
+
+        assert_in_range(call(&g->l, ms + 100), 1,
+                        cases[i / 2].limit.capacity);
+        assert_in_range(g->l.async.owed, 0, 1);
     }
-
-    /* a full bucket and what refills, and what is still to be debited */
-
-    assert_in_range(debt, 2000, 2100);
-    assert_in_range(admitted, debt, debt + 20 * GATEWAYS);
 }
 
 
 int
 main(void)
 {
-    struct CMUnitTest  tests[3 + COUNT(cases)] = {
-        cmocka_unit_test(test_limits_alternate),
+    const struct CMUnitTest  tests[] = {
+        cmocka_unit_test(test_debits_once),
+        cmocka_unit_test(test_share),
+        cmocka_unit_test(test_surplus),
+        cmocka_unit_test(test_gives_back),
+        cmocka_unit_test(test_windows_end),
+        cmocka_unit_test(test_calendar),
+        cmocka_unit_test(test_denied),
+        cmocka_unit_test(test_limit_changes),
+        cmocka_unit_test(test_forgot),
+        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_spent),
         cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_refill_is_spent_once),
     };
-
-    cases_add(&tests[3], cases, COUNT(cases));
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

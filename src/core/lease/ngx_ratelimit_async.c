@@ -1,459 +1,317 @@
 /*
- * sync=async: the memory of a lease, used in another way. Tokens are spent at
- * once, by what is known, and debited later.
+ * sync=async: tokens are spent at once, by what is known, and debited later.
  */
 
+#include "ngx_ratelimit_async.h"
 #include "ngx_ratelimit_lease_int.h"
+#include "ngx_ratelimit_window.h"
 
-/* async: for so long it is known that Redis had too few tokens */
-#define NGX_RATELIMIT_ASYNC_OWE_US     60000000
+/*
+ * Calls are HOLD_MS apart. Only a gateway that has spent its share of what is
+ * left calls sooner, if that share is so many tokens.
+ */
+#define NGX_RATELIMIT_ASYNC_SHARE  4
 
-typedef unsigned __int128  ngx_ratelimit_async_wide_t;
-
-static void ngx_ratelimit_async_begin(ngx_ratelimit_lease_t *lease,
+static void ngx_ratelimit_async_begin(ngx_ratelimit_async_t *async,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us);
-static void ngx_ratelimit_async_pass(ngx_ratelimit_lease_t *lease,
+static void ngx_ratelimit_async_pass(ngx_ratelimit_async_t *async,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us);
-static void ngx_ratelimit_async_refill(ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, uint64_t now_us);
-static uint32_t ngx_ratelimit_async_left(ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, uint64_t now_us,
+static void ngx_ratelimit_async_run(ngx_ratelimit_async_t *async,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost,
     ngx_ratelimit_answer_t *answer);
-static void ngx_ratelimit_async_forgive(ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_lease_env_t *env);
-static void ngx_ratelimit_async_forget(ngx_ratelimit_lease_t *lease);
-static void ngx_ratelimit_async_debited(ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t tokens);
-static void ngx_ratelimit_async_deny(const ngx_ratelimit_limit_t *limit,
-    uint32_t cost, ngx_ratelimit_answer_t *answer);
+static unsigned ngx_ratelimit_async_ask(const ngx_ratelimit_async_t *async,
+    const ngx_ratelimit_lease_env_t *env, unsigned swept, uint32_t cost,
+    uint32_t left);
+static int64_t ngx_ratelimit_async_used(const ngx_ratelimit_async_t *async,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us);
+static void ngx_ratelimit_async_deny(ngx_ratelimit_async_t *async,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost,
+    ngx_ratelimit_answer_t *answer);
+static void ngx_ratelimit_async_owe(ngx_ratelimit_async_t *async,
+    uint64_t now_us, int64_t tokens);
+static void ngx_ratelimit_async_set(ngx_ratelimit_async_t *async,
+    const ngx_ratelimit_limit_t *limit, uint64_t fresh_us, uint32_t left);
+static void ngx_ratelimit_async_count(ngx_ratelimit_async_t *async,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, int64_t tokens);
+static void ngx_ratelimit_async_learn(ngx_ratelimit_async_t *async,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
+    uint64_t asked_us, const ngx_ratelimit_answer_t *answer);
+static uint64_t ngx_ratelimit_async_until_us(
+    const ngx_ratelimit_async_t *async, const ngx_ratelimit_limit_t *limit,
+    uint64_t now_us);
+static unsigned ngx_ratelimit_async_asking(const ngx_ratelimit_async_t *async,
+    uint64_t now_us);
 
 
 ngx_ratelimit_lease_e
-ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
+ngx_ratelimit_async_take(ngx_ratelimit_async_t *async,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     uint32_t cost, ngx_ratelimit_answer_t *answer, unsigned *ask)
 {
-    uint32_t               left, since_ms;
-    unsigned               swept;
-    ngx_ratelimit_lease_e  rc;
+    unsigned  swept;
 
-    swept = (lease->mark == limit->mark);
+    *ask = 0;
+    swept = (async->mark == limit->mark && async->owed != 0);
 
-    ngx_ratelimit_async_begin(lease, limit, env->now_us);
-    ngx_ratelimit_async_forgive(lease, env);
+    ngx_ratelimit_async_begin(async, limit, env->now_us);
 
-    left = ngx_ratelimit_async_left(lease, limit, env->now_us, answer);
-    since_ms = ngx_ratelimit_lease_passed_ms(env->now_us, lease->answered_ms);
-
-    if (cost > left && lease->answered
-        && ngx_ratelimit_lease_forgot(env, lease->answered_ms))
-    {
-        ngx_ratelimit_async_forget(lease);
-        left = ngx_ratelimit_async_left(lease, limit, env->now_us, answer);
+    if (!async->answered) {
+        return NGX_RATELIMIT_LEASE_ASK;
     }
 
-    if (cost <= left) {
+    ngx_ratelimit_async_run(async, limit, env->now_us, cost, answer);
 
-        /*
-         * A worker sweeps, for the limit of the lease, until nothing is spent.
-         * If its debit is late, it may have been killed.
-         */
-
-        swept = swept && lease->tokens
-                && since_ms < NGX_RATELIMIT_LEASE_HOLD_MS;
-
-        lease->tokens += cost;
-
-        left = ngx_ratelimit_async_left(lease, limit, env->now_us, answer);
-        answer->granted = cost;
-        rc = NGX_RATELIMIT_LEASE_PAID;
-
-        /*
-         * A sweep debits only while the lease is of its own limit. If limits
-         * alternate, a request debits after a second.
-         */
-
-        *ask = !lease->answered
-               || (uint64_t) lease->tokens * 2 * env->nodes >= left
-               || (since_ms >= NGX_RATELIMIT_LEASE_LOST_MS
-                   && lease->tokens > cost);
-
-        if (!*ask && !swept) {
-            *ask = NGX_RATELIMIT_ASYNC_SOON;
-            return rc;
-        }
-
-    } else {
-        ngx_ratelimit_async_deny(limit, cost, answer);
-        rc = NGX_RATELIMIT_LEASE_DENIED;
-
-        /* what was missing may be there by now */
-
-        *ask = !lease->answered
-               || since_ms >= (lease->denied_cost
-                               ? NGX_RATELIMIT_LEASE_SPACE_MS
-                               : NGX_RATELIMIT_LEASE_HOLD_MS);
+    if (answer->granted) {
+        ngx_ratelimit_async_owe(async, env->now_us, cost);
+        *ask = ngx_ratelimit_async_ask(async, env, swept, cost,
+                                       answer->remaining);
+        return NGX_RATELIMIT_LEASE_PAID;
     }
 
-    if (*ask && ngx_ratelimit_lease_asking(lease, env->now_us)) {
-        *ask = 0;
+    if (ngx_ratelimit_lease_forgot(env, async->answered_ms)) {
+        async->answered = 0;
+        return NGX_RATELIMIT_LEASE_ASK;
     }
 
-    if (*ask) {
-        ngx_ratelimit_lease_ask(lease, env->now_us);
-    }
+    ngx_ratelimit_async_deny(async, limit, env->now_us, cost, answer);
 
-    return rc;
+    /*
+     * A bucket says when it can pay. Of a sliding window only Redis knows. What
+     * other gateways give back is heard of after a second.
+     */
+
+    *ask = async->denied_cost
+           && !ngx_ratelimit_async_asking(async, env->now_us)
+           && ngx_ratelimit_lease_passed_ms(env->now_us, async->asked_ms)
+              >= (async->named || ngx_ratelimit_lease_of_bucket(limit)
+                  ? NGX_RATELIMIT_LEASE_LOST_MS : NGX_RATELIMIT_LEASE_HOLD_MS);
+
+    return NGX_RATELIMIT_LEASE_DENIED;
 }
 
 
 void
-ngx_ratelimit_async_look(const ngx_ratelimit_lease_t *lease,
+ngx_ratelimit_async_spent(ngx_ratelimit_async_t *async,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
+    const ngx_ratelimit_answer_t *answer, unsigned *ask)
+{
+    uint32_t  left;
+    unsigned  swept;
+
+    swept = (async->mark == limit->mark && async->owed != 0);
+    left = ngx_ratelimit_limit_left(limit, answer);
+
+    ngx_ratelimit_async_begin(async, limit, env->now_us);
+
+    /* Redis may have answered since the gateway's own counter was asked */
+
+    if (async->answered) {
+        ngx_ratelimit_async_count(async, limit, env->now_us, answer->granted);
+
+    } else {
+        ngx_ratelimit_async_set(async, limit, env->now_us + answer->reset_us,
+                                left);
+    }
+
+    ngx_ratelimit_async_owe(async, env->now_us, answer->granted);
+
+    *ask = ngx_ratelimit_async_ask(async, env, swept, answer->granted,
+                                   async->answered ? left : 0);
+}
+
+
+/* Whether to call, or sweep, now that cost is owed, too. */
+static unsigned
+ngx_ratelimit_async_ask(const ngx_ratelimit_async_t *async,
+    const ngx_ratelimit_lease_env_t *env, unsigned swept, uint32_t cost,
+    uint32_t left)
+{
+    uint32_t  since_ms;
+
+    since_ms = ngx_ratelimit_lease_passed_ms(env->now_us, async->asked_ms);
+
+    /*
+     * A sweep tells Redis only while the ledger is of its own limit. If limits
+     * alternate, a request does after a second.
+     */
+
+    if (async->owed > 0
+        && !ngx_ratelimit_async_asking(async, env->now_us)
+        && ((uint64_t) async->owed * 2 * env->nodes >= left
+            || (since_ms >= NGX_RATELIMIT_LEASE_LOST_MS
+                && (uint32_t) async->owed > cost))
+        && (since_ms >= NGX_RATELIMIT_LEASE_HOLD_MS
+            || (async->answered && async->owed >= NGX_RATELIMIT_ASYNC_SHARE)))
+    {
+        return 1;
+    }
+
+    /*
+     * A worker sweeps, for the limit of the ledger, until nothing is owed. If
+     * its call is late, it may have been killed.
+     */
+
+    return swept && since_ms < NGX_RATELIMIT_LEASE_HOLD_MS
+           ? 0 : NGX_RATELIMIT_ASYNC_SOON;
+}
+
+
+void
+ngx_ratelimit_async_look(const ngx_ratelimit_async_t *async,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     ngx_ratelimit_answer_t *answer)
 {
-    ngx_ratelimit_lease_t  now;
+    ngx_ratelimit_async_t  now;
 
-    now = *lease;
+    now = *async;
+
     ngx_ratelimit_async_begin(&now, limit, env->now_us);
 
-    if (now.answered && ngx_ratelimit_lease_forgot(env, now.answered_ms)) {
-        ngx_ratelimit_async_forget(&now);
+    if (!now.answered || !ngx_ratelimit_lease_forgot(env, now.answered_ms)) {
+        ngx_ratelimit_async_run(&now, limit, env->now_us, 0, answer);
     }
-
-    (void) ngx_ratelimit_async_left(&now, limit, env->now_us, answer);
-    answer->granted = 0;
-    answer->retry_us = 0;
 }
 
 
-/*
- * A counter was reset: the fresh one does not owe what was missing before. This
- * runs also when no request comes and a debit is due.
- */
-static void
-ngx_ratelimit_async_forgive(ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_lease_env_t *env)
+void
+ngx_ratelimit_async_charge(ngx_ratelimit_async_t *async,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
+    uint32_t tokens)
 {
-    if (lease->async && lease->denied_cost
-        && ngx_ratelimit_lease_forgot(env, lease->answered_ms))
+    ngx_ratelimit_async_begin(async, limit, env->now_us);
+    ngx_ratelimit_async_count(async, limit, env->now_us, tokens);
+    ngx_ratelimit_async_owe(async, env->now_us, tokens);
+}
+
+
+uint32_t
+ngx_ratelimit_async_give(ngx_ratelimit_async_t *async,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
+    uint64_t taken_us, uint32_t tokens)
+{
+    uint64_t  age_us;
+
+    ngx_ratelimit_async_begin(async, limit, env->now_us);
+
+    age_us = env->now_us > taken_us ? env->now_us - taken_us : 0;
+
+    if (ngx_ratelimit_lease_of_bucket(limit)) {
+
+        if (age_us > limit->window_us) {
+            return tokens;             /* they have come back by themselves */
+        }
+
+    } else if (age_us >= (uint64_t) 1000
+                         * (1 + ngx_ratelimit_lease_passed_ms(env->now_us,
+                                                              async->began_ms))
+               || (ngx_ratelimit_lease_flows(limit)
+                   && taken_us + limit->window_us
+                      < ngx_ratelimit_async_until_us(async, limit,
+                                                     env->now_us)))
     {
-        lease->denied_cost = 0;
+        return 0;                      /* of the window before */
     }
-}
 
+    if ((int64_t) async->owed - tokens < -(int64_t) NGX_RATELIMIT_MAX_TOKENS) {
+        return 0;
+    }
 
-/*
- * The counter was reset: it counts as fresh, less what was spent since the last
- * debit, which may have come after the reset.
- */
-static void
-ngx_ratelimit_async_forget(ngx_ratelimit_lease_t *lease)
-{
-    lease->answered = 0;
-    lease->fresh_us = 0;
-    lease->denied_cost = 0;
+    ngx_ratelimit_async_count(async, limit, env->now_us, -(int64_t) tokens);
+    async->owed -= (int32_t) tokens;
+
+    return tokens;
 }
 
 
 unsigned
-ngx_ratelimit_async_due(ngx_ratelimit_lease_t *lease,
+ngx_ratelimit_async_due(ngx_ratelimit_async_t *async,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env)
 {
-    if (!lease->async) {
-        return 0;
+    unsigned  asking;
+    uint64_t  busy_us;
+
+    ngx_ratelimit_async_pass(async, limit, env->now_us);
+
+    asking = ngx_ratelimit_async_asking(async, env->now_us);
+
+    /* nobody takes the place of one that is still to give back */
+
+    if (async->owed < 0 || asking) {
+        busy_us = env->now_us + NGX_RATELIMIT_LEASE_BUSY_US;
+        async->busy_us = busy_us > async->busy_us ? busy_us : async->busy_us;
     }
 
-    ngx_ratelimit_async_forgive(lease, env);
-    ngx_ratelimit_async_pass(lease, limit, env->now_us);
+    /* several workers sweep: one of them calls in HOLD_MS */
 
-    /* several workers sweep: one of them debits in HOLD_MS */
-
-    if (ngx_ratelimit_async_debt(lease) == 0
-        || ngx_ratelimit_lease_asking(lease, env->now_us)
-        || ngx_ratelimit_lease_passed_ms(env->now_us, lease->asked_ms)
-           < NGX_RATELIMIT_LEASE_HOLD_MS)
-    {
-        return 0;
-    }
-
-    ngx_ratelimit_lease_ask(lease, env->now_us);
-
-    return 1;
+    return async->owed != 0 && !asking
+           && ngx_ratelimit_lease_passed_ms(env->now_us, async->asked_ms)
+              >= NGX_RATELIMIT_LEASE_HOLD_MS;
 }
 
 
 void
-ngx_ratelimit_async_failed(ngx_ratelimit_lease_t *lease, uint64_t now_us)
-{
-    lease->asked_ms = ngx_ratelimit_lease_ms(now_us)
-                      - (NGX_RATELIMIT_LEASE_LOST_MS
-                         - NGX_RATELIMIT_LEASE_HOLD_MS);
-}
-
-
-/* If Redis has said nothing yet, there is nowhere to note the debit. */
-uint32_t
-ngx_ratelimit_async_leave(ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env)
-{
-    uint32_t  debt;
-
-    ngx_ratelimit_async_begin(lease, limit, env->now_us);
-    ngx_ratelimit_async_forgive(lease, env);
-
-    if (!lease->answered || ngx_ratelimit_lease_asking(lease, env->now_us)) {
-        return 0;
-    }
-
-    debt = ngx_ratelimit_async_debt(lease);
-
-    ngx_ratelimit_async_debited(lease, limit, env->now_us, debt);
-
-    lease->tokens = 0;
-    lease->denied_cost = 0;
-
-    return debt;
-}
-
-
-/*
- * The tokens are debited. An answer to an earlier call does not count them yet,
- * and leaves no more than this.
- */
-static void
-ngx_ratelimit_async_debited(ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t tokens)
-{
-    int64_t   left;
-    uint64_t  most_us;
-
-    tokens = ngx_ratelimit_lease_min(tokens, (uint64_t) limit->capacity * 2);
-    lease->answered_ms = ngx_ratelimit_lease_ms(now_us);
-
-    if (!ngx_ratelimit_lease_of_bucket(limit)) {
-
-        /* a window owes one capacity at most */
-
-        left = (int64_t) lease->remaining - tokens;
-        lease->remaining = (int32_t) (left > -(int64_t) limit->capacity
-                                      ? left : -(int64_t) limit->capacity);
-        return;
-    }
-
-    if (lease->fresh_us < now_us) {
-        lease->fresh_us = now_us;
-    }
-
-    most_us = now_us + 2 * limit->window_us;
-
-    lease->fresh_us += tokens * limit->rate.step_us;
-    lease->fresh_us = lease->fresh_us < most_us ? lease->fresh_us : most_us;
-}
-
-
-/*
- * Spent tokens stay spent under another limit, and Redis' last answer counts
- * until the next one.
- */
-static void
-ngx_ratelimit_async_begin(ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, uint64_t now_us)
-{
-    if (now_us >= lease->busy_us) {
-        lease->denied_cost = 0;
-    }
-
-    ngx_ratelimit_lease_wake(lease, now_us);
-    ngx_ratelimit_lease_touch(lease, now_us);
-
-    if (!lease->async) {
-        lease->async = 1;
-        lease->answered = 0;
-        lease->fresh_us = 0;
-        lease->tokens = 0;
-        lease->denied_cost = 0;
-    }
-
-    if (lease->mark != limit->mark) {
-        lease->mark = limit->mark;
-        lease->remaining += (int32_t) limit->capacity
-                            - (int32_t) lease->capacity;
-    }
-
-    lease->capacity = limit->capacity;
-
-    ngx_ratelimit_async_pass(lease, limit, now_us);
-}
-
-
-/*
- * A fixed window's end makes the counter a fresh one; the count of a sliding
- * one weighs on the next window, too. If Redis says nothing for longer, this
- * gateway goes on alone, by windows that begin when it comes to them.
- */
-static void
-ngx_ratelimit_async_pass(ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, uint64_t now_us)
-{
-    if (ngx_ratelimit_lease_of_bucket(limit)) {
-        ngx_ratelimit_async_refill(lease, limit, now_us);
-        return;
-    }
-
-    if (now_us < lease->fresh_us) {
-        return;
-    }
-
-    if (limit->algorithm == NGX_RATELIMIT_FIXED_WINDOW || !lease->answered) {
-        lease->tokens = 0;
-        lease->denied_cost = 0;
-    }
-
-    lease->answered = 0;
-    lease->fresh_us = now_us + limit->window_us;
-}
-
-
-/*
- * Tokens of a bucket that were spent and not debited come back, as in Redis: a
- * second later, so that those of a debit under way stay spent.
- */
-static void
-ngx_ratelimit_async_refill(ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, uint64_t now_us)
-{
-    uint32_t                    debt, passed_ms, back;
-    uint64_t                    us, since_us;
-    ngx_ratelimit_async_wide_t  wide;
-
-    debt = ngx_ratelimit_async_debt(lease);
-    passed_ms = ngx_ratelimit_lease_passed_ms(now_us, lease->since_ms);
-    since_us = now_us - (uint64_t) passed_ms * 1000;
-
-    /* the use that Redis has counted comes back first */
-
-    if (lease->answered && since_us < lease->fresh_us) {
-        since_us = lease->fresh_us < now_us ? lease->fresh_us : now_us;
-        lease->since_ms = ngx_ratelimit_lease_ms(since_us);
-        passed_ms = ngx_ratelimit_lease_passed_ms(now_us, lease->since_ms);
-    }
-
-    if (debt == 0) {
-        lease->since_ms = ngx_ratelimit_lease_ms(now_us);
-        return;
-    }
-
-    if (passed_ms <= NGX_RATELIMIT_LEASE_LOST_MS) {
-        return;
-    }
-
-    us = (uint64_t) (passed_ms - NGX_RATELIMIT_LEASE_LOST_MS) * 1000;
-    wide = (ngx_ratelimit_async_wide_t) us * limit->rate.scale
-           / limit->rate.period_us;
-
-    back = wide < debt ? (uint32_t) wide : debt;
-
-    wide = (ngx_ratelimit_async_wide_t) back * limit->rate.period_us
-           / limit->rate.scale;
-    lease->since_ms += (uint32_t) ((uint64_t) wide + 999) / 1000;
-
-    debt -= back;
-    lease->denied_cost = ngx_ratelimit_lease_min(lease->denied_cost, debt);
-    lease->tokens = debt - lease->denied_cost;
-}
-
-
-/* Returns what this gateway believes to be left, and fills the answer. */
-static uint32_t
-ngx_ratelimit_async_left(ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, uint64_t now_us,
-    ngx_ratelimit_answer_t *answer)
-{
-    uint32_t  spent, debt;
-
-    spent = lease->tokens;
-    debt = ngx_ratelimit_async_debt(lease);
-    lease->tokens = 0;
-
-    if (lease->answered) {
-        ngx_ratelimit_lease_answer(lease, limit, now_us, answer);
-
-    } else {
-        memset(answer, 0, sizeof(ngx_ratelimit_answer_t));
-        answer->remaining = limit->capacity;
-    }
-
-    lease->tokens = spent;
-
-    debt = ngx_ratelimit_lease_min(debt, limit->capacity);
-    answer->remaining -= ngx_ratelimit_lease_min(answer->remaining, debt);
-
-    if (ngx_ratelimit_lease_of_bucket(limit)) {
-        answer->reset_us += debt * limit->rate.step_us;
-
-    } else if (debt && answer->reset_us == 0) {
-        answer->reset_us = lease->fresh_us - now_us;
-    }
-
-    return answer->remaining;
-}
-
-
-/*
- * Redis has not said when the cost can be paid: this is the latest moment. The
- * debt comes back first.
- */
-static void
-ngx_ratelimit_async_deny(const ngx_ratelimit_limit_t *limit, uint32_t cost,
-    ngx_ratelimit_answer_t *answer)
-{
-    uint64_t  owed_us;
-
-    answer->granted = 0;
-
-    if (cost > limit->capacity) {
-        answer->retry_us = NGX_RATELIMIT_NEVER;
-
-    } else if (ngx_ratelimit_lease_of_bucket(limit)) {
-        owed_us = answer->reset_us > limit->window_us
-                  ? answer->reset_us - limit->window_us : 0;
-        answer->retry_us = (uint64_t) (cost - answer->remaining)
-                           * (limit->rate.step_us + 1) + owed_us;
-
-    } else {
-        answer->retry_us = answer->reset_us ? answer->reset_us : 1000;
-    }
-}
-
-
-uint32_t
-ngx_ratelimit_async_debt(const ngx_ratelimit_lease_t *lease)
-{
-    if (!lease->async) {
-        return 0;
-    }
-
-    return ngx_ratelimit_lease_min((uint64_t) lease->tokens
-                                   + lease->denied_cost,
-                                   NGX_RATELIMIT_MAX_TOKENS);
-}
-
-
-void
-ngx_ratelimit_async_fill(ngx_ratelimit_lease_t *lease,
+ngx_ratelimit_async_call(ngx_ratelimit_async_t *async,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
-    uint64_t asked_us, uint32_t debt, const ngx_ratelimit_answer_t *answer)
+    unsigned all, ngx_ratelimit_async_call_t *call)
 {
-    uint32_t                due, spent, missing;
-    uint64_t                busy_us;
-    ngx_ratelimit_answer_t  left;
+    int64_t  most;
 
-    ngx_ratelimit_async_begin(lease, limit, env->now_us);
+    memset(call, 0, sizeof(ngx_ratelimit_async_call_t));
 
-    lease->asking = 0;
+    ngx_ratelimit_async_begin(async, limit, env->now_us);
 
-    /* a fixed window's that is over: it has taken the debt along */
+    if (ngx_ratelimit_async_asking(async, env->now_us) && !all) {
+        return;
+    }
+
+    /* what was spent while Redis was away has come back, if it is not used */
+
+    if (async->owed > 0
+        && ngx_ratelimit_lease_passed_ms(env->now_us, async->since_ms)
+           >= NGX_RATELIMIT_LEASE_LOST_MS)
+    {
+        most = ngx_ratelimit_async_used(async, limit, env->now_us);
+        async->owed = (int32_t) (async->owed < most ? async->owed : most);
+    }
+
+    call->since_ms = async->since_ms;
+    call->debit = async->owed;
+    most = all ? NGX_RATELIMIT_MAX_TOKENS : limit->capacity;
+
+    if (call->debit > most) {
+        call->debit = (int32_t) most;
+
+    } else if (call->debit < -most) {
+        call->debit = (int32_t) -most;
+    }
+
+    if (call->debit < 0 && !ngx_ratelimit_lease_of_bucket(limit)) {
+        call->age_us = ngx_ratelimit_window_age_us(limit, env->now_us,
+                           ngx_ratelimit_async_until_us(async, limit,
+                                                        env->now_us));
+    }
+
+    call->look = call->debit || all ? 0 : async->denied_cost;
+    async->owed -= call->debit;
+
+    if (call->debit || call->look) {
+        async->asking = 1;
+        async->asked_ms = ngx_ratelimit_lease_ms(env->now_us);
+    }
+}
+
+
+void
+ngx_ratelimit_async_answered(ngx_ratelimit_async_t *async,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
+    uint64_t asked_us, const ngx_ratelimit_async_call_t *call,
+    const ngx_ratelimit_answer_t *answer)
+{
+    ngx_ratelimit_async_begin(async, limit, env->now_us);
+
+    async->asking = 0;
+
+    /* a fixed window's that is over says nothing of this one */
 
     if (limit->algorithm == NGX_RATELIMIT_FIXED_WINDOW
         && ngx_ratelimit_lease_late(limit, asked_us, env->now_us, answer))
@@ -461,87 +319,377 @@ ngx_ratelimit_async_fill(ngx_ratelimit_lease_t *lease,
         return;
     }
 
-    due = ngx_ratelimit_async_debt(lease);
-    missing = debt - ngx_ratelimit_lease_min(debt, answer->granted);
-    debt = ngx_ratelimit_lease_min(due, debt);
+    async->denied_cost = 0;
+    async->named = 0;
 
-    /* answer->granted was spent before, and does not come to hand */
-
-    spent = due - debt;
-    lease->remaining -= debt;
-    lease->tokens = 0;
-    lease->since_ms = ngx_ratelimit_lease_ms(env->now_us);
-
-    /*
-     * The window that began without Redis is another one. After a reset there
-     * may be more left than before.
-     */
-
-    if (!lease->answered
-        || (!ngx_ratelimit_lease_flows(limit)
-            && ngx_ratelimit_lease_forgot(env, lease->answered_ms)))
-    {
-        lease->fresh_us = 0;
-    }
-
-    left = *answer;
-    left.granted = 0;
-
-    ngx_ratelimit_lease_learn(lease, limit, asked_us, env->now_us, &left);
-
-    lease->tokens = spent;
-    lease->denied_cost = 0;
-
-    /* the counter was reset since: the rest is not owed */
+    /* the counter was reset since */
 
     if (env->forgot_us && env->forgot_us >= asked_us) {
-        ngx_ratelimit_async_forget(lease);
+        async->answered = 0;
         return;
     }
 
-    if (missing && limit->algorithm != NGX_RATELIMIT_FIXED_WINDOW) {
-        lease->denied_cost = ngx_ratelimit_lease_min(debt, missing);
+    ngx_ratelimit_async_learn(async, limit, env, asked_us, answer);
 
-        busy_us = env->now_us + NGX_RATELIMIT_ASYNC_OWE_US;
-        busy_us = busy_us < lease->fresh_us ? busy_us : lease->fresh_us;
-        lease->busy_us = busy_us > lease->busy_us ? busy_us : lease->busy_us;
+    /* beyond half of what its clock counts Redis is asked again */
+
+    if (call->look && answer->retry_us / 1000 < INT32_MAX
+        && answer->retry_us && !ngx_ratelimit_lease_of_bucket(limit))
+    {
+        async->denied_cost = call->look;
+        async->retry_ms = ngx_ratelimit_lease_ms(env->now_us)
+                          + (uint32_t) (answer->retry_us / 1000) + 1;
+        async->named = 1;
     }
 }
 
 
-uint32_t
-ngx_ratelimit_async_return(ngx_ratelimit_lease_t *lease,
+/*
+ * Keeps what Redis said, less what is owed: the later answer, or the one that
+ * leaves less. No client sees that a fixed window has more again.
+ */
+static void
+ngx_ratelimit_async_learn(ngx_ratelimit_async_t *async,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
-    uint32_t tokens)
+    uint64_t asked_us, const ngx_ratelimit_answer_t *answer)
 {
-    ngx_ratelimit_async_begin(lease, limit, env->now_us);
+    uint64_t               fresh_us;
+    unsigned               same, later;
+    ngx_ratelimit_async_t  old;
 
-    tokens = ngx_ratelimit_lease_min(tokens, lease->tokens);
-    lease->tokens -= tokens;
+    old = *async;
 
-    return tokens;
+    /* a call that was made since is not in this answer */
+
+    later = (int32_t) (ngx_ratelimit_lease_ms(asked_us) - async->asked_ms) >= 0;
+    same = async->answered
+           && !ngx_ratelimit_lease_forgot(env, async->answered_ms);
+
+    fresh_us = ngx_ratelimit_lease_fresh_us(asked_us, answer);
+
+    if (ngx_ratelimit_lease_of_bucket(limit)) {
+        ngx_ratelimit_async_set(async, limit, fresh_us, 0);
+        ngx_ratelimit_async_count(async, limit, env->now_us, async->owed);
+
+        if (same && !later && async->tb.tat_us < old.tb.tat_us) {
+            async->tb = old.tb;
+        }
+
+    } else {
+        same = same && old.window.end_us > env->now_us
+               && fresh_us < old.window.end_us + limit->window_us / 2;
+
+        ngx_ratelimit_async_set(async, limit, fresh_us, answer->remaining);
+        ngx_ratelimit_async_count(async, limit, env->now_us, async->owed);
+
+        if (same && (!later || !ngx_ratelimit_lease_flows(limit))
+            && old.window.left < async->window.left)
+        {
+            async->window.left = old.window.left;
+        }
+    }
+
+    async->answered_ms = ngx_ratelimit_lease_ms(env->now_us);
+    async->answered = 1;
 }
 
 
-uint32_t
-ngx_ratelimit_async_charge(ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
-    uint32_t tokens)
+void
+ngx_ratelimit_async_failed(ngx_ratelimit_async_t *async,
+    const ngx_ratelimit_lease_env_t *env,
+    const ngx_ratelimit_async_call_t *call)
 {
-    uint32_t                left;
-    ngx_ratelimit_answer_t  answer;
+    async->asking = 0;
+    async->asked_ms = ngx_ratelimit_lease_ms(env->now_us);
 
-    ngx_ratelimit_async_begin(lease, limit, env->now_us);
+    ngx_ratelimit_async_owe(async, env->now_us, call->debit);
 
-    left = ngx_ratelimit_async_left(lease, limit, env->now_us, &answer);
+    if (call->debit > 0) {
+        async->since_ms = call->since_ms;
+    }
+}
 
-    if (tokens > left && lease->answered) {
-        ngx_ratelimit_async_debited(lease, limit, env->now_us, tokens);
+
+unsigned
+ngx_ratelimit_async_lost(const ngx_ratelimit_async_t *async,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
+    uint64_t asked_us, const ngx_ratelimit_async_call_t *call,
+    const ngx_ratelimit_answer_t *answer)
+{
+    int64_t   used;
+    uint64_t  until_us;
+
+    if (!async->answered || async->mark != limit->mark) {
         return 0;
     }
 
-    tokens = ngx_ratelimit_lease_min(tokens, left);
-    lease->tokens += tokens;
+    /* what Redis had before the call */
 
-    return tokens;
+    used = ngx_ratelimit_async_used(async, limit, env->now_us)
+           - async->owed - call->debit;
+    until_us = ngx_ratelimit_lease_of_bucket(limit)
+               ? env->now_us + (used > 0 ? used : 0) * limit->rate.step_us
+               : ngx_ratelimit_async_until_us(async, limit, env->now_us);
+
+    return ngx_ratelimit_lease_missing(limit, env, asked_us,
+                                       async->answered_ms, used,
+                                       limit->capacity, until_us, answer);
+}
+
+
+/* Spent tokens stay spent under another limit. */
+static void
+ngx_ratelimit_async_begin(ngx_ratelimit_async_t *async,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us)
+{
+    unsigned  bucket;
+
+    if (async->busy_us < now_us + NGX_RATELIMIT_LEASE_BUSY_US) {
+        async->busy_us = now_us + NGX_RATELIMIT_LEASE_BUSY_US;
+    }
+
+    bucket = ngx_ratelimit_lease_of_bucket(limit);
+
+    if (async->mark == 0 || async->bucket != bucket) {
+        async->bucket = bucket;
+        async->answered = 0;
+        async->asked_ms = ngx_ratelimit_lease_ms(now_us)
+                          - NGX_RATELIMIT_LEASE_HOLD_MS;
+        ngx_ratelimit_async_set(async, limit, 0, limit->capacity);
+    }
+
+    if (async->mark != limit->mark) {
+        async->mark = limit->mark;
+        async->denied_cost = 0;
+        async->named = 0;
+
+        if (!bucket) {
+            async->window.left += (int32_t) limit->capacity
+                                  - (int32_t) async->window.capacity;
+            async->window.capacity = limit->capacity;
+        }
+    }
+
+    ngx_ratelimit_async_pass(async, limit, now_us);
+}
+
+
+/*
+ * At a window's end the counter is a fresh one, of which Redis has said
+ * nothing. What was spent of a fixed one is none of the next one's.
+ */
+static void
+ngx_ratelimit_async_pass(ngx_ratelimit_async_t *async,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us)
+{
+    if (ngx_ratelimit_lease_of_bucket(limit)) {
+        return;
+    }
+
+    if (now_us >= async->window.end_us) {
+
+        if (async->owed && (!async->answered
+                            || !ngx_ratelimit_lease_flows(limit)))
+        {
+            async->owed = 0;
+        }
+
+        async->answered = 0;
+        async->denied_cost = 0;
+        async->named = 0;
+        async->began_ms = ngx_ratelimit_lease_ms(now_us);
+        ngx_ratelimit_async_set(async, limit, now_us + limit->window_us,
+                                limit->capacity);
+
+        ngx_ratelimit_async_count(async, limit, now_us, async->owed);
+    }
+
+    /* the moment has come that Redis named */
+
+    if (async->named
+        && (int32_t) (ngx_ratelimit_lease_ms(now_us) - async->retry_ms) >= 0)
+    {
+        if (async->window.left < (int32_t) async->denied_cost) {
+            async->window.left = (int32_t) async->denied_cost;
+        }
+
+        async->denied_cost = 0;
+        async->named = 0;
+    }
+}
+
+
+/* Takes the cost of what is known to be left, 0: looks. */
+static void
+ngx_ratelimit_async_run(ngx_ratelimit_async_t *async,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost,
+    ngx_ratelimit_answer_t *answer)
+{
+    int32_t  left;
+
+    if (ngx_ratelimit_lease_of_bucket(limit)) {
+        ngx_ratelimit_token_bucket_take(&async->tb, &limit->rate, now_us, cost,
+                                        0, answer);
+        return;
+    }
+
+    memset(answer, 0, sizeof(ngx_ratelimit_answer_t));
+
+    if (cost && (int64_t) async->window.left >= cost) {
+        ngx_ratelimit_async_count(async, limit, now_us, cost);
+        answer->granted = cost;
+    }
+
+    left = async->window.left;
+    answer->remaining = left > 0 ? (uint32_t) left : 0;
+
+    if (left < (int32_t) limit->capacity && async->window.end_us > now_us) {
+        answer->reset_us = async->window.end_us - now_us;
+    }
+}
+
+
+/* Tokens, rounded up; more than the capacity if there are debts. */
+static int64_t
+ngx_ratelimit_async_used(const ngx_ratelimit_async_t *async,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us)
+{
+    unsigned __int128       wide;
+    ngx_ratelimit_async_t   now;
+    ngx_ratelimit_answer_t  answer;
+
+    if (!ngx_ratelimit_lease_of_bucket(limit)) {
+        return (int64_t) limit->capacity - async->window.left;
+    }
+
+    now = *async;
+    ngx_ratelimit_async_run(&now, limit, now_us, 0, &answer);
+
+    wide = answer.reset_us;
+    wide = wide * limit->rate.scale + limit->rate.period_us - 1;
+
+    return (int64_t) (wide / limit->rate.period_us);
+}
+
+
+/* Until Redis has named the moment, the latest one is told. */
+static void
+ngx_ratelimit_async_deny(ngx_ratelimit_async_t *async,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost,
+    ngx_ratelimit_answer_t *answer)
+{
+    uint32_t  wait_ms;
+
+    answer->remaining = ngx_ratelimit_lease_min(answer->remaining, cost - 1);
+
+    if (cost > limit->capacity) {
+        answer->retry_us = NGX_RATELIMIT_NEVER;
+        return;
+    }
+
+    if (!ngx_ratelimit_lease_of_bucket(limit)) {
+        answer->retry_us = answer->reset_us ? answer->reset_us : 1000;
+
+        if (async->named && cost <= async->denied_cost) {
+            wait_ms = async->retry_ms - ngx_ratelimit_lease_ms(now_us);
+            answer->retry_us = (uint64_t) wait_ms * 1000;
+        }
+    }
+
+    if (!async->named && ngx_ratelimit_lease_flows(limit)) {
+        async->denied_cost = cost;
+    }
+}
+
+
+static void
+ngx_ratelimit_async_owe(ngx_ratelimit_async_t *async, uint64_t now_us,
+    int64_t tokens)
+{
+    if (async->owed <= 0) {
+        async->since_ms = ngx_ratelimit_lease_ms(now_us);
+    }
+
+    tokens += async->owed;
+
+    async->owed = (int32_t) (tokens < NGX_RATELIMIT_MAX_TOKENS
+                             ? tokens : NGX_RATELIMIT_MAX_TOKENS);
+}
+
+
+/* The counter equals a fresh one then; left: of a window. */
+static void
+ngx_ratelimit_async_set(ngx_ratelimit_async_t *async,
+    const ngx_ratelimit_limit_t *limit, uint64_t fresh_us, uint32_t left)
+{
+    if (ngx_ratelimit_lease_of_bucket(limit)) {
+        async->tb.tat_us = fresh_us;
+        async->tb.tat_frac = 0;
+        async->tb.span_code = limit->rate.span_code;
+
+    } else {
+        async->window.end_us = fresh_us;
+        async->window.left = (int32_t) left;
+        async->window.capacity = limit->capacity;
+    }
+}
+
+
+/* So many are spent or, below 0, come back. */
+static void
+ngx_ratelimit_async_count(ngx_ratelimit_async_t *async,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us, int64_t tokens)
+{
+    int64_t                 left;
+    ngx_ratelimit_answer_t  unused;
+
+    if (!ngx_ratelimit_lease_of_bucket(limit)) {
+        left = async->window.left - tokens;
+
+        if (left < -(int64_t) limit->capacity) {
+            left = -(int64_t) limit->capacity;
+
+        } else if (left > limit->capacity) {
+            left = limit->capacity;
+        }
+
+        async->window.left = (int32_t) left;
+
+        /* what was denied comes later now, or earlier */
+
+        if (tokens) {
+            async->denied_cost = 0;
+            async->named = 0;
+        }
+
+    } else if (tokens > 0) {
+        ngx_ratelimit_token_bucket_take(&async->tb, &limit->rate, now_us,
+                                        (uint32_t) tokens,
+                                        NGX_RATELIMIT_CHARGE, &unused);
+    } else if (tokens < 0) {
+        ngx_ratelimit_token_bucket_give(&async->tb, &limit->rate, now_us,
+                                        now_us, (uint32_t) -tokens);
+    }
+}
+
+
+/* The end of the window that counts now. */
+static uint64_t
+ngx_ratelimit_async_until_us(const ngx_ratelimit_async_t *async,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us)
+{
+    return ngx_ratelimit_lease_flows(limit)
+           && async->window.end_us > now_us + limit->window_us
+           ? async->window.end_us - limit->window_us : async->window.end_us;
+}
+
+
+/* Whether a call is under way. If it takes a second, it may be lost. */
+static unsigned
+ngx_ratelimit_async_asking(const ngx_ratelimit_async_t *async,
+    uint64_t now_us)
+{
+    return async->asking
+           && ngx_ratelimit_lease_passed_ms(now_us, async->asked_ms)
+              < NGX_RATELIMIT_LEASE_LOST_MS;
 }

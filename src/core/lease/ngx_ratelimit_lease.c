@@ -45,6 +45,8 @@ static void ngx_ratelimit_lease_deny(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost,
     ngx_ratelimit_answer_t *answer);
 static void ngx_ratelimit_lease_forget(ngx_ratelimit_lease_t *lease);
+static void ngx_ratelimit_lease_wake(ngx_ratelimit_lease_t *lease,
+    uint64_t now_us);
 static unsigned ngx_ratelimit_lease_old(const ngx_ratelimit_lease_t *lease,
     uint64_t now_us);
 static uint32_t ngx_ratelimit_lease_demand(
@@ -438,6 +440,24 @@ ngx_ratelimit_lease_left(ngx_ratelimit_lease_t *lease,
 }
 
 
+/* Forgets the demand if nobody has touched the lease for long. */
+static void
+ngx_ratelimit_lease_wake(ngx_ratelimit_lease_t *lease, uint64_t now_us)
+{
+    if (now_us < lease->busy_us) {
+        return;
+    }
+
+    lease->retry_ms = 0;
+    lease->strikes = 0;
+    lease->rate = 0;
+    lease->count = 0;
+    lease->tick_ms = ngx_ratelimit_lease_ms(now_us);
+    lease->asked_ms = lease->tick_ms - NGX_RATELIMIT_LEASE_SPACE_MS;
+    lease->asking = 0;
+}
+
+
 /*
  * A lease that nobody has touched for a second is forgotten, but for the fewest
  * tokens that a window's answers have named. So are tokens of another limit
@@ -447,15 +467,6 @@ void
 ngx_ratelimit_lease_renew(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us)
 {
-    if (lease->async) {
-
-        /* the rule was another one, and this is spent, not in hand */
-
-        lease->async = 0;
-        lease->tokens = 0;
-        lease->mark = 0;
-    }
-
     if (now_us >= lease->busy_us
         || (lease->mark != limit->mark
             && ngx_ratelimit_lease_old(lease, now_us)))
@@ -473,23 +484,6 @@ ngx_ratelimit_lease_renew(ngx_ratelimit_lease_t *lease,
         lease->strikes = 0;
         lease->fresh_us = 0;
     }
-}
-
-
-void
-ngx_ratelimit_lease_wake(ngx_ratelimit_lease_t *lease, uint64_t now_us)
-{
-    if (now_us < lease->busy_us) {
-        return;
-    }
-
-    lease->retry_ms = 0;
-    lease->strikes = 0;
-    lease->rate = 0;
-    lease->count = 0;
-    lease->tick_ms = ngx_ratelimit_lease_ms(now_us);
-    lease->asked_ms = lease->tick_ms - NGX_RATELIMIT_LEASE_SPACE_MS;
-    lease->asking = 0;
 }
 
 

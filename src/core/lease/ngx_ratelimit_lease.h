@@ -4,8 +4,7 @@
  * spent: a lost lease leaves too few tokens in the fleet, never too many.
  *
  * These functions decide. The caller holds the lock of the lease, makes the
- * calls to Redis, and lets the requests wait. sync=async uses the same memory
- * in another way: it spends first and debits later.
+ * calls to Redis, and lets the requests wait.
  */
 
 #ifndef NGX_RATELIMIT_LEASE_H_INCLUDED
@@ -24,29 +23,23 @@ typedef struct {
     uint64_t  busy_us;      /* until then it says something; first: the table
                                of leases reads it */
     uint64_t  fresh_us;     /* when the counter in Redis equals a fresh one */
-    uint32_t  tokens;       /* in hand; async: spent, not debited yet */
+    uint32_t  tokens;       /* in hand */
     int32_t   remaining;    /* of windows: in Redis */
     uint32_t  answered_ms;  /* when Redis said so */
     uint32_t  retry_ms;     /* from then on until denied_cost can be paid; 0:
                                nothing is denied */
-    uint32_t  denied_cost;  /* async: spent, but Redis had too few tokens for
-                               it: debited with the next call */
+    uint32_t  denied_cost;
     uint32_t  rate;         /* sixteenths of a token in HOLD_MS */
     uint32_t  tick_ms;      /* when count began */
     uint32_t  count;        /* tokens asked for since */
     uint32_t  asked_ms;     /* when Redis was last asked ahead of need */
-    uint32_t  since_ms;     /* when answered was set; async: since then
-                               something is spent and not debited */
-    union {
-        uint32_t  told;     /* of a fixed window: the fewest tokens left that
+    uint32_t  since_ms;     /* when answered was set */
+    uint32_t  told;         /* of a fixed window: the fewest tokens left that
                                an answer to a client has named */
-        uint32_t  capacity; /* async: that remaining is of */
-    };
     uint16_t  mark;         /* of the limit */
     uint8_t   strikes;      /* how often it was found spent, see the .c file */
     unsigned  asking:1;     /* ahead of need; for a second at most */
     unsigned  answered:1;   /* what Redis has said still counts */
-    unsigned  async:1;      /* the memory is used so */
     unsigned  before:1;     /* of a sliding window: its predecessor alone has
                                counted anything */
     unsigned  unnamed:1;    /* when denied_cost can be paid Redis has not said,
@@ -142,7 +135,7 @@ int ngx_ratelimit_lease_fill(ngx_ratelimit_lease_t *lease,
 
 /*
  * Whether Redis has lost the counter, by an answer to a call of asked_us that
- * is about to fill the lease, also of async: it tells of a fresh counter, and
+ * is about to fill the lease: it tells of a fresh counter, and
  * the lease knows that the counter stays in use for a second more. If other
  * gateways share it, they may have given back what they had taken ahead, which
  * is half of the capacity at most: then more than half of it must have been in
@@ -203,65 +196,5 @@ uint32_t ngx_ratelimit_lease_sweep(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     unsigned all);
 
-
-/*
- * sync=async: PAID or DENIED at once. This gateway knows what Redis said last,
- * less the tokens spent since; if Redis has said nothing, the counter is a
- * fresh one. *ask is 1: the caller is to debit now. If it does not, another
- * caller gets *ask a second later. *ask is SOON: the caller is to sweep; its
- * next sweep debits all that is spent until then.
- */
-#define NGX_RATELIMIT_ASYNC_SOON  2
-
-ngx_ratelimit_lease_e ngx_ratelimit_async_take(ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
-    uint32_t cost, ngx_ratelimit_answer_t *answer, unsigned *ask);
-
-/* As ngx_ratelimit_lease_look(), under async; fills the answer in any case. */
-void ngx_ratelimit_async_look(const ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
-    ngx_ratelimit_answer_t *answer);
-
-/* How much to debit now, that for which there was not enough included. */
-uint32_t ngx_ratelimit_async_debt(const ngx_ratelimit_lease_t *lease);
-
-/*
- * Whether the caller, which sweeps, is to debit now what was spent under this
- * limit, as with take. Tokens of a fixed window that is over are not debited.
- */
-unsigned ngx_ratelimit_async_due(ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env);
-
-/* A debit has failed: the next one is due after HOLD_MS. */
-void ngx_ratelimit_async_failed(ngx_ratelimit_lease_t *lease, uint64_t now_us);
-
-/*
- * The worker ends: how much it is to debit, 0 if another worker does already.
- * It counts as debited.
- */
-uint32_t ngx_ratelimit_async_leave(ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env);
-
-/*
- * return: tokens that were spent come back; returns how many of them were not
- * debited yet. charge: more tokens are spent; returns how many of them a later
- * call debits: the caller is to sweep. The caller tells Redis of the rest.
- */
-uint32_t ngx_ratelimit_async_return(ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
-    uint32_t tokens);
-uint32_t ngx_ratelimit_async_charge(ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
-    uint32_t tokens);
-
-/*
- * A call debited answer->granted of debt. Other gateways have spent the rest,
- * too: this one rejects requests until it can be debited, so that each token
- * that refills is spent once in the end. A fixed window forgets the rest:
- * nothing comes back before its end.
- */
-void ngx_ratelimit_async_fill(ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
-    uint64_t asked_us, uint32_t debt, const ngx_ratelimit_answer_t *answer);
 
 #endif /* NGX_RATELIMIT_LEASE_H_INCLUDED */

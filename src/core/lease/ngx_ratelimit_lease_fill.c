@@ -14,7 +14,8 @@ static void ngx_ratelimit_lease_spent(ngx_ratelimit_lease_t *lease,
     uint64_t retry_us);
 static uint64_t ngx_ratelimit_lease_next_us(const ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_answer_t *answer);
-static uint64_t ngx_ratelimit_lease_fresh_us(uint64_t asked_us,
+static void ngx_ratelimit_lease_learn(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t asked_us, uint64_t now_us,
     const ngx_ratelimit_answer_t *answer);
 static unsigned ngx_ratelimit_lease_before(const ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_answer_t *answer);
@@ -281,16 +282,6 @@ ngx_ratelimit_lease_next_us(const ngx_ratelimit_limit_t *limit,
 }
 
 
-/* Redis rounds up, and its clock stood at asked_us or later. */
-static uint64_t
-ngx_ratelimit_lease_fresh_us(uint64_t asked_us,
-    const ngx_ratelimit_answer_t *answer)
-{
-    return asked_us + answer->reset_us
-           - (answer->reset_us >= 1000 ? 1000 : answer->reset_us);
-}
-
-
 /* Whether a sliding window has counted nothing and only its predecessor has. */
 static unsigned
 ngx_ratelimit_lease_before(const ngx_ratelimit_limit_t *limit,
@@ -338,10 +329,10 @@ ngx_ratelimit_lease_later(const ngx_ratelimit_lease_t *lease,
 
 
 /*
- * Keeps what Redis said: the later answer, or the one that leaves less. async
- * tells nobody of a fixed window that there is more again.
+ * Keeps what Redis said, at asked_us or later: the later answer, or the one
+ * that leaves less.
  */
-void
+static void
 ngx_ratelimit_lease_learn(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t asked_us, uint64_t now_us,
     const ngx_ratelimit_answer_t *answer)
@@ -356,8 +347,7 @@ ngx_ratelimit_lease_learn(ngx_ratelimit_lease_t *lease,
 
     same = lease->fresh_us > now_us
            && fresh_us < lease->fresh_us + limit->window_us / 2;
-    less = (lease->answered && !ngx_ratelimit_lease_later(lease, asked_us))
-           || (lease->async && !ngx_ratelimit_lease_flows(limit));
+    less = lease->answered && !ngx_ratelimit_lease_later(lease, asked_us);
 
     if (ngx_ratelimit_lease_of_bucket(limit)) {
 
@@ -369,7 +359,7 @@ ngx_ratelimit_lease_learn(ngx_ratelimit_lease_t *lease,
         remaining = lease->remaining;
     }
 
-    if (!same && !lease->async) {
+    if (!same) {
         lease->told = UINT32_MAX;
     }
 
@@ -450,39 +440,45 @@ ngx_ratelimit_lease_lost(const ngx_ratelimit_lease_t *lease,
 {
     int64_t   used, all;
     uint64_t  until_us;
-    uint32_t  tokens;
 
-    /* another worker's answer may have come between; their clocks differ */
-
-    if ((int32_t) (ngx_ratelimit_lease_ms(asked_us) - lease->answered_ms)
-        < NGX_RATELIMIT_LEASE_SPACE_MS)
-    {
+    if (!lease->answered || lease->mark != limit->mark) {
         return 0;
     }
-
-    if (!lease->answered || lease->mark != limit->mark
-        || (uint64_t) answer->granted + answer->remaining < limit->capacity
-        || ngx_ratelimit_lease_forgot(env, lease->answered_ms))
-    {
-        return 0;
-    }
-
-    /* under async they are spent, and not in Redis yet */
-
-    tokens = lease->async ? 0 : lease->tokens;
 
     if (ngx_ratelimit_lease_of_bucket(limit)) {
-        until_us = lease->fresh_us - tokens * limit->rate.step_us;
+        until_us = lease->fresh_us - lease->tokens * limit->rate.step_us;
         used = (int64_t) (until_us - env->now_us);
         all = (int64_t) limit->window_us;
 
     } else {
         until_us = ngx_ratelimit_lease_until(lease, limit);
-        used = (int64_t) limit->capacity - lease->remaining - tokens;
+        used = (int64_t) limit->capacity - lease->remaining - lease->tokens;
         all = limit->capacity;
     }
 
-    return used > 0 && (env->nodes <= 1 || used > all / 2)
+    return ngx_ratelimit_lease_missing(limit, env, asked_us,
+                                       lease->answered_ms, used, all, until_us,
+                                       answer);
+}
+
+
+unsigned
+ngx_ratelimit_lease_missing(const ngx_ratelimit_limit_t *limit,
+    const ngx_ratelimit_lease_env_t *env, uint64_t asked_us,
+    uint32_t answered_ms, int64_t used, int64_t all, uint64_t until_us,
+    const ngx_ratelimit_answer_t *answer)
+{
+    /* another worker's answer may have come between; their clocks differ */
+
+    if ((int32_t) (ngx_ratelimit_lease_ms(asked_us) - answered_ms)
+        < NGX_RATELIMIT_LEASE_SPACE_MS)
+    {
+        return 0;
+    }
+
+    return (uint64_t) answer->granted + answer->remaining >= limit->capacity
+           && !ngx_ratelimit_lease_forgot(env, answered_ms)
+           && used > 0 && (env->nodes <= 1 || used > all / 2)
            && (int64_t) (until_us - env->now_us)
               > NGX_RATELIMIT_LEASE_BUSY_US;
 }

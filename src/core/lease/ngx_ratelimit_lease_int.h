@@ -33,15 +33,11 @@
 /*
  * lease.c
  *
- * The rare parts of begin(). renew: the lease is of another limit, of async, or
- * nobody has touched it for long. wake, also for async: forgets the demand if
- * nobody has touched the lease for long. tick: ends ticks. epoch: ends a window
- * that is over.
+ * The rare parts of begin(). renew: the lease is of another limit, or nobody
+ * has touched it for long. tick: ends ticks. epoch: ends a window that is over.
  */
 void ngx_ratelimit_lease_renew(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us);
-void ngx_ratelimit_lease_wake(ngx_ratelimit_lease_t *lease,
-    uint64_t now_us);
 void ngx_ratelimit_lease_tick(ngx_ratelimit_lease_t *lease,
     uint32_t passed_ms);
 void ngx_ratelimit_lease_epoch(ngx_ratelimit_lease_t *lease,
@@ -75,10 +71,24 @@ void ngx_ratelimit_lease_answer(const ngx_ratelimit_lease_t *lease,
 unsigned ngx_ratelimit_lease_late(const ngx_ratelimit_limit_t *limit,
     uint64_t asked_us, uint64_t now_us, const ngx_ratelimit_answer_t *answer);
 
-/* Keeps the answer, given at asked_us or later, unless a later one is kept. */
-void ngx_ratelimit_lease_learn(ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, uint64_t asked_us, uint64_t now_us,
+/*
+ * Whether Redis has lost a counter, by an answer that tells of a fresh one: so
+ * much of all was used when it answered before, and some is until then.
+ */
+unsigned ngx_ratelimit_lease_missing(const ngx_ratelimit_limit_t *limit,
+    const ngx_ratelimit_lease_env_t *env, uint64_t asked_us,
+    uint32_t answered_ms, int64_t used, int64_t all, uint64_t until_us,
     const ngx_ratelimit_answer_t *answer);
+
+
+/* Redis rounds up, and its clock stood at asked_us or later. */
+static inline uint64_t
+ngx_ratelimit_lease_fresh_us(uint64_t asked_us,
+    const ngx_ratelimit_answer_t *answer)
+{
+    return asked_us + answer->reset_us
+           - (answer->reset_us >= 1000 ? 1000 : answer->reset_us);
+}
 
 
 static inline unsigned
@@ -140,8 +150,7 @@ static inline void
 ngx_ratelimit_lease_begin(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us)
 {
-    if (lease->mark != limit->mark || lease->async || now_us >= lease->busy_us)
-    {
+    if (lease->mark != limit->mark || now_us >= lease->busy_us) {
         ngx_ratelimit_lease_renew(lease, limit, now_us);
     }
 

@@ -71,47 +71,50 @@ ngx_ratelimit_leased_take(ngx_ratelimit_counter_t *counter)
 
 
 /*
- * Never waits. This gateway's own counter has to grant the cost, too, until
- * Redis has said what is left, and as long as there is no place to keep that.
+ * Never waits. This gateway's own counter decides until Redis has said what is
+ * left, and as long as there is no place to keep that.
  */
 static void
 ngx_ratelimit_leased_async(ngx_ratelimit_counter_t *counter)
 {
-    unsigned                 ask, known;
+    unsigned                 ask;
     uint32_t                 owed;
-    ngx_ratelimit_lease_t   *lease;
+    ngx_ratelimit_async_t   *async;
+    ngx_ratelimit_lease_e    rc;
     ngx_ratelimit_answer_t  *answer;
     ngx_ratelimit_locked_t   locked;
 
     ask = 0;
-    known = 0;
     owed = 0;
+    rc = NGX_RATELIMIT_LEASE_ASK;
     answer = &counter->answer;
 
-    lease = ngx_ratelimit_leased_lock(counter, 1, &locked);
+    async = ngx_ratelimit_leased_lock(counter, 1, &locked);
 
-    if (lease) {
-        known = ngx_ratelimit_async_take(lease, counter->limit, &locked.env,
-                                         counter->cost, answer, &ask)
-                == NGX_RATELIMIT_LEASE_DENIED
-                || lease->answered;
-
+    if (async) {
+        rc = ngx_ratelimit_async_take(async, counter->limit, &locked.env,
+                                      counter->cost, answer, &ask);
         ngx_ratelimit_leased_unlock(&locked);
     }
 
-    counter->source = lease ? NGX_RATELIMIT_SOURCE_LEASE
+    counter->source = async ? NGX_RATELIMIT_SOURCE_LEASE
                             : NGX_RATELIMIT_SOURCE_LOCAL;
 
-    if (!known) {
+    if (rc == NGX_RATELIMIT_LEASE_ASK) {
         ngx_memzero(answer, sizeof(ngx_ratelimit_answer_t));
         ngx_ratelimit_local_take(counter);
-        counter->here = (answer->granted != 0);
 
-        if (lease == NULL) {
+        if (answer->granted) {
+            counter->here = 1;
             owed = answer->granted;
+            async = ngx_ratelimit_leased_lock(counter, 1, &locked);
+        }
 
-        } else if (answer->retry_us) {
-            ngx_ratelimit_leased_back(counter, counter->cost);
+        if (owed && async) {
+            ngx_ratelimit_async_spent(async, counter->limit, &locked.env,
+                                      answer, &ask);
+            ngx_ratelimit_leased_unlock(&locked);
+            owed = 0;
         }
     }
 
@@ -131,7 +134,7 @@ ngx_ratelimit_leased_async(ngx_ratelimit_counter_t *counter)
 static void
 ngx_ratelimit_leased_look(ngx_ratelimit_counter_t *counter)
 {
-    ngx_ratelimit_lease_t   *lease;
+    void                    *lease;
     ngx_ratelimit_locked_t   locked;
 
     counter->source = NGX_RATELIMIT_SOURCE_LEASE;
@@ -189,11 +192,12 @@ ngx_ratelimit_leased_tell(ngx_ratelimit_counter_t *counter, ngx_uint_t answered)
 
     if (answered
         && (counter->alone
-            || !(counter->rule->needs & NGX_RATELIMIT_NEEDS_SETTLE)))
+            || !(counter->rule->needs & NGX_RATELIMIT_NEEDS_SETTLE))
+        && ngx_ratelimit_lease_lost(lease, counter->limit, &locked.env,
+                                    counter->client->check->taken_us,
+                                    &counter->answer))
     {
-        ngx_ratelimit_leased_lost(counter, lease, &locked,
-                                  counter->client->check->taken_us,
-                                  &counter->answer);
+        ngx_ratelimit_leased_lost(counter);
     }
 
     if (!answered) {
@@ -216,19 +220,13 @@ ngx_ratelimit_leased_tell(ngx_ratelimit_counter_t *counter, ngx_uint_t answered)
 
 
 void
-ngx_ratelimit_leased_lost(const ngx_ratelimit_counter_t *counter,
-    const ngx_ratelimit_lease_t *lease, const ngx_ratelimit_locked_t *locked,
-    uint64_t asked_us, const ngx_ratelimit_answer_t *answer)
+ngx_ratelimit_leased_lost(const ngx_ratelimit_counter_t *counter)
 {
     const ngx_ratelimit_limiter_t  *limiter;
 
-    if (ngx_ratelimit_lease_lost(lease, counter->limit, &locked->env, asked_us,
-                                 answer))
-    {
-        limiter = counter->client->limiter;
-        ngx_ratelimit_count(limiter->rows[NGX_RATELIMIT_COUNTS_ZONE],
-                            NGX_RATELIMIT_COUNTS_LOST, 1);
-    }
+    limiter = counter->client->limiter;
+    ngx_ratelimit_count(limiter->rows[NGX_RATELIMIT_COUNTS_ZONE],
+                        NGX_RATELIMIT_COUNTS_LOST, 1);
 }
 
 
@@ -239,7 +237,7 @@ ngx_ratelimit_leased_back(ngx_ratelimit_counter_t *counter, uint32_t tokens)
     uint32_t                 kept;
     uint64_t                 taken_us;
     ngx_uint_t               async;
-    ngx_ratelimit_lease_t   *lease;
+    void                    *lease;
     ngx_ratelimit_locked_t   locked;
 
     async = (counter->rule->sync == NGX_RATELIMIT_SYNC_ASYNC);
@@ -252,8 +250,8 @@ ngx_ratelimit_leased_back(ngx_ratelimit_counter_t *counter, uint32_t tokens)
 
     lease = ngx_ratelimit_leased_lock(counter, 0, &locked);
     if (lease) {
-        kept = async ? ngx_ratelimit_async_return(lease, counter->limit,
-                                                  &locked.env, tokens)
+        kept = async ? ngx_ratelimit_async_give(lease, counter->limit,
+                                                &locked.env, taken_us, tokens)
                      : ngx_ratelimit_lease_return(lease, counter->limit,
                                                   &locked.env, taken_us,
                                                   tokens);
@@ -262,7 +260,7 @@ ngx_ratelimit_leased_back(ngx_ratelimit_counter_t *counter, uint32_t tokens)
 
     /* the worker that gives to the lease sees to it that unspent ones go on */
 
-    if (kept && counter->rule->sync == NGX_RATELIMIT_SYNC_LEASE) {
+    if (kept) {
         ngx_ratelimit_refill_watch(counter);
     }
 
@@ -283,7 +281,7 @@ ngx_ratelimit_leased_charge(ngx_ratelimit_counter_t *counter)
 {
     uint32_t                 charged;
     ngx_uint_t               async;
-    ngx_ratelimit_lease_t   *lease;
+    void                    *lease;
     ngx_ratelimit_locked_t   locked;
 
     async = (counter->rule->sync == NGX_RATELIMIT_SYNC_ASYNC);
@@ -294,14 +292,17 @@ ngx_ratelimit_leased_charge(ngx_ratelimit_counter_t *counter)
     }
 
     lease = ngx_ratelimit_leased_lock(counter, 0, &locked);
-    if (lease) {
-        charged = async
-                  ? ngx_ratelimit_async_charge(lease, counter->limit,
-                                               &locked.env, counter->charge)
-                  : ngx_ratelimit_lease_charge(lease, counter->limit,
-                                               &locked.env, counter->charge);
-        ngx_ratelimit_leased_unlock(&locked);
+
+    if (lease && async) {
+        charged = counter->charge;
+        ngx_ratelimit_async_charge(lease, counter->limit, &locked.env, charged);
+
+    } else if (lease) {
+        charged = ngx_ratelimit_lease_charge(lease, counter->limit,
+                                             &locked.env, counter->charge);
     }
+
+    ngx_ratelimit_leased_unlock(&locked);
 
     if (charged && async) {
         ngx_ratelimit_refill_watch(counter);

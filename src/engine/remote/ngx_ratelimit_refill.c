@@ -438,43 +438,41 @@ ngx_ratelimit_refill_sweep(ngx_ratelimit_refill_t *refill, unsigned all)
 static ngx_int_t
 ngx_ratelimit_refill_debit(ngx_ratelimit_refill_t *refill, unsigned all)
 {
-    unsigned                    due;
-    uint32_t                    left;
-    ngx_ratelimit_lease_t      *lease;
-    ngx_ratelimit_locked_t      locked;
-    ngx_ratelimit_lease_ask_t   debit;
+    unsigned                     due, left;
+    ngx_ratelimit_async_t       *async;
+    ngx_ratelimit_locked_t       locked;
+    ngx_ratelimit_async_call_t   told;
 
     due = (refill->owed != 0);
-    left = refill->owed;
-    ngx_memzero(&debit, sizeof(ngx_ratelimit_lease_ask_t));
+    left = due;
+    ngx_memzero(&told, sizeof(ngx_ratelimit_async_call_t));
 
-    lease = ngx_ratelimit_leased_lock(&refill->counter, 0, &locked);
+    async = ngx_ratelimit_leased_lock(&refill->counter, 0, &locked);
 
-    if (lease && lease->mark == refill->limit.mark
-        && locked.env.now_us < lease->busy_us)
+    if (async && async->mark == refill->limit.mark
+        && locked.env.now_us < async->busy_us)
     {
         if (all) {
-            debit.want = ngx_ratelimit_async_leave(lease, &refill->limit,
-                                                   &locked.env);
+            ngx_ratelimit_async_call(async, &refill->limit, &locked.env, 1,
+                                     &told);
         } else {
-            due |= ngx_ratelimit_async_due(lease, &refill->limit,
-                                           &locked.env);
+            due |= ngx_ratelimit_async_due(async, &refill->limit, &locked.env);
         }
 
-        left += ngx_ratelimit_async_debt(lease);
+        left |= (async->owed != 0);
     }
 
     ngx_ratelimit_leased_unlock(&locked);
 
     if (all) {
-        debit.want += refill->owed;
+        told.debit += (int32_t) refill->owed;
 
     } else if (due && refill->call == NULL) {
         ngx_ratelimit_refill_call(refill);
     }
 
-    if (debit.want) {
-        (void) ngx_ratelimit_script_ask(&refill->counter, &debit, NULL, NULL);
+    if (told.debit) {
+        (void) ngx_ratelimit_script_tell(&refill->counter, &told, NULL, NULL);
     }
 
     return left ? NGX_OK : NGX_DONE;

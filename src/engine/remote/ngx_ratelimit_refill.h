@@ -63,8 +63,7 @@ typedef struct {
     ngx_ratelimit_refill_t      *refill;
     ngx_ratelimit_lease_ask_t    ask;
     uint32_t                     head;       /* cost of the first that waits */
-    uint32_t                     debt;       /* async: what of it is the
-                                                lease's */
+    ngx_ratelimit_async_call_t   told;       /* async: of the ledger's */
     uint64_t                     asked_us;
 } ngx_ratelimit_refill_call_t;
 
@@ -81,10 +80,10 @@ typedef struct {
 void ngx_ratelimit_refill_join(ngx_ratelimit_counter_t *counter);
 
 /*
- * ahead: asks for more, and nobody waits; async: debits what was spent. Without
- * a place for a lease these are the owed tokens of this and later calls: if
+ * ahead: asks for more, and nobody waits; async: tells what the ledger owes.
+ * Without a place for one these are the owed tokens of this and later calls: if
  * their call fails, or memory is out, they are never debited. watch: tokens in
- * hand go back in time.
+ * hand go back in time; async: what is owed is told.
  */
 void ngx_ratelimit_refill_ahead(ngx_ratelimit_counter_t *counter,
     uint32_t owed);
@@ -100,7 +99,7 @@ uint32_t ngx_ratelimit_refill_unowe(ngx_ratelimit_counter_t *counter,
 
 /*
  * refill_call.c: asks Redis for the counters that wait, and ahead of others;
- * async: debits. If memory is out, those that wait get their answers now.
+ * async: tells. If memory is out, those that wait get their answers now.
  */
 void ngx_ratelimit_refill_call(ngx_ratelimit_refill_t *refill);
 

@@ -11,6 +11,10 @@
 
 static ngx_int_t ngx_ratelimit_refill_size(ngx_ratelimit_refill_t *refill,
     ngx_ratelimit_refill_call_t *call);
+static ngx_int_t ngx_ratelimit_refill_tell(ngx_ratelimit_refill_t *refill,
+    ngx_ratelimit_refill_call_t *call);
+static void ngx_ratelimit_refill_failed(ngx_ratelimit_refill_t *refill,
+    ngx_ratelimit_refill_call_t *call, unsigned ran);
 static void ngx_ratelimit_refill_handler(void *data,
     const ngx_ratelimit_redis_result_t *result);
 static void ngx_ratelimit_refill_answered(ngx_ratelimit_refill_t *refill,
@@ -31,7 +35,7 @@ static void ngx_ratelimit_refill_fail_all(ngx_ratelimit_refill_t *refill,
 static void ngx_ratelimit_refill_complete(ngx_ratelimit_counter_t *counter);
 
 
-/* For those that wait and ahead of others; or to debit, async. */
+/* For those that wait and ahead of others; or to tell, async. */
 void
 ngx_ratelimit_refill_call(ngx_ratelimit_refill_t *refill)
 {
@@ -52,10 +56,14 @@ ngx_ratelimit_refill_call(ngx_ratelimit_refill_t *refill)
         return;
     }
 
-    if (ngx_ratelimit_script_ask(&refill->counter, &call->ask,
-                                 ngx_ratelimit_refill_handler, call)
+    if ((ngx_ratelimit_refill_async(refill)
+         ? ngx_ratelimit_script_tell(&refill->counter, &call->told,
+                                     ngx_ratelimit_refill_handler, call)
+         : ngx_ratelimit_script_ask(&refill->counter, &call->ask,
+                                    ngx_ratelimit_refill_handler, call))
         == NULL)
     {
+        ngx_ratelimit_refill_failed(refill, call, 0);
         ngx_free(call);
         ngx_ratelimit_refill_fail_all(refill, NGX_RATELIMIT_REDIS_UNREACHABLE,
                                       0);
@@ -81,6 +89,10 @@ ngx_ratelimit_refill_size(ngx_ratelimit_refill_t *refill,
 
     call->head = 0;
 
+    if (ngx_ratelimit_refill_async(refill)) {
+        return ngx_ratelimit_refill_tell(refill, call);
+    }
+
     if (!ngx_queue_empty(&refill->waiting)) {
         q = ngx_queue_head(&refill->waiting);
         counter = ngx_ratelimit_refill_counter(q, queue);
@@ -93,18 +105,6 @@ ngx_ratelimit_refill_size(ngx_ratelimit_refill_t *refill,
 
     lease = ngx_ratelimit_leased_lock(&refill->counter, 1, &locked);
     call->asked_us = locked.env.now_us;
-
-    if (ngx_ratelimit_refill_async(refill)) {
-        call->debt = lease ? ngx_ratelimit_async_debt(lease) : 0;
-        ngx_ratelimit_leased_unlock(&locked);
-
-        ngx_memzero(&call->ask, sizeof(ngx_ratelimit_lease_ask_t));
-        call->ask.want = ngx_min(call->debt + refill->owed,
-                                 NGX_RATELIMIT_MAX_TOKENS);
-        refill->owed = 0;
-        refill->gave = 0;
-        return NGX_OK;
-    }
 
     if (lease) {
         back = ngx_ratelimit_lease_stale(lease, &refill->limit, &locked.env);
@@ -124,6 +124,64 @@ ngx_ratelimit_refill_size(ngx_ratelimit_refill_t *refill,
 }
 
 
+/* The same under async: what is owed, of this worker and in the ledger. */
+static ngx_int_t
+ngx_ratelimit_refill_tell(ngx_ratelimit_refill_t *refill,
+    ngx_ratelimit_refill_call_t *call)
+{
+    uint32_t                 owed;
+    ngx_ratelimit_async_t   *async;
+    ngx_ratelimit_locked_t   locked;
+
+    ngx_memzero(&call->told, sizeof(ngx_ratelimit_async_call_t));
+
+    async = ngx_ratelimit_leased_lock(&refill->counter, 1, &locked);
+    call->asked_us = locked.env.now_us;
+
+    if (async) {
+        ngx_ratelimit_async_call(async, &refill->limit, &locked.env, 0,
+                                 &call->told);
+        ngx_ratelimit_leased_unlock(&locked);
+    }
+
+    if (call->told.debit >= 0) {
+        owed = refill->limit.capacity - (uint32_t) call->told.debit;
+        owed = ngx_min(owed, refill->owed);
+
+        refill->owed -= owed;
+        refill->gave = 0;
+        call->told.debit += (int32_t) owed;
+    }
+
+    return (call->told.debit || call->told.look) ? NGX_OK : NGX_DECLINED;
+}
+
+
+/* Redis was not told, or may have been. */
+static void
+ngx_ratelimit_refill_failed(ngx_ratelimit_refill_t *refill,
+    ngx_ratelimit_refill_call_t *call, unsigned ran)
+{
+    void                    *lease;
+    ngx_ratelimit_locked_t   locked;
+
+    lease = ngx_ratelimit_leased_lock(&refill->counter, 0, &locked);
+    if (lease == NULL) {
+        return;
+    }
+
+    if (!ngx_ratelimit_refill_async(refill)) {
+        ngx_ratelimit_lease_failed(lease);
+
+    } else {
+        call->told.debit = ran ? 0 : call->told.debit;
+        ngx_ratelimit_async_failed(lease, &locked.env, &call->told);
+    }
+
+    ngx_ratelimit_leased_unlock(&locked);
+}
+
+
 static void
 ngx_ratelimit_refill_handler(void *data,
     const ngx_ratelimit_redis_result_t *result)
@@ -131,9 +189,7 @@ ngx_ratelimit_refill_handler(void *data,
     ngx_ratelimit_refill_call_t *call = data;
 
     ngx_uint_t                     last;
-    ngx_ratelimit_lease_t         *lease;
     ngx_ratelimit_answer_t         answer;
-    ngx_ratelimit_locked_t         locked;
     ngx_ratelimit_refill_t        *refill;
     ngx_ratelimit_redis_status_e   status;
 
@@ -160,19 +216,8 @@ ngx_ratelimit_refill_handler(void *data,
             ngx_ratelimit_refill_call(refill);
         }
 
-    } else if (last) {
-        lease = ngx_ratelimit_leased_lock(&refill->counter, 0, &locked);
-
-        /* it may ask ahead again; the next sweep debits again */
-
-        if (lease && ngx_ratelimit_refill_async(refill)) {
-            ngx_ratelimit_async_failed(lease, locked.env.now_us);
-
-        } else if (lease) {
-            ngx_ratelimit_lease_failed(lease);
-        }
-
-        ngx_ratelimit_leased_unlock(&locked);
+    } else if (last || ngx_ratelimit_refill_async(refill)) {
+        ngx_ratelimit_refill_failed(refill, call, result->ran);
         ngx_ratelimit_refill_fail_all(refill, status, result->wait_ms);
     }
 
@@ -246,8 +291,9 @@ ngx_ratelimit_refill_fill(ngx_ratelimit_refill_t *refill,
     const ngx_ratelimit_refill_call_t *call,
     const ngx_ratelimit_answer_t *answer)
 {
+    void                    *lease;
     uint32_t                 tokens;
-    ngx_ratelimit_lease_t   *lease;
+    unsigned                 lost;
     ngx_ratelimit_locked_t   locked;
 
     tokens = answer->granted;
@@ -257,21 +303,28 @@ ngx_ratelimit_refill_fill(ngx_ratelimit_refill_t *refill,
         return tokens;
     }
 
-    ngx_ratelimit_leased_lost(&refill->counter, lease, &locked, call->asked_us,
-                              answer);
-
     if (ngx_ratelimit_refill_async(refill)) {
-        ngx_ratelimit_async_fill(lease, &refill->limit, &locked.env,
-                                 call->asked_us, call->debt, answer);
-        tokens = 0;
+        lost = ngx_ratelimit_async_lost(lease, &refill->limit, &locked.env,
+                                        call->asked_us, &call->told, answer);
+        ngx_ratelimit_async_answered(lease, &refill->limit, &locked.env,
+                                     call->asked_us, &call->told, answer);
 
-    } else if (ngx_ratelimit_lease_fill(lease, &refill->limit, &locked.env,
-                                        call->asked_us, &call->ask, answer))
-    {
-        tokens = 0;
+    } else {
+        lost = ngx_ratelimit_lease_lost(lease, &refill->limit, &locked.env,
+                                        call->asked_us, answer);
+
+        if (ngx_ratelimit_lease_fill(lease, &refill->limit, &locked.env,
+                                     call->asked_us, &call->ask, answer))
+        {
+            tokens = 0;
+        }
     }
 
     ngx_ratelimit_leased_unlock(&locked);
+
+    if (lost) {
+        ngx_ratelimit_leased_lost(&refill->counter);
+    }
 
     return tokens;
 }

@@ -194,19 +194,44 @@ ngx_ratelimit_script_ask(ngx_ratelimit_counter_t *counter,
 }
 
 
-void
-ngx_ratelimit_script_give(ngx_ratelimit_counter_t *counter, uint32_t tokens,
-    uint64_t age_us)
+ngx_ratelimit_redis_call_t *
+ngx_ratelimit_script_tell(ngx_ratelimit_counter_t *counter,
+    const ngx_ratelimit_async_call_t *call,
+    ngx_ratelimit_redis_handler_pt handler, void *data)
 {
     ngx_ratelimit_price_t  price;
 
     ngx_memzero(&price, sizeof(ngx_ratelimit_price_t));
-    price.cost = -(int64_t) tokens;
-    price.want = (age_us + 999) / 1000;
+
+    if (call->debit > 0) {
+        price.want = -1 - (int64_t) call->debit;
+
+    } else if (call->debit < 0) {
+        price.cost = call->debit;
+        price.want = (call->age_us + 999) / 1000;
+
+    } else {
+        price.cost = call->look;
+        price.want = -1;
+    }
 
     ngx_ratelimit_script_lease_call(counter);
 
-    (void) ngx_ratelimit_script_one(counter, &price, NULL, NULL);
+    return ngx_ratelimit_script_one(counter, &price, handler, data);
+}
+
+
+void
+ngx_ratelimit_script_give(ngx_ratelimit_counter_t *counter, uint32_t tokens,
+    uint64_t age_us)
+{
+    ngx_ratelimit_async_call_t  call;
+
+    call.debit = -(int32_t) tokens;
+    call.look = 0;
+    call.age_us = age_us;
+
+    (void) ngx_ratelimit_script_tell(counter, &call, NULL, NULL);
 }
 
 

@@ -74,11 +74,15 @@ ngx_ratelimit_redis_call_t *ngx_ratelimit_script_one(
     ngx_ratelimit_redis_handler_pt handler, void *data);
 
 /*
- * The same for a token bucket or a window: what a lease asks for, or what goes
- * back to it, age_us after it was taken; nobody waits for that.
+ * The same for a token bucket or a window: what a lease asks for; what an async
+ * counter tells; or what goes back, age_us after it was taken, and nobody waits
+ * for that.
  */
 ngx_ratelimit_redis_call_t *ngx_ratelimit_script_ask(
     ngx_ratelimit_counter_t *counter, const ngx_ratelimit_lease_ask_t *ask,
+    ngx_ratelimit_redis_handler_pt handler, void *data);
+ngx_ratelimit_redis_call_t *ngx_ratelimit_script_tell(
+    ngx_ratelimit_counter_t *counter, const ngx_ratelimit_async_call_t *call,
     ngx_ratelimit_redis_handler_pt handler, void *data);
 void ngx_ratelimit_script_give(ngx_ratelimit_counter_t *counter,
     uint32_t tokens, uint64_t age_us);
