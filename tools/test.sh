@@ -12,7 +12,7 @@
 # RATELIMIT_LOGS  the folder of the logs (build/t), each file's removed when it
 #                 passes; a run begins with an empty one
 # AGAIN           so many files that fail run once more, each alone; those that
-#                 then pass are named as unstable (0)
+#                 then pass are to be added to t/unstable (0)
 
 set -eu
 
@@ -162,8 +162,8 @@ then
 
     for file in "${failed[@]}"; do
         if prove --exec "bash tools/test-file.sh" "$file" < /dev/null; then
-            echo "unstable: $file failed once and passed alone," \
-                 "its log is in $RATELIMIT_LOGS/unstable"
+            echo "unstable: add \"$file $(date +%F)\" to t/unstable: it" \
+                 "passed alone, its log is in $RATELIMIT_LOGS/unstable"
         else
             result=1
         fi
