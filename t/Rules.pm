@@ -167,7 +167,7 @@ sub api {
                                        Timeout => $t::Gateway::PATIENCE)
         or return $answer;
     my $text = join "\r\n", "$method /rl$path HTTP/1.0", 'Host: localhost',
-                    'Content-Type: application/json',
+                    $t::Gateway::TOKEN, 'Content-Type: application/json',
                     'Content-Length: ' . length $body, @headers, '', $body;
 
     while (length $text) {

@@ -6,6 +6,7 @@
  * allocates nothing: Redis' allocator asks for the time while it starts.
  *
  * While the file that RATELIMIT_NO_THREADS names exists, no thread can be made.
+ * While that of RATELIMIT_THREADS_WAIT exists, new threads wait.
  */
 
 #define _GNU_SOURCE
@@ -39,7 +40,7 @@ typedef struct {
 static clock_file_t        none;
 static const clock_file_t *file = &none;
 
-static char                no_threads[4096];
+static char                no_threads[4096], threads_wait[4096];
 
 /* the monotonic time that this thread asked for last */
 static _Thread_local int64_t seen;
@@ -50,12 +51,17 @@ clock_open(void)
 {
     const char *name = getenv("RATELIMIT_CLOCK");
     const char *none = getenv("RATELIMIT_NO_THREADS");
+    const char *wait = getenv("RATELIMIT_THREADS_WAIT");
     void       *p;
     int         fd;
 
     /* nginx writes over its environment */
     if (none && strlen(none) < sizeof(no_threads)) {
         strcpy(no_threads, none);
+    }
+
+    if (wait && strlen(wait) < sizeof(threads_wait)) {
+        strcpy(threads_wait, wait);
     }
 
     fd = name == NULL ? -1 : open(name, O_RDONLY | O_CLOEXEC);
@@ -182,18 +188,48 @@ epoll_wait(int fd, struct epoll_event *events, int n, int timeout)
 }
 
 
+/* What a thread is to run, once no file holds it. */
+typedef struct {
+    void *(*run)(void *);
+    void   *data;
+} clock_thread_t;
+
+
+static void *
+clock_thread(void *data)
+{
+    clock_thread_t thread = *(clock_thread_t *) data;
+
+    free(data);
+
+    while (access(threads_wait, F_OK) == 0) {
+        usleep(1000);
+    }
+
+    return thread.run(thread.data);
+}
+
+
 int
 pthread_create(pthread_t *thread, const pthread_attr_t *attr,
     void *(*run)(void *), void *data)
 {
-    int       (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *),
-                      void *);
+    int             (*real)(pthread_t *, const pthread_attr_t *,
+                            void *(*)(void *), void *);
+    clock_thread_t *held;
 
     if (no_threads[0] && access(no_threads, F_OK) == 0) {
         return EAGAIN;
     }
 
     *(void **) &real = dlsym(RTLD_NEXT, "pthread_create");
+
+    if (threads_wait[0] && (held = malloc(sizeof(*held))) != NULL) {
+        held->run = run;
+        held->data = data;
+        run = clock_thread;
+        data = held;
+    }
 
     return real(thread, attr, run, data);
 }

@@ -96,6 +96,46 @@ sub peak {
 }
 
 
+# expressions that are short, and large when they are compiled
+
+{
+    my $gateway = gateway();
+    my $api = t::Api->new($gateway);
+    my $before = peak($gateway);
+    my @rules = map { { id => "r$_", params => { limit => 1, window => 60 },
+                        match => { endpoint_regex =>
+                                   '(?:[^a]{1,500}){0,2000}x' } } } 1 .. 1000;
+    my @many = ([POST => '/rules/validate', { rules => \@rules }]) x 16;
+    my ($answer) = $api->send_all(@many);
+    my ($error) = @{ $answer->{json}{errors} };
+
+    like(t::Api::said($answer), qr{^422 invalid: /rules/\d+/match/endpoint_regex makes the compiled expressions of the document larger than 4 MiB; },
+         'too large together');
+    like($error->{id}, qr/^r\d+$/, 'which is the first');
+
+    my $fits = $error->{id} =~ s/^r//r - 1;
+
+    is($api->change('PUT', '/rules', { rules => [@rules[0 .. $fits - 1]] })
+           ->{status}, 201, "the $fits before it fit");
+    ok($api->follows(1), 'and are used');
+    is_deeply($api->get('/status')->{json}{skipped}, [], 'all of them');
+    is($api->change('PATCH', '/rules/r1', { enabled => JSON::PP::false })
+           ->{status}, 200, 'and edited');
+    is($api->change('PUT', '/rules/more', $rules[-1])->{status}, 422,
+       'one more does not fit');
+
+    my $grown = peak($gateway) - $before;
+
+    SKIP: {
+        skip 'a sanitizer keeps what is freed', 1 if $SANITIZED;
+        cmp_ok($grown, '<', 60,
+               sprintf '16 at once took %d MB of a worker at most', $grown);
+    }
+
+    $gateway->stop;
+}
+
+
 # an older gateway has written a larger one: to Redis, and to a state file
 
 my $deny = { rules => [], deny => ['bad'] };

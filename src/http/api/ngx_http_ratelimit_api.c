@@ -9,15 +9,18 @@
 #define NGX_HTTP_RATELIMIT_API_BODY  (1024 * 1024)   /* bytes at most */
 
 /*
- * A request here waits no longer. The timer is not cancelable: a worker that is
- * to exit waits for the request, as for any other.
+ * A request is here no longer, its body included: a right that a reload takes
+ * away ends with it. The timer is not cancelable: a worker that is to exit
+ * waits for the request, as for any other.
  */
 #define NGX_HTTP_RATELIMIT_API_MS  30000
 
 static void ngx_http_ratelimit_api_cleanup(void *data);
 static void ngx_http_ratelimit_api_abandon(ngx_http_ratelimit_api_t *api);
 static void ngx_http_ratelimit_api_resume(ngx_http_request_t *r);
+static void ngx_http_ratelimit_api_pause(ngx_event_t *ev);
 static void ngx_http_ratelimit_api_deadline(ngx_event_t *ev);
+static ngx_int_t ngx_http_ratelimit_api_late(ngx_http_ratelimit_api_t *api);
 static void ngx_http_ratelimit_api_body_read(ngx_http_request_t *r);
 static ngx_int_t ngx_http_ratelimit_api_body_take(
     ngx_http_ratelimit_api_t *api);
@@ -46,6 +49,10 @@ ngx_http_ratelimit_api_create(ngx_http_request_t *r,
     api->deadline.data = api;
     api->deadline.handler = ngx_http_ratelimit_api_deadline;
     api->deadline.log = r->connection->log;
+
+    api->pause.data = api;
+    api->pause.handler = ngx_http_ratelimit_api_pause;
+    api->pause.log = r->connection->log;
 
     cln->handler = ngx_http_ratelimit_api_cleanup;
 
@@ -92,6 +99,12 @@ ngx_http_ratelimit_api_abandon(ngx_http_ratelimit_api_t *api)
     if (api->deadline.timer_set) {
         ngx_del_timer(&api->deadline);
     }
+
+    if (api->pause.timer_set) {
+        ngx_del_timer(&api->pause);
+    }
+
+    ngx_http_ratelimit_api_turn_forget(api);
 
     if (api->call) {
         ngx_ratelimit_sync_forget(api->call);
@@ -175,6 +188,20 @@ ngx_http_ratelimit_api_wake(ngx_http_ratelimit_api_t *api,
 }
 
 
+void
+ngx_http_ratelimit_api_wait(ngx_http_ratelimit_api_t *api)
+{
+    ngx_add_timer(&api->pause, 1);
+}
+
+
+static void
+ngx_http_ratelimit_api_pause(ngx_event_t *ev)
+{
+    ngx_http_ratelimit_api_wake(ev->data, &ngx_posted_events);
+}
+
+
 /* The write event's handler: also runs when the socket gets writable. */
 static void
 ngx_http_ratelimit_api_resume(ngx_http_request_t *r)
@@ -201,18 +228,38 @@ ngx_http_ratelimit_api_resume(ngx_http_request_t *r)
 static void
 ngx_http_ratelimit_api_deadline(ngx_event_t *ev)
 {
+    ngx_connection_t          *c;
     ngx_http_ratelimit_api_t  *api;
 
     api = ev->data;
+    c = api->request->connection;
 
     ngx_http_ratelimit_api_abandon(api);
 
-    api->status = api->writing ? NGX_RATELIMIT_SYNC_UNKNOWN
-                               : NGX_RATELIMIT_SYNC_UNAVAILABLE;
-    ngx_str_set(&api->said, "it took too long");
+    if (api->reading) {
+        ngx_http_finalize_request(api->request, NGX_HTTP_REQUEST_TIME_OUT);
+        ngx_http_run_posted_requests(c);
+        return;
+    }
 
-    api->next = ngx_http_ratelimit_api_failed;
+    api->next = ngx_http_ratelimit_api_late;
     ngx_http_ratelimit_api_wake(api, &ngx_posted_events);
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_api_late(ngx_http_ratelimit_api_t *api)
+{
+    if (api->writing) {
+        api->status = NGX_RATELIMIT_SYNC_UNKNOWN;
+        ngx_str_set(&api->said, "it took too long");
+
+        return ngx_http_ratelimit_api_failed(api);
+    }
+
+    return ngx_http_ratelimit_api_problem(api, NGX_HTTP_SERVICE_UNAVAILABLE,
+                                          "unavailable", "it took too long, "
+                                          "nothing is changed");
 }
 
 
@@ -323,6 +370,8 @@ ngx_http_ratelimit_api_read_body(ngx_http_ratelimit_api_t *api)
     }
 
     r->request_body_no_buffering = 1;
+    api->reading = 1;
+    ngx_add_timer(&api->deadline, NGX_HTTP_RATELIMIT_API_MS);
 
     rc = ngx_http_read_client_request_body(r,
                                            ngx_http_ratelimit_api_body_read);
@@ -358,6 +407,8 @@ ngx_http_ratelimit_api_body_read(ngx_http_request_t *r)
             return;
         }
     }
+
+    api->reading = 0;
 
     if (rc == NGX_DECLINED) {
         r->read_event_handler = ngx_http_block_reading;

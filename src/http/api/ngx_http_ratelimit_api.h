@@ -89,6 +89,7 @@ typedef struct {
     unsigned                       conditional:1; /* to change a base with one
                                                      of the tags, or to read one
                                                      with none of them */
+    unsigned                       turn:1;    /* it is its turn */
     unsigned                       stopped:1; /* by the tags */
     unsigned                       based:1;   /* edit.base is set */
 } ngx_http_ratelimit_api_work_t;
@@ -124,7 +125,15 @@ struct ngx_http_ratelimit_api_s {
     ngx_uint_t                             tries;
 
     ngx_event_t                            deadline;
+    ngx_event_t                            pause;   /* between two slices */
+    ngx_queue_t                            queue;   /* of those that wait for
+                                                       their turn, if queued */
     unsigned                               trusted:1;  /* it may change */
+    unsigned                               reading:1;  /* the body comes */
+    unsigned                               queued:1;
+    unsigned                               turn:1;     /* it is its turn */
+    unsigned                               based:1;    /* the next edit is of
+                                                          record */
     unsigned                               any:1;      /* If-Match: "*" */
     unsigned                               create:1;   /* If-None-Match: "*" */
     unsigned                               saved:1;
@@ -175,6 +184,19 @@ void ngx_http_ratelimit_api_called(void *data,
 /* A call's result, for failed(): its status, version and reason. */
 void ngx_http_ratelimit_api_result(ngx_http_ratelimit_api_t *api,
     const ngx_ratelimit_sync_result_t *result);
+
+/* Runs the next step a millisecond later: others come first. */
+void ngx_http_ratelimit_api_wait(ngx_http_ratelimit_api_t *api);
+
+/*
+ * api_turn.c: whose turn it is to edit. take() returns NGX_OK: it is, as
+ * api->turn says; NGX_BUSY: the request is woken when it is; NGX_DECLINED: too
+ * many wait. The owner of the turn ends it. forget() is for a request that does
+ * not edit any more.
+ */
+ngx_int_t ngx_http_ratelimit_api_turn_take(ngx_http_ratelimit_api_t *api);
+void ngx_http_ratelimit_api_turn_end(void);
+void ngx_http_ratelimit_api_turn_forget(ngx_http_ratelimit_api_t *api);
 
 /* Frees a job's memory; if the job runs, its end does. May be NULL. */
 void ngx_http_ratelimit_api_work_free(ngx_http_ratelimit_api_work_t *work);

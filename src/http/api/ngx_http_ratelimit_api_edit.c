@@ -13,11 +13,13 @@
 #include <jansson.h>
 #include <openssl/rand.h>
 
-#define NGX_HTTP_RATELIMIT_API_SLICE_MS  5
+#define NGX_HTTP_RATELIMIT_API_SLICE_MS  1
 #define NGX_HTTP_RATELIMIT_API_TRIES     5   /* of If-Match: "*" */
 
 static ngx_int_t ngx_http_ratelimit_api_edit_start(
-    ngx_http_ratelimit_api_t *api, const ngx_ratelimit_record_t *base);
+    ngx_http_ratelimit_api_t *api, ngx_uint_t based);
+static ngx_int_t ngx_http_ratelimit_api_edit_begin(
+    ngx_http_ratelimit_api_t *api);
 static ngx_http_ratelimit_api_work_t *ngx_http_ratelimit_api_work(
     ngx_http_ratelimit_api_t *api, const ngx_ratelimit_record_t *base);
 static void ngx_http_ratelimit_api_work_cleanup(void *data);
@@ -66,27 +68,55 @@ ngx_http_ratelimit_api_edit(ngx_http_ratelimit_api_t *api)
 
     rc = ngx_http_ratelimit_api_conditions(api);
 
-    return (rc == NGX_DECLINED) ? ngx_http_ratelimit_api_edit_start(api, NULL)
+    return (rc == NGX_DECLINED) ? ngx_http_ratelimit_api_edit_start(api, 0)
                                 : rc;
 }
 
 
 /*
- * Edits base, or if it is NULL the current document; and does what follows,
- * also the put.
+ * Edits the document of api->record, or the current one; and does what follows,
+ * also the put. A read does not wait for its turn.
  */
 static ngx_int_t
 ngx_http_ratelimit_api_edit_start(ngx_http_ratelimit_api_t *api,
-    const ngx_ratelimit_record_t *base)
+    ngx_uint_t based)
+{
+    ngx_int_t  rc;
+
+    ngx_http_ratelimit_api_work_free(api->work);
+    api->work = NULL;
+
+    api->based = based;
+    api->next = ngx_http_ratelimit_api_edit_begin;
+
+    if (ngx_http_ratelimit_api_edit_method(api) == NGX_RATELIMIT_EDIT_GET) {
+        return ngx_http_ratelimit_api_edit_begin(api);
+    }
+
+    rc = ngx_http_ratelimit_api_turn_take(api);
+
+    if (rc == NGX_DECLINED) {
+        return ngx_http_ratelimit_api_problem(api,
+                   NGX_HTTP_SERVICE_UNAVAILABLE, "unavailable",
+                   "too many changes wait, nothing is changed");
+    }
+
+    return (rc == NGX_OK) ? ngx_http_ratelimit_api_edit_begin(api) : rc;
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_api_edit_begin(ngx_http_ratelimit_api_t *api)
 {
     ngx_http_ratelimit_api_work_t  *work;
 
-    work = ngx_http_ratelimit_api_work(api, base);
+    work = ngx_http_ratelimit_api_work(api, api->based ? &api->record : NULL);
     if (work == NULL) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    ngx_http_ratelimit_api_work_free(api->work);
+    work->turn = api->turn;
+    api->turn = 0;
     api->work = work;
 
     api->next = ngx_http_ratelimit_api_edit_finish;
@@ -202,6 +232,10 @@ ngx_http_ratelimit_api_work_cleanup(void *data)
     if (work->edit.policy) {
         ngx_ratelimit_policy_release(work->edit.policy);
     }
+
+    if (work->turn) {
+        ngx_http_ratelimit_api_turn_end();
+    }
 }
 
 
@@ -305,16 +339,12 @@ ngx_http_ratelimit_api_edit_finish(ngx_http_ratelimit_api_t *api)
 
     edit = &api->work->edit;
 
-    if (api->work->stopped) {
-        return ngx_http_ratelimit_api_edit_stopped(api);
-    }
-
     if (edit->policy) {
         rc = ngx_ratelimit_policy_finish(edit->policy,
                                          NGX_HTTP_RATELIMIT_API_SLICE_MS,
                                          &edit->problems);
         if (rc == NGX_AGAIN) {
-            ngx_http_ratelimit_api_wake(api, &ngx_posted_next_events);
+            ngx_http_ratelimit_api_wait(api);
             return NGX_BUSY;
         }
 
@@ -330,7 +360,13 @@ ngx_http_ratelimit_api_edit_finish(ngx_http_ratelimit_api_t *api)
         edit->policy = NULL;
     }
 
-    return ngx_http_ratelimit_api_edit_outcome(api);
+    if (api->work->turn) {
+        api->work->turn = 0;
+        ngx_http_ratelimit_api_turn_end();
+    }
+
+    return api->work->stopped ? ngx_http_ratelimit_api_edit_stopped(api)
+                              : ngx_http_ratelimit_api_edit_outcome(api);
 }
 
 
@@ -405,10 +441,10 @@ ngx_http_ratelimit_api_edit_newer(ngx_http_ratelimit_api_t *api)
     switch (api->status) {
 
     case NGX_RATELIMIT_SYNC_OK:
-        return ngx_http_ratelimit_api_edit_start(api, &api->record);
+        return ngx_http_ratelimit_api_edit_start(api, 1);
 
     case NGX_RATELIMIT_SYNC_NOT_FOUND:
-        return ngx_http_ratelimit_api_edit_start(api, NULL);
+        return ngx_http_ratelimit_api_edit_start(api, 0);
 
     case NGX_RATELIMIT_SYNC_TOO_LARGE:
 
@@ -418,7 +454,7 @@ ngx_http_ratelimit_api_edit_newer(ngx_http_ratelimit_api_t *api)
             && ngx_http_ratelimit_api_edit_method(api)
                == NGX_RATELIMIT_EDIT_PUT)
         {
-            return ngx_http_ratelimit_api_edit_start(api, &api->record);
+            return ngx_http_ratelimit_api_edit_start(api, 1);
         }
 
         /* fall through */
@@ -569,7 +605,7 @@ ngx_http_ratelimit_api_edit_changed(ngx_http_ratelimit_api_t *api)
     return api->version
            ? ngx_http_ratelimit_api_read(api, api->version,
                                          ngx_http_ratelimit_api_edit_newer)
-           : ngx_http_ratelimit_api_edit_start(api, NULL);
+           : ngx_http_ratelimit_api_edit_start(api, 0);
 }
 
 
@@ -763,10 +799,10 @@ ngx_http_ratelimit_api_version_got(ngx_http_ratelimit_api_t *api)
     }
 
     if (!ngx_http_ratelimit_api_writes(api)) {
-        return ngx_http_ratelimit_api_edit_start(api, &api->record);
+        return ngx_http_ratelimit_api_edit_start(api, 1);
     }
 
     api->body.text = api->record.document;
 
-    return ngx_http_ratelimit_api_edit_start(api, NULL);
+    return ngx_http_ratelimit_api_edit_start(api, 0);
 }

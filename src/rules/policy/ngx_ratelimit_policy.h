@@ -73,6 +73,7 @@ struct ngx_ratelimit_policy_s {
                                               compiles a document */
 
     ngx_uint_t                 finished;   /* rules, by finish() */
+    size_t                     regex_bytes; /* compiled by it */
 
     ngx_ratelimit_problems_t   skipped;    /* what of a stored document does not
                                               count on this gateway, and why */

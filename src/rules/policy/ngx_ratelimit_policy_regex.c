@@ -8,6 +8,12 @@
 
 #include <time.h>
 
+/*
+ * Bytes of all compiled expressions of a document. One of some characters may
+ * take 50 KB.
+ */
+#define NGX_RATELIMIT_REGEX_MAX      (4 * 1024 * 1024)
+
 /* before an expression: its newline is nothing that a path has */
 #if (NGX_PCRE2)
 #define NGX_RATELIMIT_REGEX_NEWLINE  "(*NUL)"
@@ -21,7 +27,10 @@
 static ngx_int_t ngx_ratelimit_regex_line(const ngx_str_t *text,
     ngx_pool_t *pool, ngx_str_t *line, ngx_str_t *rest);
 static ngx_uint_t ngx_ratelimit_regex_no_memory(const ngx_str_t *err);
+static size_t ngx_ratelimit_regex_bytes(const ngx_regex_t *regex);
 #endif
+static ngx_int_t ngx_ratelimit_policy_regex(ngx_ratelimit_policy_t *policy,
+    ngx_ratelimit_rule_t *rule, ngx_str_t *wrong);
 static void ngx_ratelimit_policy_wrong(ngx_ratelimit_policy_t *policy,
     ngx_ratelimit_rule_t *rule, ngx_ratelimit_problems_t *problems,
     const ngx_str_t *wrong);
@@ -51,7 +60,7 @@ ngx_ratelimit_policy_finish(ngx_ratelimit_policy_t *policy,
         wrong.data = buf;
         wrong.len = sizeof(buf);
 
-        rc = ngx_ratelimit_rule_regex(rule, policy->rules.pool, &wrong);
+        rc = ngx_ratelimit_policy_regex(policy, rule, &wrong);
 
         if (rc == NGX_ERROR) {
             return NGX_ERROR;
@@ -215,6 +224,52 @@ ngx_ratelimit_regex_no_memory(const ngx_str_t *err)
            && ngx_strncmp(err->data + err->len - len, ends, len) == 0;
 }
 
+
+static size_t
+ngx_ratelimit_regex_bytes(const ngx_regex_t *regex)
+{
+    size_t  size;
+
+    size = 0;
+
+#if (NGX_PCRE2)
+    (void) pcre2_pattern_info(regex, PCRE2_INFO_SIZE, &size);
+#else
+    (void) pcre_fullinfo(regex->code, NULL, PCRE_INFO_SIZE, &size);
+#endif
+
+    return size;
+}
+
+
+/* As ngx_ratelimit_rule_regex(), while the document's expressions fit. */
+static ngx_int_t
+ngx_ratelimit_policy_regex(ngx_ratelimit_policy_t *policy,
+    ngx_ratelimit_rule_t *rule, ngx_str_t *wrong)
+{
+    ngx_int_t  rc;
+
+    if (policy->regex_bytes <= NGX_RATELIMIT_REGEX_MAX) {
+
+        rc = ngx_ratelimit_rule_regex(rule, policy->rules.pool, wrong);
+        if (rc != NGX_OK) {
+            return rc;
+        }
+
+        policy->regex_bytes += ngx_ratelimit_regex_bytes(rule->regex);
+    }
+
+    if (policy->regex_bytes <= NGX_RATELIMIT_REGEX_MAX) {
+        return NGX_OK;
+    }
+
+    rule->regex = NULL;
+    ngx_str_set(wrong, "makes the compiled expressions of the document larger "
+                       "than 4 MiB");
+
+    return NGX_DECLINED;
+}
+
 #else
 
 ngx_int_t
@@ -224,6 +279,14 @@ ngx_ratelimit_rule_regex(ngx_ratelimit_rule_t *rule, ngx_pool_t *pool,
     ngx_str_set(wrong, "must be null: this nginx is built without PCRE");
 
     return NGX_DECLINED;
+}
+
+
+static ngx_int_t
+ngx_ratelimit_policy_regex(ngx_ratelimit_policy_t *policy,
+    ngx_ratelimit_rule_t *rule, ngx_str_t *wrong)
+{
+    return ngx_ratelimit_rule_regex(rule, policy->rules.pool, wrong);
 }
 
 #endif

@@ -6,7 +6,7 @@
 #include "ngx_ratelimit_sync_int.h"
 
 #define NGX_RATELIMIT_SYNC_LOOK_MS    100    /* at the store's generation */
-#define NGX_RATELIMIT_SYNC_SLICE_MS   5      /* of what only the loop may do */
+#define NGX_RATELIMIT_SYNC_SLICE_MS   1      /* of what only the loop may do */
 #define NGX_RATELIMIT_SYNC_WHOLE_MS   1000   /* before it serves */
 
 static void ngx_ratelimit_sync_timer(ngx_ratelimit_sync_t *sync,

@@ -1,0 +1,79 @@
+/*
+ * A worker makes one edit at a time: each may take much memory, and time of the
+ * event loop. The turn belongs to a request, from the moment that the request
+ * is woken for it, and then to the request's work, which may outlive it.
+ */
+
+#include "ngx_http_ratelimit_api.h"
+
+#define NGX_HTTP_RATELIMIT_API_WAITING  32   /* requests at most */
+
+/* A worker's; a process that forks has used none. */
+static struct {
+    ngx_queue_t  waiting;   /* of api->queue, if n is not 0 */
+    ngx_uint_t   n;
+    ngx_uint_t   taken;
+} ngx_http_ratelimit_api_turn;
+
+
+ngx_int_t
+ngx_http_ratelimit_api_turn_take(ngx_http_ratelimit_api_t *api)
+{
+    if (!ngx_http_ratelimit_api_turn.taken) {
+        ngx_http_ratelimit_api_turn.taken = 1;
+        api->turn = 1;
+        return NGX_OK;
+    }
+
+    if (ngx_http_ratelimit_api_turn.n == NGX_HTTP_RATELIMIT_API_WAITING) {
+        return NGX_DECLINED;
+    }
+
+    if (ngx_http_ratelimit_api_turn.n++ == 0) {
+        ngx_queue_init(&ngx_http_ratelimit_api_turn.waiting);
+    }
+
+    ngx_queue_insert_tail(&ngx_http_ratelimit_api_turn.waiting, &api->queue);
+    api->queued = 1;
+
+    return NGX_BUSY;
+}
+
+
+void
+ngx_http_ratelimit_api_turn_end(void)
+{
+    ngx_queue_t               *q;
+    ngx_http_ratelimit_api_t  *api;
+
+    if (ngx_http_ratelimit_api_turn.n == 0) {
+        ngx_http_ratelimit_api_turn.taken = 0;
+        return;
+    }
+
+    q = ngx_queue_head(&ngx_http_ratelimit_api_turn.waiting);
+    ngx_queue_remove(q);
+    ngx_http_ratelimit_api_turn.n--;
+
+    api = ngx_queue_data(q, ngx_http_ratelimit_api_t, queue);
+    api->queued = 0;
+    api->turn = 1;
+
+    ngx_http_ratelimit_api_wake(api, &ngx_posted_events);
+}
+
+
+void
+ngx_http_ratelimit_api_turn_forget(ngx_http_ratelimit_api_t *api)
+{
+    if (api->queued) {
+        api->queued = 0;
+        ngx_queue_remove(&api->queue);
+        ngx_http_ratelimit_api_turn.n--;
+    }
+
+    if (api->turn) {
+        api->turn = 0;
+        ngx_http_ratelimit_api_turn_end();
+    }
+}

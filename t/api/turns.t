@@ -1,0 +1,123 @@
+# One edit at a time for each worker: the others wait for their turn, not too
+# many and not too long. A request that is gone, or has waited for too long,
+# leaves nothing behind.
+
+use Time::HiRes qw( sleep );
+use t::RateLimit 'no_plan';
+use t::Clock qw( advance );
+use t::Gateway qw( tally wait_for );
+use t::Api;
+
+my $WAITING = 32;
+
+# while it is there, the thread that edits does nothing
+my $hold = t::Gateway::dir('threads') . '/hold';
+
+$ENV{RATELIMIT_THREADS_WAIT} = $hold;
+
+my $gateway = t::Gateway->limited(api => 1);
+my $api = t::Api->new($gateway);
+my @validate = (POST => '/rules/validate', { rules => [] });
+
+sub hold { open my $file, '>', $hold or die "$hold: $!" }
+sub go_on { unlink $hold or die "$hold: $!" }
+
+# Begins n edits, and waits until the gateway has read them.
+sub begin {
+    my $n = shift;
+    my $before = $gateway->waiting;
+    my $begun = t::Gateway::begin_all([map { $api->request(@validate) } 1 .. $n]);
+
+    wait_for(sub {
+        t::Gateway::answered($begun);
+        return $gateway->waiting == $before + $n;
+    }) or diag('they are not read');
+
+    return $begun;
+}
+
+# Until exactly that many may wait beside those that wait now.
+sub room_ok {
+    my ($n, $name) = @_;
+
+    my ($begun, $answer) = begin($n);
+
+    $answer = $api->send(@validate);
+    t::Api::problem_ok($answer, '503 unavailable', "$name: no more than that");
+    is($answer->{json}{detail}, 'too many changes wait, nothing is changed',
+       "$name: why");
+    is(t::Gateway::answered($begun), 0, "$name: $n wait");
+
+    return $begun;
+}
+
+# the first one edits, so many wait
+
+hold();
+
+my $first = begin(1);
+my $waiting = room_ok($WAITING, 'the first');
+
+is($api->get('/status')->{status}, 200, 'what is no edit does not wait');
+go_on();
+is(tally(t::Gateway::finish($first), t::Gateway::finish($waiting)),
+   1 + $WAITING . ' x 200', 'one after the other');
+
+# 30 seconds: all are answered, and their places are free. The thread still has
+# the edit of a request that is gone
+
+hold();
+$first = begin(1);
+$waiting = begin($WAITING);
+advance(29);
+sleep 0.1;
+is(t::Gateway::answered($waiting), 0, 'they wait for 29 seconds');
+advance(2);
+
+for (t::Gateway::finish($first), t::Gateway::finish($waiting)) {
+    my $answer = t::Api::answer($_);
+
+    t::Api::problem_ok($answer, '503 unavailable', 'too long');
+    is($answer->{json}{detail}, 'it took too long, nothing is changed',
+       'too long: why');
+}
+
+$waiting = room_ok($WAITING, 'behind them');
+go_on();
+is(tally(t::Gateway::finish($waiting)), "$WAITING x 200",
+   'they are made when the thread goes on');
+
+# clients that leave
+
+hold();
+$first = begin(1);
+$waiting = begin($WAITING);
+
+close $_->{socket} for map { values %{ $_->{open} } } $first, $waiting;
+ok(wait_for(sub { $gateway->waiting == 0 }), 'all leave');
+$waiting = room_ok($WAITING, 'behind those that left');
+go_on();
+is(tally(t::Gateway::finish($waiting)), "$WAITING x 200",
+   'their places were free');
+
+# a body that does not come: its right ends, too
+
+my $text = '{"allow":["late*"]}';
+my $socket = $gateway->connect_to;
+
+print $socket join("\r\n", 'PUT /rl/rules HTTP/1.1', 'Host: localhost',
+                   $t::Gateway::TOKEN, 'If-Match: *',
+                   'Content-Type: application/json',
+                   'Content-Length: ' . length $text, '', substr $text, 0, 5);
+$socket->flush;
+ok(wait_for(sub { $gateway->waiting == 1 }), 'half a body');
+advance(29);
+is($api->get('/status')->{status}, 200, 'after 29 seconds');
+print $socket substr $text, 5, 5;
+$socket->flush;
+ok(wait_for(sub { $gateway->waiting == 1 }), 'more of it');
+advance(2);
+is(do { local $/; <$socket> } // '', '', 'no answer behind 30 seconds');
+is($api->get('/rules')->{json}{version}, 0, 'and no change');
+
+$gateway->stop;
