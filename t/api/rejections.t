@@ -3,7 +3,7 @@
 
 use t::RateLimit 'no_plan';
 use t::Clock;
-use t::Gateway qw( tally wait_for );
+use t::Gateway qw( header tally wait_for );
 use t::Api;
 use Digest::SHA qw( sha256_hex );
 use IO::Socket::INET;
@@ -218,3 +218,40 @@ t::Clock::go();
 $gateway->reload;
 is_deeply(list($api)->{rejections}, [], 'hidden again: it starts anew');
 $gateway->stop;
+
+# a value of a request that looks like a hash is none, unless $ratelimit_api_key
+# has made it
+
+for my $clear ('', 'keys_in_clear=on') {
+    my $hashes = t::Gateway->limited(
+        zone => { z => "key=\$http_x_tenant $clear" }, api => 1,
+        rules => ['tenant rate=1r/h'],
+        http => 'ratelimit_penalty p zone=z after=1r/1h time=1h;',
+        server => 'add_header X-Name $ratelimit_key always;',
+        locations => { '/' => 'ratelimit zone=z;' });
+    my $list = t::Api->new($hashes);
+    my $like = hash('alice');
+    my $answer;
+
+    $answer = $hashes->get('/', "X-Tenant: $like") for 1 .. 4;
+    like($answer->{body}, qr/PENALIZED/, 'one that is called like a hash');
+
+    my ($name) = map { $_->{key} } @{ list($list)->{rejections} };
+
+    is($name, hash($like), 'is a rejection by its own hash');
+    is(rules(list($list, "?key=$like")), '', 'and not by that of another');
+    is((map { $_->{key} } @{ $list->get('/penalties')->{json}{penalties} })[0],
+       hash($like), 'a penalty');
+    is((grep { $_->{key} eq $like }
+        @{ $list->get('/top?by=rejected')->{json}{keys} }), 0, 'no heaviest key');
+    is($list->delete("/penalties?key=$like")->{status}, 404, 'not of alice');
+    $answer = $hashes->get('/', "X-Tenant: alice") for 1 .. 2;
+    is(header($answer, 'X-Name'), hash('alice'), '$ratelimit_key');
+    is($list->delete('/penalties?key=' . hash($like))->{status}, 200, 'its own');
+    $answer = $hashes->get('/', "X-Tenant: $like") for 1 .. 2;
+    is(header($answer, 'X-Name'), hash($like), '$ratelimit_key of the other');
+    unlike(join("\n", grep { !/\Q$like\E" while|X-Tenant/ } grep { /key "/ }
+                split /\n/, $hashes->log =~ s/, client: .*//gr),
+           qr/"\Q$like\E", number/, 'nor does the log name another');
+    $hashes->stop;
+}

@@ -143,7 +143,7 @@ ngx_http_ratelimit_api_wanted(ngx_http_ratelimit_api_t *api,
     }
 
     if (ngx_http_ratelimit_api_query_key(api, &key) != NGX_OK
-        || ngx_http_ratelimit_watch_hash(api->conf->limiter->watch, &key,
+        || ngx_http_ratelimit_watch_hash(api->conf->limiter->watch, &key, 1,
                                          &wanted->key)
            != NGX_OK)
     {
@@ -155,7 +155,7 @@ ngx_http_ratelimit_api_wanted(ngx_http_ratelimit_api_t *api,
 
     if (rc == NGX_OK) {
         rc = ngx_http_ratelimit_watch_hash(api->conf->limiter->watch, &address,
-                                           &wanted->address);
+                                           0, &wanted->address);
     }
 
     return (rc == NGX_ERROR) ? NGX_HTTP_INTERNAL_SERVER_ERROR : NGX_DECLINED;
@@ -213,7 +213,7 @@ ngx_http_ratelimit_api_is_key(ngx_http_ratelimit_api_t *api,
         text.data = (u_char *) key->data;
         text.len = key->len;
 
-        if (ngx_http_ratelimit_watch_hash(api->conf->limiter->watch, &text,
+        if (ngx_http_ratelimit_watch_hash(api->conf->limiter->watch, &text, 1,
                                           &hash)
             != NGX_OK)
         {
@@ -395,7 +395,7 @@ ngx_http_ratelimit_api_penalty_key(ngx_http_ratelimit_api_t *api,
     text.data = (u_char *) key->data;
     text.len = key->len;
 
-    return (ngx_http_ratelimit_watch_hash(api->conf->limiter->watch, &text,
+    return (ngx_http_ratelimit_watch_hash(api->conf->limiter->watch, &text, 0,
                                           &hash)
             == NGX_OK)
            ? ngx_http_ratelimit_api_name_json(&hash) : NULL;

@@ -218,10 +218,15 @@ ngx_http_ratelimit_api_key_plain(const ngx_str_t *key)
 
 
 ngx_int_t
-ngx_http_ratelimit_key_name(ngx_http_request_t *r, ngx_str_t *key)
+ngx_http_ratelimit_key_name(ngx_http_request_t *r, const ngx_str_t *written,
+    ngx_str_t *key)
 {
-    return ngx_ratelimit_policy_hashed(key)
-           ? NGX_OK : ngx_http_ratelimit_key_hash(r, key);
+    ngx_uint_t  hashed;
+
+    hashed = written ? ngx_ratelimit_policy_value_hashed(written, key)
+                     : ngx_ratelimit_policy_hashed(key);
+
+    return hashed ? NGX_OK : ngx_http_ratelimit_key_hash(r, key);
 }
 
 

@@ -60,10 +60,12 @@ ngx_int_t ngx_http_ratelimit_api_key_text(ngx_http_request_t *r,
 
 /*
  * Makes of any rule's key its name in documents, logs and answers: "sha256:"
- * and its SHA-256, unless the key is such a name. So it can be put on a list.
- * NGX_ERROR: memory is out.
+ * and its SHA-256, unless the key is such a name, see value_hashed() of the
+ * policy. So it can be put on a list. written: the key as the rule has it;
+ * NULL: it is $ratelimit_api_key. NGX_ERROR: memory is out.
  */
-ngx_int_t ngx_http_ratelimit_key_name(ngx_http_request_t *r, ngx_str_t *key);
+ngx_int_t ngx_http_ratelimit_key_name(ngx_http_request_t *r,
+    const ngx_str_t *written, ngx_str_t *key);
 
 /*
  * Called for a merged location: a "jwt:" source needs a key. Returns

@@ -173,8 +173,9 @@ static ngx_int_t
 ngx_http_ratelimit_key_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data)
 {
-    ngx_str_t                  key;
-    ngx_http_ratelimit_ctx_t  *ctx;
+    ngx_str_t                       key;
+    ngx_http_ratelimit_ctx_t       *ctx;
+    const ngx_ratelimit_counter_t  *counter;
 
     ctx = ngx_http_ratelimit_ctx(r->main);
 
@@ -183,9 +184,11 @@ ngx_http_ratelimit_key_variable(ngx_http_request_t *r,
         return NGX_OK;
     }
 
-    key = ctx->check.decisive->client->key;
+    counter = ctx->check.decisive;
+    key = counter->client->key;
 
-    return (ngx_http_ratelimit_key_name(r, &key) == NGX_OK)
+    return (ngx_http_ratelimit_key_name(r, &counter->rule->key, &key)
+            == NGX_OK)
            ? ngx_http_ratelimit_variable_set(v, key.data, key.len)
            : NGX_ERROR;
 }

@@ -206,17 +206,18 @@ ngx_http_ratelimit_watch_name(const ngx_ratelimit_watch_t *watch,
     const ngx_str_t *rule_key, const ngx_str_t *text,
     ngx_ratelimit_watch_key_t *key)
 {
-    if (!watch->clear) {
-        return ngx_http_ratelimit_watch_hash(watch, text, key);
+    if (watch->clear
+        && ngx_http_ratelimit_watch_text(rule_key, text, key) == NGX_OK)
+    {
+        return NGX_OK;
     }
 
-    ngx_http_ratelimit_watch_text(rule_key, text, key);
-
-    return NGX_OK;
+    return ngx_http_ratelimit_watch_hash(watch, text,
+                       ngx_ratelimit_policy_value_hashed(rule_key, text), key);
 }
 
 
-void
+ngx_int_t
 ngx_http_ratelimit_watch_text(const ngx_str_t *rule_key,
     const ngx_str_t *text, ngx_ratelimit_watch_key_t *key)
 {
@@ -231,18 +232,26 @@ ngx_http_ratelimit_watch_text(const ngx_str_t *rule_key,
                                                            : AF_INET6,
                                           text->data, key->data,
                                           NGX_RATELIMIT_WATCH_KEY);
-        return;
+        return NGX_OK;
+    }
+
+    if (ngx_ratelimit_policy_hashed(text)
+        && !ngx_ratelimit_policy_value_hashed(rule_key, text))
+    {
+        return NGX_DECLINED;
     }
 
     key->len = (u_char) ngx_min(text->len, NGX_RATELIMIT_WATCH_KEY);
     key->cut = (text->len > NGX_RATELIMIT_WATCH_KEY);
     ngx_memcpy(key->data, text->data, key->len);
+
+    return NGX_OK;
 }
 
 
 ngx_int_t
 ngx_http_ratelimit_watch_hash(const ngx_ratelimit_watch_t *watch,
-    const ngx_str_t *text, ngx_ratelimit_watch_key_t *key)
+    const ngx_str_t *text, ngx_uint_t hashed, ngx_ratelimit_watch_key_t *key)
 {
     u_char      *p;
     ngx_uint_t   i;
@@ -250,7 +259,7 @@ ngx_http_ratelimit_watch_hash(const ngx_ratelimit_watch_t *watch,
     key->len = 0;
     key->cut = 0;
 
-    if (!ngx_ratelimit_policy_hashed(text)) {
+    if (!hashed || !ngx_ratelimit_policy_hashed(text)) {
         return ngx_ratelimit_watch_digest(watch, text, key->data);
     }
 

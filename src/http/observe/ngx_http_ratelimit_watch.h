@@ -34,17 +34,18 @@ uint64_t ngx_http_ratelimit_watch_kind(const ngx_ratelimit_limiter_t *limiter,
 
 /*
  * Sets a key to its text, as the lists of a zone that keeps keys in clear have
- * it: an address of $binary_remote_addr is readable.
+ * it: an address of $binary_remote_addr is readable. NGX_DECLINED: the text
+ * would be read as the hash of another key.
  */
-void ngx_http_ratelimit_watch_text(const ngx_str_t *rule_key,
+ngx_int_t ngx_http_ratelimit_watch_text(const ngx_str_t *rule_key,
     const ngx_str_t *text, ngx_ratelimit_watch_key_t *key);
 
 /*
- * Sets a key to its SHA-256. A text like "sha256:<64 digits>" is a hash itself.
- * NGX_ERROR: memory is out.
+ * Sets a key to its SHA-256. hashed: a text like "sha256:<64 digits>" is a hash
+ * itself. NGX_ERROR: memory is out.
  */
 ngx_int_t ngx_http_ratelimit_watch_hash(const ngx_ratelimit_watch_t *watch,
-    const ngx_str_t *text, ngx_ratelimit_watch_key_t *key);
+    const ngx_str_t *text, ngx_uint_t hashed, ngx_ratelimit_watch_key_t *key);
 
 #pragma GCC visibility pop
 

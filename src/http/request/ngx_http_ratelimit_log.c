@@ -112,7 +112,7 @@ ngx_http_ratelimit_log_denied(ngx_http_request_t *r,
 
     if (ctx->key_denied
         && (ngx_http_ratelimit_api_key_text(r, &key) != NGX_OK
-            || ngx_http_ratelimit_key_name(r, &key) != NGX_OK))
+            || ngx_http_ratelimit_key_name(r, NULL, &key) != NGX_OK))
     {
         return;
     }
@@ -134,7 +134,7 @@ ngx_http_ratelimit_log_penalized(ngx_http_request_t *r,
     key = ctx->penalized->key;
     penalty = ctx->penalized->penalty;
 
-    if (ngx_http_ratelimit_key_name(r, &key) != NGX_OK) {
+    if (ngx_http_ratelimit_key_name(r, &penalty->key, &key) != NGX_OK) {
         return;
     }
 
@@ -158,7 +158,7 @@ ngx_http_ratelimit_log_rule(ngx_http_request_t *r,
     counter = ctx->check.decisive;
     key = counter->client->key;
 
-    if (ngx_http_ratelimit_key_name(r, &key) != NGX_OK) {
+    if (ngx_http_ratelimit_key_name(r, &counter->rule->key, &key) != NGX_OK) {
         return;
     }
 

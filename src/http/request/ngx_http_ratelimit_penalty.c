@@ -224,7 +224,7 @@ ngx_http_ratelimit_penalty_begin(ngx_http_request_t *r,
     made.id = ngx_ratelimit_penalty_id(penalty, &key);
     made.kind = penalty->kind;
 
-    if (ngx_http_ratelimit_key_name(r, &key) != NGX_OK
+    if (ngx_http_ratelimit_key_name(r, &penalty->key, &key) != NGX_OK
         || ngx_http_ratelimit_penalty_name(r, entry, &made.name) != NGX_OK)
     {
         return;
@@ -277,21 +277,21 @@ ngx_http_ratelimit_penalty_name(ngx_http_request_t *r,
 
     key = entry->key;
 
-    if (entry->penalty->limiter->clear) {
-        ngx_http_ratelimit_watch_text(&entry->penalty->key, &key, name);
-
-        if (!name->cut) {
-            return NGX_OK;
-        }
+    if (entry->penalty->limiter->clear
+        && ngx_http_ratelimit_watch_text(&entry->penalty->key, &key, name)
+           == NGX_OK
+        && !name->cut)
+    {
+        return NGX_OK;
     }
 
-    if (ngx_http_ratelimit_key_name(r, &key) != NGX_OK) {
+    if (ngx_http_ratelimit_key_name(r, &entry->penalty->key, &key) != NGX_OK) {
         return NGX_ERROR;
     }
 
     /* a hash is read, not made */
 
-    return ngx_http_ratelimit_watch_hash(NULL, &key, name);
+    return ngx_http_ratelimit_watch_hash(NULL, &key, 1, name);
 }
 
 

@@ -88,13 +88,16 @@ struct ngx_ratelimit_policy_s {
  * "$http_x_tenant", as the rule has it; joined: the value is from a key that
  * join() has made. value_digest: that of the value which a
  * request has of the rule's key: where the key is not $ratelimit_api_key, the
- * client may have written that form itself, and it is no hash.
+ * client may have written that form itself, and it is no hash. value_hashed:
+ * whether the value of a key written so is a hash.
  */
 void ngx_ratelimit_policy_digest(const ngx_str_t *key,
     u_char digest[NGX_RATELIMIT_MAP_KEY]);
 void ngx_ratelimit_policy_value_digest(const ngx_ratelimit_rule_t *rule,
     const ngx_str_t *value, u_char digest[NGX_RATELIMIT_MAP_KEY]);
 ngx_uint_t ngx_ratelimit_policy_hashed(const ngx_str_t *key);
+ngx_uint_t ngx_ratelimit_policy_value_hashed(const ngx_str_t *written,
+    const ngx_str_t *value);
 void ngx_ratelimit_policy_part_digest(const ngx_str_t *part,
     const ngx_str_t *value, ngx_uint_t joined,
     u_char digest[NGX_RATELIMIT_MAP_KEY]);

@@ -35,14 +35,23 @@ void
 ngx_ratelimit_policy_value_digest(const ngx_ratelimit_rule_t *rule,
     const ngx_str_t *value, u_char digest[NGX_RATELIMIT_MAP_KEY])
 {
-    static const ngx_str_t  api_key = ngx_string("$ratelimit_api_key");
-
-    if (ngx_ratelimit_equal(&rule->key, &api_key)) {
+    if (ngx_ratelimit_policy_value_hashed(&rule->key, value)) {
         ngx_ratelimit_policy_digest(value, digest);
 
     } else {
         ngx_ratelimit_policy_digest_make(value, digest);
     }
+}
+
+
+ngx_uint_t
+ngx_ratelimit_policy_value_hashed(const ngx_str_t *written,
+    const ngx_str_t *value)
+{
+    static const ngx_str_t  api_key = ngx_string("$ratelimit_api_key");
+
+    return ngx_ratelimit_equal(written, &api_key)
+           && ngx_ratelimit_policy_hashed(value);
 }
 
 
