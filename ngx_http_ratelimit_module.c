@@ -326,6 +326,8 @@ ngx_http_ratelimit_create_main_conf(ngx_conf_t *cf)
            != NGX_OK
         || ngx_array_init(&conf->redis, cf->pool, 2, sizeof(void *)) != NGX_OK
         || ngx_array_init(&conf->apis, cf->pool, 2, sizeof(void *)) != NGX_OK
+        || ngx_array_init(&conf->sources, cf->pool, 8, sizeof(void *))
+           != NGX_OK
         || ngx_array_init(&conf->penalties, cf->pool, 2, sizeof(void *))
            != NGX_OK
         || ngx_array_init(&conf->redis_names, cf->pool, 2,
@@ -471,6 +473,8 @@ ngx_http_ratelimit_init(ngx_conf_t *cf)
     }
 
     conf = ngx_http_conf_get_module_main_conf(cf, ngx_http_ratelimit_module);
+
+    ngx_http_ratelimit_value_resolve(cf, &conf->sources);
 
     if ((conf->phases & NGX_HTTP_RATELIMIT_BEFORE_AUTH)
         && ngx_http_ratelimit_add_handler(cf, NGX_HTTP_ACCESS_PHASE) != NGX_OK)

@@ -146,6 +146,7 @@ typedef struct {
     ngx_array_t   redis_names;  /* ngx_http_ratelimit_redis_name_t */
     ngx_array_t   apis;       /* ngx_http_ratelimit_api_conf_t * */
     ngx_array_t   penalties;  /* ngx_http_ratelimit_penalty_t * */
+    ngx_array_t   sources;    /* ngx_http_ratelimit_source_t *, of variables */
     ngx_uint_t   *held;       /* each worker's own: answers that penalties
                                  hold back */
     ngx_ratelimit_log_limit_t  *logs;  /* each worker's own: of

@@ -47,8 +47,8 @@ fuzz_pair(const ngx_ratelimit_pair_t *pair)
 
     n = fuzz_decode(ngx_ratelimit_query_decode, pair->name, pair->name_len,
                     out);
-    must(ngx_ratelimit_query_name(pair, out, n) == 1);
-    must(n == 0 || ngx_ratelimit_query_name(pair, out, n - 1) == 0);
+    must(ngx_ratelimit_query_name(pair, out, n, 0) == 1);
+    must(n == 0 || ngx_ratelimit_query_name(pair, out, n - 1, 1) == 0);
 
     fuzz_decode(ngx_ratelimit_query_decode, pair->value, pair->value_len, out);
     n = fuzz_decode(ngx_ratelimit_cookie_decode, pair->value, pair->value_len,

@@ -2,16 +2,21 @@
 # the same counter; and what a rewrite makes of a request is what counts.
 
 use t::RateLimit 'no_plan';
+use t::Api;
 use t::Gateway qw( output );
 
 my $h2 = t::Gateway::free_port();
 
 my $gateway = t::Gateway->limited(
     rules => [
+        'bots zone=z match=/z/bot header=X-Client:bot* arg=mode:full* key=all rate=1r/h',
         'dot zone=line match=~^/line/dot/.*$ rate=1r/h',
         'end zone=line match=~^/line/end$ rate=1r/h',
         'verb zone=line match=~*(*UTF)^/LINE/verb/.+$ rate=1r/h'],
-    zone => { line => 'key=$http_x_key rate=1000r/h', key => 'key=$ratelimit_api_key rate=1r/h',
+    api => 1,
+    zone => { arg => 'key=$arg_user rate=1r/h', tenant => 'key=$http_x_tenant rate=1r/h',
+              cookie => 'key=${cookie_Sid} rate=1r/h', z => 'key=$uri rate=1000r/h',
+              line => 'key=$http_x_key rate=1000r/h', key => 'key=$ratelimit_api_key rate=1r/h',
               uri => 'key=$uri rate=1r/h',
               route => 'key=$ratelimit_route rate=1r/h' },
     server => <<"CONF",
@@ -24,6 +29,7 @@ CONF
     locations => {
         '/' => 'ratelimit zone=key;',
         '/own' => 'ratelimit_api_key header:X-Key; ratelimit zone=key;',
+        (map { ("/$_" => "ratelimit zone=$_;") } qw( arg tenant cookie z )),
         '/line' => 'ratelimit zone=line;',
         '/to-uri' => 'rewrite ^ /uri/same last;',
         '/uri' => 'ratelimit zone=uri;',
@@ -59,6 +65,48 @@ is($gateway->statuses(map { ["/line/verb/$_", 'X-Key: e'] } 'a', '%0Ab', 'b%0A')
    '200 429 429', 'behind a verb, too');
 is($gateway->statuses(map { ["/line/end$_", 'X-Key: e'] } '', '', '%0A', '%0A'), '200 429 200 200',
    '"$" is the end');
+
+# variables of nginx as keys: what the API reads is the key
+
+my @ARGS = ('user=eve', 'u%73er=e%76e', 'user=&user=eve', 'user=e%56e&user=eve',
+            'USER=x&user=eve', 'user=eve&user=x', 'USER=eve');
+
+is($gateway->statuses(map { ["/arg?$_"] } @ARGS), '200 429 429 200 429 429 429',
+   'an argument');
+is($gateway->statuses(map { ["/tenant", @$_] } ['X-Tenant: acme'], ["X-Tenant:\tacme"],
+            ["X-Tenant: acme\t\t"], ['X-Tenant: acme', 'X-Tenant: 1'],
+            ["X-Tenant: \t", 'X-Tenant: acme'], ['X-Tenant: 1']),
+   '200 429 429 429 429 200', 'a header');
+is($gateway->statuses(map { ['/cookie', "Cookie: $_"] } 'Sid=bob', 'Sid="bob"',
+            'Sid=bob ;x=y', 'Sid=%62ob', 'sid=x; Sid=bob', 'Sid=; Sid=bob', 'sid=bob',
+            'sid=x'),
+   '200 429 429 429 429 429 429 200', 'a cookie');
+is($gateway->statuses(map { ["/z/bot$_->[0]", $_->[1]] } ['?mode=full', 'X-Client: bot1'],
+            ['?mode=f%75ll', "X-Client:\tbot1"], ['?m%6fde=full', "X-Client: bot\t"],
+            ['?mode=&mode=full', 'X-Client: bot'], ['?mode=x&mode=full', 'X-Client: bot']),
+   '200 429 429 429 200', 'conditions');
+
+my $api = t::Api->new($gateway);
+
+is(t::Api::said($api->change('PUT', '/rules', {
+       rules => [{ id => 'user', key => '$arg_user', match => { route => '/z/one' },
+                   params => { limit => 1, window => '1h' } },
+                 { id => 'pair', key => ['$http_x_tenant', '$cookie_sid'],
+                   match => { route => '/z/pair' }, params => { limit => 1, window => '1h' } },
+                 { id => 'agent', match => { route => '/z/agent', header => 'User-Agent:bot*' },
+                   key => '$http_user_agent', params => { limit => 1, window => '1h' } }],
+       deny => [{ rule => 'user', key => 'eve' }] })), 201, 'a document');
+ok($api->follows(1), 'is in use');
+
+is($gateway->statuses(map { ["/z/two?$_"] } @ARGS), '403 403 403 200 403 403 403',
+   'its deny list');
+is($gateway->statuses(map { ["/z/one?$_"] } 'user=bob', 'user=b%6fb', 'USER=x&user=bob'),
+   '200 429 429', 'its rule');
+is($gateway->statuses(map { ['/z/pair', "X-Tenant:$_->[0]", "Cookie: $_->[1]"] }
+            ['a', 'sid=b'], ["\ta", 'sid="b"'], ["a\t", 'SID=b'], ['a', 'sid=c']),
+   '200 429 429 200', 'a key of parts');
+is($gateway->statuses(map { ['/z/agent', "User-Agent: $_"] } 'bot', "bot\t", "\tbot"),
+   '200 429 429', 'a header of which nginx has a variable');
 
 # an empty header before the one that the API may take
 

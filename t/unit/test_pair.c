@@ -4,6 +4,8 @@
 
 #include "ngx_ratelimit_pair.h"
 
+#include <ctype.h>
+
 typedef int (*next_pt)(const u_char **text, const u_char *last,
     ngx_ratelimit_pair_t *pair);
 
@@ -111,12 +113,44 @@ test_query_name(void **state)
         pair.name_len = strlen(cases[i].name);
 
         if (ngx_ratelimit_query_name(&pair, (const u_char *) cases[i].expected,
-                                     strlen(cases[i].expected))
+                                     strlen(cases[i].expected), 0)
             != cases[i].equal)
         {
             fail_msg("\"%s\" and \"%s\"", cases[i].name, cases[i].expected);
         }
+
+        if (!ngx_ratelimit_query_name(&pair,
+                                      (const u_char *) cases[i].expected,
+                                      strlen(cases[i].expected), 1)
+            != !(cases[i].equal || i == 12))
+        {
+            fail_msg("\"%s\" and \"%s\" in any case", cases[i].name,
+                     cases[i].expected);
+        }
     }
+}
+
+
+static void
+test_caseless(void **state)
+{
+    int     a, b;
+    u_char  one, two;
+
+    for (a = 0; a < 256; a++) {
+        for (b = 0; b < 256; b++) {
+            one = (u_char) a;
+            two = (u_char) b;
+
+            assert_int_equal(ngx_ratelimit_caseless(&one, &two, 1),
+                             tolower(a) == tolower(b));
+        }
+    }
+
+    assert_true(ngx_ratelimit_caseless((u_char *) "aBc-1", (u_char *) "AbC-1",
+                                       5));
+    assert_false(ngx_ratelimit_caseless((u_char *) "aBc-1", (u_char *) "AbC\r1",
+                                        5));
 }
 
 
@@ -211,6 +245,7 @@ main(void)
         cmocka_unit_test(test_query_pairs),
         cmocka_unit_test(test_cookie_pairs),
         cmocka_unit_test(test_query_name),
+        cmocka_unit_test(test_caseless),
         cmocka_unit_test(test_query_decode),
         cmocka_unit_test(test_cookie_decode)
     };

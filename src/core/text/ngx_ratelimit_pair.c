@@ -46,7 +46,7 @@ ngx_ratelimit_query_pair(const u_char **text, const u_char *last,
 
 int
 ngx_ratelimit_query_name(const ngx_ratelimit_pair_t *pair, const u_char *name,
-    size_t len)
+    size_t len, int caseless)
 {
     u_char         ch;
     size_t         n;
@@ -59,12 +59,33 @@ ngx_ratelimit_query_name(const ngx_ratelimit_pair_t *pair, const u_char *name,
         ch = (*p == '+') ? ' ' : *p;
         p += ngx_ratelimit_pair_escape(p, last, &ch);
 
-        if (ch != name[n]) {
+        if (caseless ? !ngx_ratelimit_caseless(&ch, &name[n], 1)
+                     : ch != name[n])
+        {
             return 0;
         }
     }
 
     return p == last && n == len;
+}
+
+
+int
+ngx_ratelimit_caseless(const u_char *one, const u_char *two, size_t len)
+{
+    u_char  a;
+
+    while (len--) {
+        a = one[len] | 0x20;
+
+        if (one[len] != two[len]
+            && (a != (two[len] | 0x20) || a < 'a' || a > 'z'))
+        {
+            return 0;
+        }
+    }
+
+    return 1;
 }
 
 

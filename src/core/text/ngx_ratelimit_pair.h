@@ -25,9 +25,12 @@ typedef struct {
 int ngx_ratelimit_query_pair(const u_char **text, const u_char *last,
     ngx_ratelimit_pair_t *pair);
 
-/* Whether the decoded name is this one: 1 or 0. */
+/* Whether the decoded name is this one, caseless: in any case. 1 or 0. */
 int ngx_ratelimit_query_name(const ngx_ratelimit_pair_t *pair,
-    const u_char *name, size_t len);
+    const u_char *name, size_t len, int caseless);
+
+/* Whether two texts of one length are the same but for the case of letters. */
+int ngx_ratelimit_caseless(const u_char *one, const u_char *two, size_t len);
 
 /*
  * Decodes a name or value of a query string to out, which has len bytes or is

@@ -536,7 +536,7 @@ static ngx_int_t
 ngx_http_ratelimit_rule_conditions(ngx_conf_t *cf,
     const ngx_ratelimit_rule_t *rule, ngx_http_ratelimit_values_t *values)
 {
-    ngx_str_t   text;
+    ngx_int_t   rc;
     ngx_uint_t  i;
 
     if (rule->nconditions == 0) {
@@ -550,15 +550,16 @@ ngx_http_ratelimit_rule_conditions(ngx_conf_t *cf,
     }
 
     for (i = 0; i < rule->nconditions; i++) {
+        rc = ngx_http_ratelimit_condition_make(&rule->conditions[i], cf->pool,
+                                               &values->conditions[i]);
 
-        if (ngx_http_ratelimit_condition_text(&rule->conditions[i], cf->pool,
-                                              &text)
-            != NGX_OK
-            || (text.len
-                && ngx_http_ratelimit_value_compile(cf, &text,
-                                                    &values->conditions[i])
-                   != NGX_OK))
-        {
+        if (rc == NGX_DECLINED) {
+            rc = ngx_http_ratelimit_value_compile(cf,
+                                                  &rule->conditions[i].name,
+                                                  &values->conditions[i]);
+        }
+
+        if (rc != NGX_OK) {
             return NGX_ERROR;
         }
     }

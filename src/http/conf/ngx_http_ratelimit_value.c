@@ -1,7 +1,7 @@
 /*
  * Values with variables. The common ones are a single variable, which is read
- * by its index without running a script or copying a byte; a header is found
- * here, as nginx compares all names byte by byte.
+ * by its index without running a script or copying a byte. A key that is one
+ * header, argument or cookie is read here.
  *
  * A document brings values while nginx serves: there is no ngx_conf_t then, and
  * no variable gets an index any more. They are pieces: a variable that has an
@@ -9,21 +9,16 @@
  * nothing that this reads changes while workers serve.
  */
 
-#include "ngx_http_ratelimit.h"
+#include "ngx_http_ratelimit_conf.h"
+#include "ngx_http_ratelimit_key.h"
 
 #define NGX_HTTP_RATELIMIT_MAX_PIECES  16   /* of one value */
 
 static ngx_uint_t ngx_http_ratelimit_value_lone(ngx_str_t *text,
     ngx_str_t *name);
-static ngx_uint_t ngx_http_ratelimit_value_api_key(const ngx_str_t *name);
 static ngx_int_t ngx_http_ratelimit_value_variable(
-    ngx_http_core_main_conf_t *core, ngx_http_ratelimit_value_t *value,
-    ngx_int_t index, ngx_pool_t *pool);
-static ngx_int_t ngx_http_ratelimit_value_made(ngx_http_request_t *r,
-    ngx_http_ratelimit_value_t *value, ngx_str_t *text)
-    __attribute__((noinline));
-static ngx_inline ngx_uint_t ngx_http_ratelimit_value_same(const u_char *one,
-    const u_char *two, size_t len);
+    ngx_http_ratelimit_value_t *value, ngx_int_t index, const ngx_str_t *name,
+    ngx_pool_t *pool);
 static ngx_int_t ngx_http_ratelimit_value_join(ngx_http_request_t *r,
     ngx_http_ratelimit_value_t *value, ngx_str_t *text);
 static ngx_inline ngx_int_t ngx_http_ratelimit_variable_text(
@@ -37,15 +32,15 @@ static const char *ngx_http_ratelimit_value_make(
 static const char *ngx_http_ratelimit_piece_make(
     ngx_http_core_main_conf_t *core, u_char **pos, u_char *last,
     ngx_http_ratelimit_piece_t *piece);
+static ngx_uint_t ngx_http_ratelimit_variable_named(
+    const ngx_http_core_main_conf_t *core,
+    const ngx_http_ratelimit_piece_t *piece);
 static ngx_uint_t ngx_http_ratelimit_variable_known(
     ngx_http_core_main_conf_t *core, ngx_http_ratelimit_piece_t *piece);
 static ngx_uint_t ngx_http_ratelimit_name_byte(u_char ch);
 static const char *ngx_http_ratelimit_values_conditions(
     ngx_http_core_main_conf_t *core, const ngx_ratelimit_rule_t *rule,
     ngx_pool_t *pool);
-static ngx_int_t ngx_http_ratelimit_condition_value(ngx_http_request_t *r,
-    const ngx_ratelimit_condition_t *condition,
-    ngx_http_ratelimit_value_t *value, ngx_str_t *text);
 static ngx_uint_t ngx_http_ratelimit_condition_holds(
     const ngx_ratelimit_condition_t *condition, const ngx_str_t *text);
 
@@ -56,7 +51,7 @@ ngx_http_ratelimit_value_compile(ngx_conf_t *cf, ngx_str_t *text,
 {
     ngx_int_t                         index;
     ngx_str_t                         name;
-    ngx_http_core_main_conf_t        *core;
+    ngx_http_ratelimit_main_conf_t   *rmcf;
     ngx_http_compile_complex_value_t  ccv;
 
     ngx_memzero(value, sizeof(ngx_http_ratelimit_value_t));
@@ -64,12 +59,20 @@ ngx_http_ratelimit_value_compile(ngx_conf_t *cf, ngx_str_t *text,
 
     if (ngx_http_ratelimit_value_lone(text, &name)) {
         index = ngx_http_get_variable_index(cf, &name);
-        core = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
 
-        return (index == NGX_ERROR)
-               ? NGX_ERROR
-               : ngx_http_ratelimit_value_variable(core, value, index,
-                                                   cf->pool);
+        if (index == NGX_ERROR
+            || ngx_http_ratelimit_value_variable(value, index, &name, cf->pool)
+               != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+
+        rmcf = ngx_http_conf_get_module_main_conf(cf,
+                                                  ngx_http_ratelimit_module);
+
+        return value->source
+               ? ngx_http_ratelimit_push(&rmcf->sources, value->source)
+               : NGX_OK;
     }
 
     ngx_memzero(&ccv, sizeof(ngx_http_compile_complex_value_t));
@@ -82,94 +85,107 @@ ngx_http_ratelimit_value_compile(ngx_conf_t *cf, ngx_str_t *text,
 }
 
 
-/* "$name": captures ("$1") and "${name}" go the general way. */
+/* "$name" or "${name}": captures ("$1") go the general way. */
 static ngx_uint_t
 ngx_http_ratelimit_value_lone(ngx_str_t *text, ngx_str_t *name)
 {
-    ngx_uint_t  i;
+    ngx_uint_t  i, braces;
 
-    if (text->len < 2 || text->data[0] != '$'
-        || (text->data[1] >= '0' && text->data[1] <= '9'))
-    {
+    if (text->len < 2 || text->data[0] != '$') {
         return 0;
     }
 
-    for (i = 1; i < text->len; i++) {
-        if (!ngx_http_ratelimit_name_byte(text->data[i])) {
+    braces = (text->data[1] == '{' && text->data[text->len - 1] == '}');
+
+    name->data = text->data + 1 + braces;
+    name->len = text->len - 1 - 2 * braces;
+
+    if (name->len == 0 || (name->data[0] >= '0' && name->data[0] <= '9')) {
+        return 0;
+    }
+
+    for (i = 0; i < name->len; i++) {
+        if (!ngx_http_ratelimit_name_byte(name->data[i])) {
             return 0;
         }
     }
-
-    name->len = text->len - 1;
-    name->data = text->data + 1;
 
     return 1;
 }
 
 
-static ngx_uint_t
-ngx_http_ratelimit_value_api_key(const ngx_str_t *name)
+/* A lone variable, with its name as written. */
+static ngx_int_t
+ngx_http_ratelimit_value_variable(ngx_http_ratelimit_value_t *value,
+    ngx_int_t index, const ngx_str_t *name, ngx_pool_t *pool)
 {
+    ngx_str_t   rest;
+    ngx_uint_t  kind;
+
     static const ngx_str_t  api_key = ngx_string("ratelimit_api_key");
 
-    return ngx_ratelimit_equal(name, &api_key);
-}
-
-
-/*
- * A lone variable. "set", "map" or another module may make one with the name of
- * a header, so its handler is known when all is configured.
- */
-static ngx_int_t
-ngx_http_ratelimit_value_variable(ngx_http_core_main_conf_t *core,
-    ngx_http_ratelimit_value_t *value, ngx_int_t index, ngx_pool_t *pool)
-{
-    ngx_str_t             name;
-    ngx_uint_t            i;
-    ngx_http_variable_t  *v;
-
-    static const ngx_str_t  prefix = ngx_string("http_");
+    /* in the order of ngx_http_ratelimit_source_e */
+    static const ngx_str_t  prefixes[] = {
+        ngx_string("http_"), ngx_string("arg_"), ngx_string("cookie_")
+    };
 
     value->index = index;
-    value->variables = &core->variables;
+    value->api_key = (name->len == api_key.len
+                      && ngx_strncasecmp(name->data, api_key.data, name->len)
+                         == 0);
 
-    v = core->variables.elts;
-    name = v[index].name;
-    value->api_key = ngx_http_ratelimit_value_api_key(&name);
+    for (kind = 0; kind < 3; kind++) {
+        rest.len = name->len - prefixes[kind].len;
+        rest.data = name->data + prefixes[kind].len;
 
-    if (name.len <= prefix.len
-        || ngx_strncmp(name.data, prefix.data, prefix.len) != 0)
-    {
+        if (name->len > prefixes[kind].len
+            && ngx_strncasecmp(name->data, prefixes[kind].data,
+                               prefixes[kind].len)
+               == 0)
+        {
+            break;
+        }
+    }
+
+    if (kind == 3) {
         return NGX_OK;
     }
 
-    value->header.len = name.len - prefix.len;
-    value->header.data = ngx_pstrdup(pool, &name);
-    if (value->header.data == NULL) {
+    value->source = ngx_http_ratelimit_source_make(pool, kind, &rest);
+
+    if (value->source == NULL) {
         return NGX_ERROR;
     }
 
-    value->header.data += prefix.len;
-
-    if (value->header.data[value->header.len - 1] == '_') {
-        ngx_str_null(&value->header);
-    }
-
-    for (i = 0; i < value->header.len; i++) {
-        if (value->header.data[i] == '_') {
-            value->header.data[i] = '-';
-        }
-    }
-
-    v = core->prefix_variables.elts;
-
-    for (i = 0; i < core->prefix_variables.nelts; i++) {
-        if (ngx_ratelimit_equal(&v[i].name, &prefix)) {
-            value->handler = v[i].get_handler;
-        }
-    }
+    value->source->variable = *name;
 
     return NGX_OK;
+}
+
+
+void
+ngx_http_ratelimit_value_resolve(ngx_conf_t *cf, ngx_array_t *sources)
+{
+    ngx_uint_t                     i, j;
+    ngx_hash_key_t                *key;
+    ngx_http_core_main_conf_t     *core;
+    ngx_http_ratelimit_source_t  **source;
+
+    core = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
+    source = sources->elts;
+    key = core->variables_keys->keys.elts;
+
+    for (i = 0; i < sources->nelts; i++) {
+        for (j = 0; j < core->variables_keys->keys.nelts; j++) {
+            if (key[j].key.len == source[i]->variable.len
+                && ngx_strncasecmp(key[j].key.data, source[i]->variable.data,
+                                   key[j].key.len)
+                   == 0)
+            {
+                source[i]->made = 1;
+            }
+        }
+    }
 }
 
 
@@ -253,7 +269,7 @@ static const char *
 ngx_http_ratelimit_values_conditions(ngx_http_core_main_conf_t *core,
     const ngx_ratelimit_rule_t *rule, ngx_pool_t *pool)
 {
-    ngx_str_t                     text;
+    ngx_int_t                     rc;
     ngx_uint_t                    i;
     const char                   *expected;
     ngx_http_ratelimit_values_t  *values;
@@ -263,16 +279,15 @@ ngx_http_ratelimit_values_conditions(ngx_http_core_main_conf_t *core,
                                         * sizeof(ngx_http_ratelimit_value_t));
 
     for (i = 0; values->conditions && i < rule->nconditions; i++) {
-
-        if (ngx_http_ratelimit_condition_text(&rule->conditions[i], pool,
-                                              &text)
-            != NGX_OK)
-        {
+        rc = ngx_http_ratelimit_condition_make(&rule->conditions[i], pool,
+                                               &values->conditions[i]);
+        if (rc == NGX_ERROR) {
             return "";
         }
 
-        expected = text.len
-                   ? ngx_http_ratelimit_value_make(core, &text,
+        expected = (rc == NGX_DECLINED)
+                   ? ngx_http_ratelimit_value_make(core,
+                                                   &rule->conditions[i].name,
                                                    &values->conditions[i],
                                                    pool)
                    : NULL;
@@ -286,38 +301,22 @@ ngx_http_ratelimit_values_conditions(ngx_http_core_main_conf_t *core,
 
 
 ngx_int_t
-ngx_http_ratelimit_condition_text(const ngx_ratelimit_condition_t *condition,
-    ngx_pool_t *pool, ngx_str_t *text)
+ngx_http_ratelimit_condition_make(const ngx_ratelimit_condition_t *condition,
+    ngx_pool_t *pool, ngx_http_ratelimit_value_t *value)
 {
-    u_char      *p;
-    ngx_uint_t   i;
-
-    ngx_str_null(text);
-
     if (condition->kind == NGX_RATELIMIT_IF_VALUE) {
-        *text = condition->name;
+        return NGX_DECLINED;
     }
 
-    if (condition->kind != NGX_RATELIMIT_IF_HEADER) {
-        return NGX_OK;
-    }
+    ngx_memzero(value, sizeof(ngx_http_ratelimit_value_t));
 
-    p = ngx_pnalloc(pool, sizeof("$http_") - 1 + condition->name.len);
-    if (p == NULL) {
-        return NGX_ERROR;
-    }
+    value->index = -1;
+    value->source = ngx_http_ratelimit_source_make(pool,
+                        (condition->kind == NGX_RATELIMIT_IF_HEADER)
+                        ? NGX_HTTP_RATELIMIT_SOURCE_HEADER
+                        : NGX_HTTP_RATELIMIT_SOURCE_ARG, &condition->name);
 
-    text->data = p;
-    p = ngx_cpymem(p, "$http_", sizeof("$http_") - 1);
-
-    for (i = 0; i < condition->name.len; i++) {
-        *p++ = (condition->name.data[i] == '-')
-               ? '_' : ngx_tolower(condition->name.data[i]);
-    }
-
-    text->len = p - text->data;
-
-    return NGX_OK;
+    return value->source ? NGX_OK : NGX_ERROR;
 }
 
 
@@ -344,6 +343,7 @@ ngx_http_ratelimit_value_make(ngx_http_core_main_conf_t *core,
     const ngx_str_t *text, ngx_http_ratelimit_value_t *value, ngx_pool_t *pool)
 {
     u_char                      *p, *last, *copy;
+    ngx_str_t                    name;
     ngx_uint_t                   n;
     const char                  *expected;
     ngx_http_ratelimit_piece_t   pieces[NGX_HTTP_RATELIMIT_MAX_PIECES];
@@ -379,10 +379,25 @@ ngx_http_ratelimit_value_make(ngx_http_core_main_conf_t *core,
         }
     }
 
-    if (n == 1 && pieces[0].variable && pieces[0].index != -1) {
-        return ngx_http_ratelimit_value_variable(core, value, pieces[0].index,
-                                                 pool)
-               == NGX_OK ? NULL : "";
+    if (n == 1 && pieces[0].variable) {
+        name = pieces[0].text;
+        name.data = text->data + (name.data - copy);
+
+        if (ngx_http_ratelimit_value_variable(value, pieces[0].index, &name,
+                                              pool)
+            != NGX_OK)
+        {
+            return "";
+        }
+
+        if (value->source) {
+            value->source->made = ngx_http_ratelimit_variable_named(core,
+                                                                  &pieces[0]);
+        }
+
+        if (value->index != -1) {
+            return NULL;
+        }
     }
 
     value->pieces = ngx_palloc(pool, n * sizeof(ngx_http_ratelimit_piece_t));
@@ -392,8 +407,6 @@ ngx_http_ratelimit_value_make(ngx_http_core_main_conf_t *core,
 
     ngx_memcpy(value->pieces, pieces, n * sizeof(ngx_http_ratelimit_piece_t));
     value->npieces = n;
-    value->api_key = (n == 1 && pieces[0].variable
-                      && ngx_http_ratelimit_value_api_key(&pieces[0].text));
 
     return NULL;
 }
@@ -452,6 +465,18 @@ ngx_http_ratelimit_piece_make(ngx_http_core_main_conf_t *core, u_char **pos,
 }
 
 
+/* Whether it has a name, and not only the beginning of one. */
+static ngx_uint_t
+ngx_http_ratelimit_variable_named(const ngx_http_core_main_conf_t *core,
+    const ngx_http_ratelimit_piece_t *piece)
+{
+    return core->variables_hash.buckets
+           && ngx_hash_find((ngx_hash_t *) &core->variables_hash, piece->hash,
+                            piece->text.data, piece->text.len)
+              != NULL;
+}
+
+
 /* By its index, where it has one; by its name; by the beginning of its name. */
 static ngx_uint_t
 ngx_http_ratelimit_variable_known(ngx_http_core_main_conf_t *core,
@@ -471,10 +496,7 @@ ngx_http_ratelimit_variable_known(ngx_http_core_main_conf_t *core,
         }
     }
 
-    if (core->variables_hash.buckets
-        && ngx_hash_find(&core->variables_hash, piece->hash, name->data,
-                         name->len))
-    {
+    if (ngx_http_ratelimit_variable_named(core, piece)) {
         return 1;
     }
 
@@ -500,77 +522,8 @@ ngx_http_ratelimit_name_byte(u_char ch)
 }
 
 
-/*
- * Reads a header, and sets its variable as nginx would. A variable that has a
- * value keeps it. nginx itself makes the value if the variable is not that of
- * the header, if several headers have the name, which 1.23 and later join, or
- * if another header has the same length and last byte: its name may be the same
- * with a "_" for a "-".
- */
 ngx_int_t
 ngx_http_ratelimit_value_get(ngx_http_request_t *r,
-    ngx_http_ratelimit_value_t *value, ngx_str_t *text)
-{
-    size_t                      last;
-    const u_char               *name;
-    ngx_table_elt_t            *h, *found;
-    ngx_http_variable_t        *v;
-    ngx_http_ratelimit_walk_t   walk;
-    ngx_http_variable_value_t  *vv;
-
-    if (value->header.len == 0) {
-        return ngx_http_ratelimit_value_made(r, value, text);
-    }
-
-    v = value->variables->elts;
-    vv = &r->variables[value->index];
-
-    if (vv->valid || vv->not_found
-        || v[value->index].get_handler != value->handler)
-    {
-        return ngx_http_ratelimit_value_made(r, value, text);
-    }
-
-    name = value->header.data;
-    last = value->header.len - 1;
-    found = NULL;
-    ngx_http_ratelimit_walk_part(&walk, &r->headers_in.headers.part);
-
-    while ((h = ngx_http_ratelimit_walk_next(&walk, last + 1)) != NULL) {
-
-        if (h->lowcase_key[last] != name[last]) {
-            continue;
-        }
-
-        if (found || !ngx_http_ratelimit_value_same(h->lowcase_key, name, last))
-        {
-            return ngx_http_ratelimit_value_made(r, value, text);
-        }
-
-        found = h;
-    }
-
-    if (found == NULL) {
-        vv->not_found = 1;
-        ngx_str_null(text);
-        return NGX_OK;
-    }
-
-    *text = found->value;
-
-    *vv = (ngx_http_variable_value_t) {
-        .len = found->value.len,
-        .valid = 1,
-        .data = found->value.data
-    };
-
-    return NGX_OK;
-}
-
-
-/* As nginx makes it. Not inlined, as reading a header needs few registers. */
-static ngx_int_t
-ngx_http_ratelimit_value_made(ngx_http_request_t *r,
     ngx_http_ratelimit_value_t *value, ngx_str_t *text)
 {
     if (value->index == -1) {
@@ -587,28 +540,30 @@ ngx_http_ratelimit_value_made(ngx_http_request_t *r,
 }
 
 
-/* A call of memcmp() costs more: names are short. */
-static ngx_inline ngx_uint_t
-ngx_http_ratelimit_value_same(const u_char *one, const u_char *two, size_t len)
+/*
+ * nginx has variables of its own for some headers, and other modules may have
+ * made one: of these the blanks around go.
+ */
+ngx_int_t
+ngx_http_ratelimit_value_sourced(ngx_http_request_t *r,
+    ngx_http_ratelimit_value_t *value, ngx_str_t *text)
 {
-    uint64_t  a, b;
+    ngx_int_t  rc;
 
-    for ( /* void */ ; len >= sizeof(uint64_t); len -= sizeof(uint64_t)) {
-        ngx_memcpy(&a, one + len - sizeof(uint64_t), sizeof(uint64_t));
-        ngx_memcpy(&b, two + len - sizeof(uint64_t), sizeof(uint64_t));
-
-        if (a != b) {
-            return 0;
-        }
+    if (value->source->made) {
+        rc = ngx_http_ratelimit_value_get(r, value, text);
+        (void) ngx_http_ratelimit_source_trim(text);
+        return rc;
     }
 
-    while (len--) {
-        if (one[len] != two[len]) {
-            return 0;
-        }
+    rc = value->source->get(r, value->source, text);
+
+    if (rc == NGX_DECLINED) {
+        ngx_str_null(text);
+        return NGX_OK;
     }
 
-    return 1;
+    return rc;
 }
 
 
@@ -746,8 +701,9 @@ ngx_http_ratelimit_conditions(ngx_http_request_t *r,
 {
     ngx_str_t                         text;
     ngx_uint_t                        i, holds;
-    const ngx_ratelimit_condition_t  *c;
+    ngx_http_ratelimit_value_t       *value;
     ngx_http_ratelimit_values_t      *values;
+    const ngx_ratelimit_condition_t  *c;
 
     values = rule->data;
     c = rule->conditions;
@@ -756,8 +712,10 @@ ngx_http_ratelimit_conditions(ngx_http_request_t *r,
     do {
         *failed = &c[i];
 
-        if (ngx_http_ratelimit_condition_value(r, &c[i],
-                                               &values->conditions[i], &text)
+        value = &values->conditions[i];
+
+        if ((value->source ? ngx_http_ratelimit_value_sourced(r, value, &text)
+                           : ngx_http_ratelimit_value_get(r, value, &text))
             != NGX_OK)
         {
             return NGX_ERROR;
@@ -772,43 +730,6 @@ ngx_http_ratelimit_conditions(ngx_http_request_t *r,
     } while (holds && i < rule->nconditions);
 
     return holds ? NGX_OK : NGX_DECLINED;
-}
-
-
-/* The argument as "$arg_name" has it, decoded. */
-static ngx_int_t
-ngx_http_ratelimit_condition_value(ngx_http_request_t *r,
-    const ngx_ratelimit_condition_t *condition,
-    ngx_http_ratelimit_value_t *value, ngx_str_t *text)
-{
-    u_char     *src, *dst;
-    ngx_str_t   arg;
-
-    if (condition->kind != NGX_RATELIMIT_IF_ARG) {
-        return ngx_http_ratelimit_value_get(r, value, text);
-    }
-
-    ngx_str_null(text);
-
-    if (ngx_http_arg(r, condition->name.data, condition->name.len, &arg)
-        != NGX_OK)
-    {
-        return NGX_OK;
-    }
-
-    dst = ngx_pnalloc(r->pool, arg.len + 1);
-    if (dst == NULL) {
-        return NGX_ERROR;
-    }
-
-    text->data = dst;
-    src = arg.data;
-
-    ngx_unescape_uri(&dst, &src, arg.len, 0);
-
-    text->len = dst - text->data;
-
-    return NGX_OK;
 }
 
 

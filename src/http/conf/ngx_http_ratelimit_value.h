@@ -26,6 +26,9 @@ typedef struct {
 } ngx_http_ratelimit_piece_t;
 
 
+/* Where a key comes from: see key.h. */
+typedef struct ngx_http_ratelimit_source_s  ngx_http_ratelimit_source_t;
+
 /* A value with variables; one lone variable is read without a copy. */
 typedef struct {
     ngx_int_t                    index;    /* of the lone variable, or -1 */
@@ -34,10 +37,8 @@ typedef struct {
     ngx_http_complex_value_t     complex;
     unsigned                     api_key:1;   /* it is $ratelimit_api_key */
 
-    /* of a lone "$http_name": the header's name, in lower case, "-" for "_" */
-    ngx_str_t                    header;
-    ngx_array_t                 *variables;   /* by index */
-    ngx_http_get_variable_pt     handler;     /* of it, if it is the header */
+    /* of a lone "$http_name", "$arg_name" or "$cookie_name", or NULL */
+    ngx_http_ratelimit_source_t  *source;
 } ngx_http_ratelimit_value_t;
 
 
@@ -110,6 +111,13 @@ ngx_int_t ngx_http_ratelimit_value_compile(ngx_conf_t *cf, ngx_str_t *text,
     ngx_http_ratelimit_value_t *value);
 
 /*
+ * Called when nginx.conf is read: which of the variables that are sources are
+ * made by another module.
+ */
+void ngx_http_ratelimit_value_resolve(ngx_conf_t *cf,
+    ngx_array_t *sources);
+
+/*
  * Makes the values of a document's rule: what limiter->above has, of which data
  * is the zone. See ngx_ratelimit_above_t.
  */
@@ -118,12 +126,12 @@ const char *ngx_http_ratelimit_values(void *data, ngx_ratelimit_rule_t *rule,
     ngx_uint_t *which);
 
 /*
- * The text with variables that a condition of a rule reads: "$http_name" of a
- * header; empty: none. NGX_ERROR: memory is out.
+ * Makes what a condition of a rule on a header or an argument reads. NGX_OK,
+ * NGX_DECLINED: it has a text with variables, or NGX_ERROR: memory is out.
  */
-ngx_int_t ngx_http_ratelimit_condition_text(
+ngx_int_t ngx_http_ratelimit_condition_make(
     const ngx_ratelimit_condition_t *condition, ngx_pool_t *pool,
-    ngx_str_t *text);
+    ngx_http_ratelimit_value_t *value);
 
 /*
  * Whether a request meets the conditions of a rule. Returns NGX_OK, NGX_ERROR:
@@ -148,6 +156,13 @@ ngx_int_t ngx_http_ratelimit_value_get(ngx_http_request_t *r,
 #define NGX_HTTP_RATELIMIT_MARK_TOKEN    "token:"
 #define NGX_HTTP_RATELIMIT_MARK_ADDRESS  "address:"
 #define NGX_HTTP_RATELIMIT_MARK_PLAIN    "plain:"
+
+/*
+ * Reads a value that has a source as APIs read it, so that no other spelling is
+ * another value. NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_http_ratelimit_value_sourced(ngx_http_request_t *r,
+    ngx_http_ratelimit_value_t *value, ngx_str_t *text);
 
 /* NGX_ERROR: memory is out. */
 ngx_int_t ngx_http_ratelimit_key_mark(ngx_http_request_t *r, const char *mark,
@@ -174,7 +189,8 @@ ngx_http_ratelimit_value_key(ngx_http_request_t *r,
 {
     ngx_int_t  rc;
 
-    rc = ngx_http_ratelimit_value_get(r, value, key);
+    rc = value->source ? ngx_http_ratelimit_value_sourced(r, value, key)
+                       : ngx_http_ratelimit_value_get(r, value, key);
 
     if (rc == NGX_OK
         && (ngx_http_ratelimit_key_begins(key, NGX_HTTP_RATELIMIT_MARK_ADDRESS)

@@ -8,8 +8,6 @@
 
 #include "ngx_http_ratelimit.h"
 
-typedef struct ngx_http_ratelimit_source_s  ngx_http_ratelimit_source_t;
-
 /* NGX_OK and a key of 1 byte or more, NGX_DECLINED, or NGX_ERROR (memory) */
 typedef ngx_int_t (*ngx_http_ratelimit_source_pt)(ngx_http_request_t *r,
     const ngx_http_ratelimit_source_t *source, ngx_str_t *key);
@@ -20,6 +18,10 @@ struct ngx_http_ratelimit_source_s {
                                               with a zero byte */
     const char                   *mark;    /* before each key; NULL: none */
     unsigned                      jwt:1;
+    unsigned                      loose:1; /* see source_make() */
+    unsigned                      made:1;  /* another module makes the variable,
+                                              with its name: */
+    ngx_str_t                     variable;
     ngx_http_ratelimit_place_t    place;
 };
 
@@ -36,6 +38,23 @@ ngx_int_t ngx_http_ratelimit_source_parse(ngx_str_t *text,
 
 /* A source behind one of "jwt:": "bearer" then takes valid tokens alone. */
 void ngx_http_ratelimit_source_verify(ngx_http_ratelimit_source_t *source);
+
+/*
+ * A source of a variable, "$http_name", "$arg_name" or "$cookie_name": it is
+ * read like the others. Of a header, "_" in the name is "-", too. Of others, one
+ * of exactly this name comes before one in another case. NULL: memory is out.
+ */
+typedef enum {
+    NGX_HTTP_RATELIMIT_SOURCE_HEADER = 0,
+    NGX_HTTP_RATELIMIT_SOURCE_ARG,
+    NGX_HTTP_RATELIMIT_SOURCE_COOKIE
+} ngx_http_ratelimit_source_e;
+
+ngx_http_ratelimit_source_t *ngx_http_ratelimit_source_make(ngx_pool_t *pool,
+    ngx_http_ratelimit_source_e kind, const ngx_str_t *name);
+
+/* Drops the blanks around a value. Returns whether anything is left. */
+ngx_uint_t ngx_http_ratelimit_source_trim(ngx_str_t *text);
 
 /* The bearer token: NGX_OK, or NGX_DECLINED. */
 ngx_int_t ngx_http_ratelimit_source_token(ngx_http_request_t *r,

@@ -15,8 +15,13 @@ static ngx_int_t ngx_http_ratelimit_source_valid(ngx_http_request_t *r,
     const ngx_http_ratelimit_source_t *source, ngx_str_t *key);
 static ngx_int_t ngx_http_ratelimit_source_basic(ngx_http_request_t *r,
     const ngx_http_ratelimit_source_t *source, ngx_str_t *key);
+static ngx_uint_t ngx_http_ratelimit_source_argument(ngx_http_request_t *r,
+    const ngx_str_t *name, ngx_uint_t caseless, ngx_str_t *value);
 static ngx_int_t ngx_http_ratelimit_source_query(ngx_http_request_t *r,
     const ngx_http_ratelimit_source_t *source, ngx_str_t *key);
+static ngx_int_t ngx_http_ratelimit_source_named_cookie(
+    ngx_http_request_t *r, const ngx_str_t *name, ngx_uint_t caseless,
+    ngx_str_t *key);
 static ngx_int_t ngx_http_ratelimit_source_cookie(ngx_http_request_t *r,
     const ngx_http_ratelimit_source_t *source, ngx_str_t *key);
 static ngx_int_t ngx_http_ratelimit_source_cookie_value(ngx_http_request_t *r,
@@ -24,10 +29,12 @@ static ngx_int_t ngx_http_ratelimit_source_cookie_value(ngx_http_request_t *r,
 static ngx_int_t ngx_http_ratelimit_source_jwt(ngx_http_request_t *r,
     const ngx_http_ratelimit_source_t *source, ngx_str_t *key);
 static ngx_uint_t ngx_http_ratelimit_source_next(
-    ngx_http_ratelimit_walk_t *walk, const ngx_str_t *name, ngx_str_t *value);
+    ngx_http_ratelimit_walk_t *walk, const ngx_str_t *name, ngx_uint_t loose,
+    ngx_str_t *value);
+static ngx_uint_t ngx_http_ratelimit_source_same(const u_char *name,
+    const u_char *other, size_t len);
 static ngx_int_t ngx_http_ratelimit_source_credentials(ngx_http_request_t *r,
     const ngx_str_t *scheme, ngx_str_t *value);
-static ngx_uint_t ngx_http_ratelimit_source_trim(ngx_str_t *text);
 static ngx_uint_t ngx_http_ratelimit_source_blank(u_char ch);
 
 /* a name that ends with ":" is followed by that of what is read */
@@ -98,6 +105,44 @@ ngx_http_ratelimit_source_parse(ngx_str_t *text,
 }
 
 
+ngx_http_ratelimit_source_t *
+ngx_http_ratelimit_source_make(ngx_pool_t *pool,
+    ngx_http_ratelimit_source_e kind, const ngx_str_t *name)
+{
+    u_char                       *p;
+    ngx_http_ratelimit_source_t  *source;
+
+    static const ngx_http_ratelimit_source_pt  get[] = {
+        ngx_http_ratelimit_source_header, ngx_http_ratelimit_source_query,
+        ngx_http_ratelimit_source_cookie
+    };
+
+    source = ngx_pcalloc(pool, sizeof(ngx_http_ratelimit_source_t));
+    p = ngx_pnalloc(pool, name->len + 1);
+
+    if (source == NULL || p == NULL) {
+        return NULL;
+    }
+
+    source->get = get[kind];
+    source->name.len = name->len;
+    source->name.data = p;
+    source->loose = 1;
+
+    ngx_cpystrn(p, name->data, name->len + 1);
+
+    if (kind != NGX_HTTP_RATELIMIT_SOURCE_HEADER) {
+        return source;
+    }
+
+    for ( /* void */ ; *p; p++) {
+        *p = (*p == '_') ? '-' : ngx_tolower(*p);
+    }
+
+    return source;
+}
+
+
 void
 ngx_http_ratelimit_source_verify(ngx_http_ratelimit_source_t *source)
 {
@@ -116,7 +161,8 @@ ngx_http_ratelimit_source_header(ngx_http_request_t *r,
 
     ngx_http_ratelimit_walk_part(&walk, &r->headers_in.headers.part);
 
-    return ngx_http_ratelimit_source_next(&walk, &source->name, key)
+    return ngx_http_ratelimit_source_next(&walk, &source->name, source->loose,
+                                          key)
            ? NGX_OK : NGX_DECLINED;
 }
 
@@ -222,59 +268,71 @@ ngx_http_ratelimit_source_basic(ngx_http_request_t *r,
 }
 
 
-/* Without a copy where nothing is encoded. */
-static ngx_int_t
-ngx_http_ratelimit_source_query(ngx_http_request_t *r,
-    const ngx_http_ratelimit_source_t *source, ngx_str_t *key)
+/* The first argument of a name that has a value, not decoded. */
+static ngx_uint_t
+ngx_http_ratelimit_source_argument(ngx_http_request_t *r,
+    const ngx_str_t *name, ngx_uint_t caseless, ngx_str_t *value)
 {
-    u_char                *p;
     const u_char          *text, *last;
     ngx_ratelimit_pair_t   pair;
-
-    if (r->args.len == 0) {
-        return NGX_DECLINED;
-    }
 
     text = r->args.data;
     last = text + r->args.len;
 
     while (ngx_ratelimit_query_pair(&text, last, &pair)) {
 
-        if (pair.value_len == 0
-            || !ngx_ratelimit_query_name(&pair, source->name.data,
-                                         source->name.len))
+        if (pair.value_len
+            && ngx_ratelimit_query_name(&pair, name->data, name->len,
+                                        (int) caseless))
         {
-            continue;
+            value->len = pair.value_len;
+            value->data = (u_char *) pair.value;
+            return 1;
         }
+    }
 
-        key->len = pair.value_len;
-        key->data = (u_char *) pair.value;
+    return 0;
+}
 
-        if (ngx_strlchr(key->data, key->data + key->len, '%') == NULL
-            && ngx_strlchr(key->data, key->data + key->len, '+') == NULL)
-        {
-            return NGX_OK;
-        }
 
-        p = ngx_pnalloc(r->pool, key->len);
-        if (p == NULL) {
-            return NGX_ERROR;
-        }
+/* Without a copy where nothing is encoded. */
+static ngx_int_t
+ngx_http_ratelimit_source_query(ngx_http_request_t *r,
+    const ngx_http_ratelimit_source_t *source, ngx_str_t *key)
+{
+    u_char  *p;
 
-        key->len = ngx_ratelimit_query_decode(key->data, key->len, p);
-        key->data = p;
+    if (r->args.len == 0
+        || (!ngx_http_ratelimit_source_argument(r, &source->name, 0, key)
+            && !(source->loose
+                 && ngx_http_ratelimit_source_argument(r, &source->name, 1,
+                                                       key))))
+    {
+        return NGX_DECLINED;
+    }
 
+    if (ngx_strlchr(key->data, key->data + key->len, '%') == NULL
+        && ngx_strlchr(key->data, key->data + key->len, '+') == NULL)
+    {
         return NGX_OK;
     }
 
-    return NGX_DECLINED;
+    p = ngx_pnalloc(r->pool, key->len);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    key->len = ngx_ratelimit_query_decode(key->data, key->len, p);
+    key->data = p;
+
+    return NGX_OK;
 }
 
 
 /* By hand, since nginx 1.23 changed how it keeps several Cookie headers. */
 static ngx_int_t
-ngx_http_ratelimit_source_cookie(ngx_http_request_t *r,
-    const ngx_http_ratelimit_source_t *source, ngx_str_t *key)
+ngx_http_ratelimit_source_named_cookie(ngx_http_request_t *r,
+    const ngx_str_t *name, ngx_uint_t caseless, ngx_str_t *key)
 {
     ngx_int_t                   rc;
     ngx_str_t                   value;
@@ -284,7 +342,7 @@ ngx_http_ratelimit_source_cookie(ngx_http_request_t *r,
 
     ngx_http_ratelimit_walk_part(&walk, &r->headers_in.headers.part);
 
-    while (ngx_http_ratelimit_source_next(&walk, &ngx_http_ratelimit_cookie,
+    while (ngx_http_ratelimit_source_next(&walk, &ngx_http_ratelimit_cookie, 0,
                                           &value))
     {
         text = value.data;
@@ -292,9 +350,10 @@ ngx_http_ratelimit_source_cookie(ngx_http_request_t *r,
 
         while (ngx_ratelimit_cookie_pair(&text, last, &pair)) {
 
-            if (pair.name_len != source->name.len
-                || ngx_memcmp(pair.name, source->name.data, pair.name_len)
-                   != 0)
+            if (pair.name_len != name->len
+                || (caseless
+                    ? !ngx_ratelimit_caseless(pair.name, name->data, name->len)
+                    : ngx_memcmp(pair.name, name->data, name->len) != 0))
             {
                 continue;
             }
@@ -308,6 +367,20 @@ ngx_http_ratelimit_source_cookie(ngx_http_request_t *r,
     }
 
     return NGX_DECLINED;
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_source_cookie(ngx_http_request_t *r,
+    const ngx_http_ratelimit_source_t *source, ngx_str_t *key)
+{
+    ngx_int_t  rc;
+
+    rc = ngx_http_ratelimit_source_named_cookie(r, &source->name, 0, key);
+
+    return (rc == NGX_DECLINED && source->loose)
+           ? ngx_http_ratelimit_source_named_cookie(r, &source->name, 1, key)
+           : rc;
 }
 
 
@@ -349,13 +422,17 @@ ngx_http_ratelimit_source_jwt(ngx_http_request_t *r,
  */
 static ngx_uint_t
 ngx_http_ratelimit_source_next(ngx_http_ratelimit_walk_t *walk,
-    const ngx_str_t *name, ngx_str_t *value)
+    const ngx_str_t *name, ngx_uint_t loose, ngx_str_t *value)
 {
     ngx_table_elt_t  *h;
 
     while ((h = ngx_http_ratelimit_walk_next(walk, name->len)) != NULL) {
 
-        if (ngx_memcmp(h->lowcase_key, name->data, name->len) == 0) {
+        if (loose
+            ? ngx_http_ratelimit_source_same(name->data, h->lowcase_key,
+                                             name->len)
+            : ngx_memcmp(h->lowcase_key, name->data, name->len) == 0)
+        {
             *value = h->value;
 
             if (ngx_http_ratelimit_source_trim(value)) {
@@ -365,6 +442,22 @@ ngx_http_ratelimit_source_next(ngx_http_ratelimit_walk_t *walk,
     }
 
     return 0;
+}
+
+
+/* From the end: names of one length often begin alike. */
+static ngx_uint_t
+ngx_http_ratelimit_source_same(const u_char *name, const u_char *other,
+    size_t len)
+{
+    while (len--) {
+        if (name[len] != other[len] && (name[len] != '-' || other[len] != '_'))
+        {
+            return 0;
+        }
+    }
+
+    return 1;
 }
 
 
@@ -401,9 +494,9 @@ ngx_http_ratelimit_source_credentials(ngx_http_request_t *r,
 /*
  * Drops the blanks around a header's value (RFC 9110, section 5.5). The API
  * does not see them, so they must not make another key. nginx leaves tabs
- * there, and spaces in HTTP/2. Returns whether anything is left.
+ * there, and spaces in HTTP/2.
  */
-static ngx_uint_t
+ngx_uint_t
 ngx_http_ratelimit_source_trim(ngx_str_t *text)
 {
     while (text->len && ngx_http_ratelimit_source_blank(text->data[0])) {
