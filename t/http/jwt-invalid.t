@@ -31,6 +31,7 @@ $gateway->configure(http => t::Gateway::limited_http(
     real_ip_header X-Client;
     ratelimit_jwt_key secret;
     ratelimit_api_key header:X-Key jwt:sub;
+    ratelimit_deny zone=lone 198.51.100.0/24;
     ratelimit_penalty flood zone=banned key=\$ratelimit_jwt_sub
                       after=2r/1m time=5m;
     ratelimit_penalty source zone=source_banned key=\$ratelimit_api_key
@@ -184,6 +185,21 @@ $answer = ask('/reject/lone', 'opaque', 'Content-Type: application/grpc',
               'TE: trailers');
 is($answer->{status}, 200, 'gRPC');
 is(header($answer, 'grpc-status'), 16, 'is unauthenticated');
+
+# a network on the deny list costs no signature
+
+for my $path ('/reject/lone', '/lone') {
+    $answer = ask($path, 'opaque', 'X-Client: 198.51.100.7');
+    is($answer->{status}, 403, "$path: a network that is denied");
+    like($answer->{body}, qr/CLIENT_DENIED/, "$path: and not for its token");
+    is(ask($path, $VALID, 'X-Client: 198.51.100.7')->{status}, 403,
+       "$path: nor with a valid token");
+}
+
+$answer = ask('/try', 'opaque', 'X-Client: 198.51.100.7');
+is(header($answer, 'X-Status'), 'DENIED_DRY_RUN', 'in a dry run it would be');
+$gateway->log_has(qr/would be denied by the list|by the list of ratelimit zone "lone"/,
+                  'by the list');
 
 $answer = ask('/try', 'opaque', 'X-Client: 192.0.2.5');
 is($answer->{status}, 200, 'a dry run');

@@ -4,6 +4,8 @@
 
 #include "ngx_http_ratelimit_select.h"
 
+static ngx_uint_t ngx_http_ratelimit_select_network(
+    ngx_http_ratelimit_selection_t *s);
 static ngx_int_t ngx_http_ratelimit_select_token(
     ngx_http_ratelimit_selection_t *s);
 static ngx_int_t ngx_http_ratelimit_select_subject(
@@ -30,9 +32,22 @@ static ngx_int_t ngx_http_ratelimit_select_key(void *data,
 ngx_int_t
 ngx_http_ratelimit_select_begin(ngx_http_ratelimit_selection_t *s)
 {
+    ngx_uint_t  denied;
+
     s->listed = NULL;
 
+    /* an address is cheaper than the signature of a token */
+
+    denied = (s->ctx->needs & NGX_HTTP_RATELIMIT_NEEDS_CLAIMS)
+             && (s->ctx->needs & NGX_RATELIMIT_NEEDS_LISTS)
+             && ngx_http_ratelimit_select_network(s);
+
+    if (ngx_http_ratelimit_select_refused(s)) {
+        return NGX_ABORT;
+    }
+
     if ((s->ctx->needs & NGX_HTTP_RATELIMIT_NEEDS_TOKEN)
+        && !denied
         && ngx_http_ratelimit_select_token(s) != NGX_OK)
     {
         return NGX_ERROR;
@@ -92,6 +107,42 @@ ngx_http_ratelimit_select_key(void *data, ngx_ratelimit_rule_t *rule,
     }
 
     return ngx_http_ratelimit_anonymous(s->request, s->ctx, &rule->key, key);
+}
+
+
+/*
+ * Whether a deny list has the client's address. A request that is explained, or
+ * a dry run, goes on to the lists.
+ */
+static ngx_uint_t
+ngx_http_ratelimit_select_network(ngx_http_ratelimit_selection_t *s)
+{
+    ngx_uint_t                i;
+    ngx_ratelimit_policy_t  **policies;
+
+    policies = s->ctx->policies;
+
+    ngx_memzero(&s->subject, sizeof(ngx_ratelimit_subject_t));
+    s->subject.addressed = ngx_http_ratelimit_client_address(s->request,
+                                                          s->subject.address);
+
+    for (i = 0; i < s->ctx->conf->limits->nelts; i++) {
+
+        if ((policies[i]->needs & NGX_RATELIMIT_NEEDS_LISTS)
+            && ngx_ratelimit_policy_listed(policies[i], &s->subject,
+                                           ngx_time())
+               == NGX_RATELIMIT_LISTED_DENIED)
+        {
+            if (s->report == NULL && !s->ctx->conf->dry_run) {
+                s->ctx->denies = policies[i]->limiter;
+                s->ctx->token = NULL;
+            }
+
+            return 1;
+        }
+    }
+
+    return 0;
 }
 
 
