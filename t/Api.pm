@@ -2,6 +2,7 @@
 # that becomes JSON, an answer has what it says as data again.
 #
 #     my $api = t::Api->new($gateway, '/rl');
+#                                      (..., $port) of another server of it
 #     my $answer = $api->put('/rules', { rules => [] }, 'If-Match: "0"');
 #     is("$answer->{status} $answer->{version}", '201 1');
 #     is($answer->{json}{version}, 1);
@@ -20,9 +21,10 @@ my $JSON = JSON::PP->new->canonical->allow_nonref->utf8;
 
 
 sub new {
-    my ($class, $gateway, $base) = @_;
+    my ($class, $gateway, $base, $port) = @_;
 
-    return bless { gateway => $gateway, base => $base // '/rl' }, $class;
+    return bless { gateway => $gateway, base => $base // '/rl',
+                   to => $port // $gateway }, $class;
 }
 
 
@@ -55,7 +57,7 @@ sub request {
         push @headers, 'Content-Length: ' . length($text) . "\r\n\r\n$text";
     }
 
-    return [$self->{gateway}, "$method $self->{base}$path",
+    return [$self->{to}, "$method $self->{base}$path",
             t::Gateway::with_token(@headers)];
 }
 

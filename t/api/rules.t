@@ -100,6 +100,23 @@ is($api->get('/rules', "If-None-Match: $_->[0]")->{status}, $_->[1],
 is($api->get("/allow", "If-None-Match: $now")->{status}, 304,
    'the tag of any resource is the version');
 
+# what clients log in with is no part of a rule: it would be shown
+
+for (['key', { key => '$http_authorization' }],
+     ['key/1', { key => ['$arg_k', '${HTTP_Cookie}-x'] }],
+     ['cost', { cost => '$http_proxy_authorization' }],
+     ['cost_end', { cost_end => 'a$http_cookie' }],
+     ['params/limit', { params => { limit => '$http_cookie', window => 60 } }])
+{
+    my ($at, $rule) = @$_;
+
+    t::Api::problem_ok($api->change('PUT', '/rules/secret',
+                                    { params => { limit => 3, window => 60 },
+                                      %$rule }),
+        "422 invalid: /rules/1/$at expected a variable without what clients "
+        . 'log in with: "$ratelimit_api_key" or a claim', "$at of a rule");
+}
+
 # one rule
 
 $answer = $api->change('PUT', '/rules/orders', \%orders);

@@ -11,7 +11,7 @@ my $gateway = t::hostile::Attack::gateway('3. A scraper on a thousand',
     'access_log %%DIR%%/api.log; return 200 "a page\n";',
     http => 'ratelimit_deny zone=pages 203.0.113.0/24; '
             . 'real_ip_header X-Address; set_real_ip_from 127.0.0.1;');
-my $api = t::Api->new($gateway, '/ratelimit');
+my $api = t::Api->new($gateway, '/ratelimit', $gateway->{operators});
 
 # as many pages for each of these addresses, 200 at once
 sub pages {

@@ -68,7 +68,7 @@ is(() = $gateway->log =~ /penalty "guesses" of zone "login" begins/g, 21,
 
 # it hits the wrong one
 
-my $api = t::Api->new($gateway, '/ratelimit');
+my $api = t::Api->new($gateway, '/ratelimit', $gateway->{operators});
 
 is($api->get('/penalties')->{json}{total}, 21, 'the endpoint has them');
 is($api->delete('/penalties?key=203.0.113.7')->{status}, 200, 'and ends one');

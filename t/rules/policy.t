@@ -165,6 +165,11 @@ is(told('/re/abcd?k=1'), '200 BYPASSED  ', 'that does not match');
 is(told('/variable?k=1', 'X-Limit: 8', 'X-Cost: 3'), '200 PASSED variable 5',
    'a limit and a cost with variables');
 is(told('/variable?k=1'), '200 BYPASSED  ', 'without a limit');
+told('/variable?k=2', 'X-Limit: Basic secret', 'X-Cost: Basic other');
+told('/variable?k=2', 'X-Limit: 8', 'X-Cost: Basic other');
+like($gateway->log, qr/has a limit of "\(12 bytes\)", .*has a cost of "\(11 bytes\)", /s,
+     'the log does not show values, which a document may take from anywhere');
+unlike($gateway->log, qr/Basic/, 'nor a part of them');
 
 my @ann = ('X-Tenant: acme2', 'Cookie: user=ann');
 

@@ -23,6 +23,7 @@ static ngx_int_t ngx_http_ratelimit_value_join(ngx_http_request_t *r,
     ngx_http_ratelimit_value_t *value, ngx_str_t *text);
 static ngx_inline ngx_int_t ngx_http_ratelimit_variable_text(
     const ngx_http_variable_value_t *vv, ngx_str_t *text);
+static const char *ngx_http_ratelimit_value_open(const ngx_str_t *text);
 static const char *ngx_http_ratelimit_values_make(
     ngx_http_core_main_conf_t *core, const ngx_str_t *text,
     ngx_http_ratelimit_value_t **made, ngx_pool_t *pool);
@@ -231,8 +232,14 @@ ngx_http_ratelimit_values(void *data, ngx_ratelimit_rule_t *rule,
         }
 
         *which = i;
-        expected = ngx_http_ratelimit_value_make(zone->core, &rule->parts[i],
-                                                 &parts[i], pool);
+        expected = ngx_http_ratelimit_value_open(&rule->parts[i]);
+
+        if (expected == NULL) {
+            expected = ngx_http_ratelimit_value_make(zone->core,
+                                                     &rule->parts[i],
+                                                     &parts[i], pool);
+        }
+
         if (expected) {
             return expected;
         }
@@ -320,13 +327,67 @@ ngx_http_ratelimit_condition_make(const ngx_ratelimit_condition_t *condition,
 }
 
 
+/*
+ * Values of a document's rule are shown and logged: they hold none of these,
+ * where clients send what they log in with. NULL, or what was expected.
+ */
+static const char *
+ngx_http_ratelimit_value_open(const ngx_str_t *text)
+{
+    u_char      *p, *last;
+    size_t       len;
+    ngx_uint_t   i;
+
+    static const ngx_str_t  secrets[] = {
+        ngx_string("http_authorization"),
+        ngx_string("http_proxy_authorization"),
+        ngx_string("http_cookie")
+    };
+
+    last = text->data + text->len;
+
+    for (p = text->data; p < last; p++) {
+
+        if (*p != '$') {
+            continue;
+        }
+
+        p += (p + 1 < last && p[1] == '{');
+
+        for (len = 0; p + 1 + len < last
+                      && ngx_http_ratelimit_name_byte(p[1 + len]); len++)
+        {
+            /* the name */
+        }
+
+        for (i = 0; i < sizeof(secrets) / sizeof(secrets[0]); i++) {
+            if (secrets[i].len == len
+                && ngx_strncasecmp(p + 1, secrets[i].data, len) == 0)
+            {
+                return "a variable without what clients log in with: "
+                       "\"$ratelimit_api_key\" or a claim";
+            }
+        }
+    }
+
+    return NULL;
+}
+
+
 /* An empty text makes nothing. */
 static const char *
 ngx_http_ratelimit_values_make(ngx_http_core_main_conf_t *core,
     const ngx_str_t *text, ngx_http_ratelimit_value_t **made, ngx_pool_t *pool)
 {
+    const char  *expected;
+
     if (text->len == 0) {
         return NULL;
+    }
+
+    expected = ngx_http_ratelimit_value_open(text);
+    if (expected) {
+        return expected;
     }
 
     *made = ngx_palloc(pool, sizeof(ngx_http_ratelimit_value_t));
@@ -745,6 +806,23 @@ ngx_http_ratelimit_condition_holds(const ngx_ratelimit_condition_t *condition,
            && ngx_ratelimit_glob_match(condition->glob.data,
                                        condition->glob.len, text->data,
                                        text->len);
+}
+
+
+ngx_str_t
+ngx_http_ratelimit_value_shown(const ngx_ratelimit_rule_t *rule,
+    const ngx_str_t *text, u_char *out)
+{
+    ngx_str_t  shown;
+
+    if (rule->nparts == 0) {
+        return ngx_http_ratelimit_value_quote(text, out);
+    }
+
+    shown.data = out;
+    shown.len = ngx_sprintf(out, "(%uz bytes)", text->len) - out;
+
+    return shown;
 }
 
 

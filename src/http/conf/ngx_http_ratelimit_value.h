@@ -219,6 +219,13 @@ ngx_int_t ngx_http_ratelimit_values_key(ngx_http_request_t *r,
  */
 ngx_str_t ngx_http_ratelimit_value_quote(const ngx_str_t *text, u_char *out);
 
+/*
+ * The same of a value of a rule; of a document's rule its length alone: the
+ * document may name a variable that holds a key.
+ */
+ngx_str_t ngx_http_ratelimit_value_shown(const ngx_ratelimit_rule_t *rule,
+    const ngx_str_t *text, u_char *out);
+
 #pragma GCC visibility pop
 
 #endif /* NGX_HTTP_RATELIMIT_VALUE_H_INCLUDED */

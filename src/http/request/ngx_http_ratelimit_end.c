@@ -263,7 +263,7 @@ ngx_http_ratelimit_end_cost(ngx_http_request_t *r,
     }
 
     if (ngx_http_ratelimit_log_due(r, NGX_HTTP_RATELIMIT_LOG_END_COST, note)) {
-        text = ngx_http_ratelimit_value_quote(&text, buf);
+        text = ngx_http_ratelimit_value_shown(rule, &text, buf);
 
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
                       "ratelimit rule \"%V\" has a cost of \"%V\" by its "

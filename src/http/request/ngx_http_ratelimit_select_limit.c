@@ -166,7 +166,7 @@ ngx_http_ratelimit_select_dynamic(ngx_http_ratelimit_selection_t *s,
     if (ngx_http_ratelimit_log_due(s->request, NGX_HTTP_RATELIMIT_LOG_LIMIT,
                                    note))
     {
-        text = ngx_http_ratelimit_value_quote(&text, buf);
+        text = ngx_http_ratelimit_value_shown(rule, &text, buf);
 
         ngx_log_error(NGX_LOG_ERR, s->request->connection->log, 0,
                       "ratelimit rule \"%V\" of zone \"%V\" has a limit of "
@@ -212,7 +212,7 @@ ngx_http_ratelimit_select_cost(ngx_http_ratelimit_selection_t *s,
     }
 
     if (ngx_http_ratelimit_log_due(r, NGX_HTTP_RATELIMIT_LOG_COST, note)) {
-        text = ngx_http_ratelimit_value_quote(&text, buf);
+        text = ngx_http_ratelimit_value_shown(rule, &text, buf);
 
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
                       "ratelimit rule \"%V\" of zone \"%V\" has a cost of "
