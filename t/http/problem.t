@@ -26,6 +26,7 @@ my $gateway = t::Gateway->limited(
         . ' algorithm=fixed_window limit=3 window=calendar:day',
         'arg zone=unit match=/unit/arg limit=2 window=90s cost=$arg_c',
         'header zone=unit match=/unit/header rate=1r/2h cost_header=X-Cost',
+        'leaky zone=unit match=/unit/leaky rate=2r/h algorithm=leaky_bucket',
         'status zone=unit match=/unit/status limit=1 window=7d'
         . ' count_status=200',
         'slots zone=flight algorithm=concurrency limit=1',
@@ -182,6 +183,7 @@ for (['month', 'Rate limit of 1 request in 1 month exceeded', 'requests'],
      ['day', 'Rate limit of 3 tokens in 1 day exceeded', 'tokens'],
      ['arg', 'Rate limit of 2 tokens in 90 seconds exceeded', 'tokens'],
      ['header', 'Rate limit of 1 token in 2 hours exceeded', 'tokens'],
+     ['leaky', 'Rate limit of 2 requests in 1 hour exceeded', 'requests'],
      ['status', 'Rate limit of 1 request in 7 days exceeded', 'requests'])
 {
     my ($rule, $message, $unit) = @$_;

@@ -191,7 +191,7 @@ for (['info: request not rejected, dry run, ' . $RULE, 'try', '/try?k=a'],
 
 for (['/warn', 'notice'], ['/error', 'warn'], ['', 'info']) {
     my ($lines) = burst(2, "$_->[0]/leaky?k=b$_->[1]");
-    like($lines->[0], qr/^$_->[1]: request delayed .*, for 5 ms/,
+    like($lines->[0], qr/^$_->[1]: request delayed .*, limit 200 in 1 s, burst 50000, for 5 ms/,
          "$_->[1]: a delay");
 }
 

@@ -63,6 +63,32 @@ assert_left(uint32_t remaining, uint64_t more_us, const char *expected)
 
 
 static void
+assert_words(ngx_ratelimit_limit_t limit, uint64_t tokens, uint64_t seconds)
+{
+    uint64_t  n, sec;
+
+    ngx_ratelimit_limit_words(&limit, &n, &sec);
+
+    assert_int_equal(n, tokens);
+    assert_int_equal(sec, seconds);
+}
+
+
+/* A rate as people write it, where the capacity is a burst. */
+static void
+test_words(void **state)
+{
+    assert_words(limit_of(NGX_RATELIMIT_LEAKY_BUCKET, 10, 1, 20), 10, 1);
+    assert_words(limit_of(NGX_RATELIMIT_LEAKY_BUCKET, 10, 60, 20), 10, 60);
+    assert_words(limit_of(NGX_RATELIMIT_LEAKY_BUCKET, 5, 86400, 0), 5, 86400);
+    assert_words(limit_of(NGX_RATELIMIT_LEAKY_BUCKET, 10, 7, 20), 21, 15);
+    assert_words(limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 3000, 1, 1), 3000, 1);
+    assert_words(limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 30, 60, 11), 11, 22);
+    assert_words(limit_of(NGX_RATELIMIT_FIXED_WINDOW, 7, 60, 0), 7, 60);
+}
+
+
+static void
 test_policy(void **state)
 {
     assert_policy(limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 30, 60, 0),
@@ -227,6 +253,7 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
+        cmocka_unit_test(test_words),
         cmocka_unit_test(test_policy),
         cmocka_unit_test(test_left),
         cmocka_unit_test(test_more),

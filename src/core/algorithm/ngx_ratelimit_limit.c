@@ -91,6 +91,37 @@ ngx_ratelimit_limit_seconds(const ngx_ratelimit_limit_t *limit)
 }
 
 
+void
+ngx_ratelimit_limit_words(const ngx_ratelimit_limit_t *limit,
+    uint64_t *tokens, uint64_t *seconds)
+{
+    size_t    i;
+    uint64_t  all;
+
+    static const uint64_t  units[] = { 1, 60, 3600, 86400 };
+
+    *tokens = limit->capacity;
+    *seconds = ngx_ratelimit_limit_seconds(limit);
+
+    if (limit->algorithm != NGX_RATELIMIT_LEAKY_BUCKET
+        && (limit->algorithm != NGX_RATELIMIT_TOKEN_BUCKET
+            || limit->window_us >= 1000000))
+    {
+        return;
+    }
+
+    for (i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
+        all = units[i] * 1000000 * limit->rate.scale;
+
+        if (all % limit->rate.period_us == 0) {
+            *tokens = all / limit->rate.period_us;
+            *seconds = units[i];
+            return;
+        }
+    }
+}
+
+
 uint64_t
 ngx_ratelimit_limit_reset(const ngx_ratelimit_limit_t *limit, uint64_t now_ms,
     uint64_t reset_us)

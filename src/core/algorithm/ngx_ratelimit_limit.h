@@ -147,6 +147,14 @@ ngx_ratelimit_limit_left(const ngx_ratelimit_limit_t *limit,
 uint64_t ngx_ratelimit_limit_seconds(const ngx_ratelimit_limit_t *limit);
 
 /*
+ * The limit in words: so many tokens in so many seconds. Of a bucket whose
+ * capacity is not what people call its limit, which is a burst or what comes
+ * back within a second, they are its rate by the second, minute, hour or day.
+ */
+void ngx_ratelimit_limit_words(const ngx_ratelimit_limit_t *limit,
+    uint64_t *tokens, uint64_t *seconds);
+
+/*
  * The second of X-RateLimit-Reset: that of an answer of now_ms. A window ends
  * at a whole second. The clocks by which the rest of it and now are known
  * differ by some milliseconds, and Redis is away.

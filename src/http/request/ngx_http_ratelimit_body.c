@@ -83,6 +83,7 @@ ngx_http_ratelimit_refused_status(const ngx_http_ratelimit_ctx_t *ctx)
 u_char *
 ngx_http_ratelimit_message(u_char *p, const ngx_http_ratelimit_ctx_t *ctx)
 {
+    uint64_t                        tokens, seconds;
     const ngx_ratelimit_limit_t    *limit;
     const ngx_ratelimit_counter_t  *counter;
 
@@ -112,12 +113,14 @@ ngx_http_ratelimit_message(u_char *p, const ngx_http_ratelimit_ctx_t *ctx)
         return ngx_http_ratelimit_put(p, " exceeded");
     }
 
+    ngx_ratelimit_limit_words(limit, &tokens, &seconds);
+
     p = ngx_http_ratelimit_put(p, "Rate limit of ");
-    p = ngx_ratelimit_number_write(p, limit->capacity);
+    p = ngx_ratelimit_number_write(p, tokens);
     *p++ = ' ';
     p = ngx_http_ratelimit_put_unit(p, counter);
 
-    if (limit->capacity == 1) {
+    if (tokens == 1) {
         p--;    /* the plural's end */
     }
 
@@ -127,7 +130,7 @@ ngx_http_ratelimit_message(u_char *p, const ngx_http_ratelimit_ctx_t *ctx)
         p = ngx_http_ratelimit_put(p, "1 month");
 
     } else {
-        p = ngx_ratelimit_span_write(p, ngx_ratelimit_limit_seconds(limit));
+        p = ngx_ratelimit_span_write(p, seconds);
     }
 
     return ngx_http_ratelimit_put(p, " exceeded");

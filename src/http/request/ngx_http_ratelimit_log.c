@@ -11,7 +11,7 @@
 /* a rejection: it has no kind, since its lines are not limited */
 #define NGX_HTTP_RATELIMIT_LOG_EACH  NGX_HTTP_RATELIMIT_LOG_KINDS
 
-/* ", limit 5 in 60 s, retry after 12 s" with the longest numbers */
+/* ", limit 5 in 60 s, burst 3, retry after 12 s" with the longest numbers */
 #define NGX_HTTP_RATELIMIT_LOG_LIMIT_BYTES  128
 
 typedef struct {
@@ -176,6 +176,7 @@ static ngx_str_t
 ngx_http_ratelimit_log_limit(const ngx_ratelimit_check_t *check, u_char *out)
 {
     u_char                         *p, *last;
+    uint64_t                        tokens, seconds;
     ngx_int_t                       retry_after;
     ngx_str_t                       text;
     const ngx_ratelimit_limit_t    *limit;
@@ -185,11 +186,16 @@ ngx_http_ratelimit_log_limit(const ngx_ratelimit_check_t *check, u_char *out)
     limit = ngx_ratelimit_counter_limit(counter);
     last = out + NGX_HTTP_RATELIMIT_LOG_LIMIT_BYTES;
 
-    p = ngx_slprintf(out, last, ", limit %uD", limit->capacity);
+    ngx_ratelimit_limit_words(limit, &tokens, &seconds);
+
+    p = ngx_slprintf(out, last, ", limit %uL", tokens);
 
     if (limit->algorithm != NGX_RATELIMIT_CONCURRENCY) {
-        p = ngx_slprintf(p, last, " in %uL s",
-                         ngx_ratelimit_limit_seconds(limit));
+        p = ngx_slprintf(p, last, " in %uL s", seconds);
+    }
+
+    if (limit->algorithm == NGX_RATELIMIT_LEAKY_BUCKET) {
+        p = ngx_slprintf(p, last, ", burst %uD", limit->capacity - 1);
     }
 
     retry_after = ngx_http_ratelimit_retry_after(counter);
