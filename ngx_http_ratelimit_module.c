@@ -394,12 +394,12 @@ ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     }
 
     ngx_http_ratelimit_inherit(tier);
-    ngx_http_ratelimit_limit_tiers(conf);
 
     ngx_http_ratelimit_inherit(once);
     ngx_http_ratelimit_inherit(explain);
     ngx_http_ratelimit_inherit(jwt_key);
     ngx_http_ratelimit_inherit(routes);
+    ngx_http_ratelimit_limit_location(cf, conf);
     ngx_http_ratelimit_inherit(sources);
 
     if (conf->sources == NULL) {

@@ -94,6 +94,8 @@ typedef struct {
     ngx_ratelimit_limit_t        limit;     /* of that, unless it is dynamic */
     ngx_http_ratelimit_value_t  *tier;      /* of a location; NULL: none */
     ngx_uint_t                   tiers;     /* of its locations differ */
+    ngx_uint_t                   folds;     /* one of them has no template for
+                                               each path */
 } ngx_http_ratelimit_limit_t;
 
 #define NGX_HTTP_RATELIMIT_ALL  ((ngx_uint_t) -1)

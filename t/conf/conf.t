@@ -929,6 +929,22 @@ for ('tier=pro', 'tiers=pro:5r/s') {
            . 'ratelimit_api zone=z; } }');
 }
 
+my $FOLDS = 'rule "r" of zone "z" counts by $ratelimit_route, so a client has a counter '
+            . 'for each path that it invents, expected a "ratelimit_route ... /**" where '
+            . '"ratelimit zone=z" is';
+
+for my $rule (map { with_rule("rate=1r/s $_") } '"key=$arg_a ${ratelimit_ROUTE}"',
+                  'match=/a/** key=$ratelimit_route')
+{
+    warned("$rule server { location / { ratelimit zone=z; } }", $FOLDS);
+    warned("$rule server { ratelimit zone=z; ratelimit_route /a; location / { } }", $FOLDS);
+    warned("$rule server { ratelimit zone=z; ratelimit_route /**; "
+           . 'location / { ratelimit_route /a; } }', $FOLDS);
+    warned("$rule server { location / { ratelimit_route /a /**; ratelimit zone=z; } }");
+    warned("$rule server { ratelimit zone=z; location / { ratelimit_route /**; } }");
+    warned("$rule ratelimit_route /**; server { ratelimit zone=z; location / { } }");
+}
+
 # the place of a mistake that only the whole configuration shows
 
 $gateway->configure(http => "\n\n    $ZONE\n    server {\n"

@@ -579,6 +579,18 @@ test_constant(void **state)
 
         ngx_ratelimit_policy_release(policy);
     }
+
+    /* without a template for it, each path is a route of its own */
+
+    for (i = 0; i < 4; i++) {
+        alone.folds = (i < 2);
+        sprintf(json, "{'rules':[{'id':'a','key':['$a','%s'],'params':{"
+                "'rate':'1r/s'}}]}", (i & 1) ? "/$ratelimit_route" : "$uri");
+
+        policy = document_good(&alone, json);
+        assert_int_equal(warnings.n, i == 1);
+        ngx_ratelimit_policy_release(policy);
+    }
 }
 
 

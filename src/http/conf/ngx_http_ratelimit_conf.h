@@ -136,8 +136,9 @@ char *ngx_http_ratelimit_set_number(ngx_conf_t *cf, ngx_command_t *cmd,
 char *ngx_http_ratelimit_limit(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 
-/* Called for a merged location: tells its limits whether there is a tier. */
-void ngx_http_ratelimit_limit_tiers(ngx_http_ratelimit_loc_conf_t *conf);
+/* Called for a merged location: tells its limits of its tier and templates. */
+void ngx_http_ratelimit_limit_location(ngx_conf_t *cf,
+    ngx_http_ratelimit_loc_conf_t *conf);
 
 char *ngx_http_ratelimit_tier(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);

@@ -5,6 +5,7 @@
 
 #include "ngx_http_ratelimit_api.h"
 #include "ngx_http_ratelimit_conf.h"
+#include "ngx_http_ratelimit_key.h"
 
 #include "ngx_ratelimit_param.h"
 
@@ -121,21 +122,32 @@ ngx_http_ratelimit_limit(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
 
 void
-ngx_http_ratelimit_limit_tiers(ngx_http_ratelimit_loc_conf_t *conf)
+ngx_http_ratelimit_limit_location(ngx_conf_t *cf,
+    ngx_http_ratelimit_loc_conf_t *conf)
 {
-    ngx_uint_t                    i;
+    ngx_uint_t                    i, folds;
+    ngx_http_core_loc_conf_t     *clcf;
     ngx_http_ratelimit_limit_t  **limits;
 
-    if (conf->limits == NULL || conf->tier == NULL) {
+    if (conf->limits == NULL) {
         return;
     }
 
     limits = conf->limits->elts;
 
+    /* a server may leave the templates to its locations */
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+    folds = clcf->name.len && ngx_http_ratelimit_route_folds(conf->routes);
+
     for (i = 0; i < conf->limits->nelts; i++) {
-        limits[i]->tiers |= ngx_http_ratelimit_tiers_differ(limits[i]->tier,
-                                                            conf->tier);
-        limits[i]->tier = conf->tier;
+        limits[i]->folds |= folds;
+
+        if (conf->tier) {
+            limits[i]->tiers |= ngx_http_ratelimit_tiers_differ(
+                                                  limits[i]->tier, conf->tier);
+            limits[i]->tier = conf->tier;
+        }
     }
 }
 
@@ -318,6 +330,20 @@ ngx_http_ratelimit_resolve_warn(ngx_conf_t *cf,
         draft = &rules[i]->draft;
         of = ngx_http_ratelimit_zone_by_name(conf, &draft->zone);
 
+        if (of->limiter.folds
+            && ngx_ratelimit_key_folds(draft->rule.key.len ? &draft->rule.key
+                                       : &of->limiter.zone.key))
+        {
+            ngx_log_error(NGX_LOG_WARN, cf->log, 0,
+                          "rule \"%V\" of zone \"%V\" counts by "
+                          "$ratelimit_route, so a client has a counter for "
+                          "each path that it invents, expected a "
+                          "\"ratelimit_route ... /**\" where \"ratelimit "
+                          "zone=%V\" is in %V:%ui",
+                          &draft->rule.id, &draft->zone, &draft->zone,
+                          &rules[i]->place.file, rules[i]->place.line);
+        }
+
         /* a document may give tiers to API keys */
 
         if (!of->used || of->tier || of->limiter.follows
@@ -475,6 +501,7 @@ ngx_http_ratelimit_resolve_limit(ngx_conf_t *cf,
     }
 
     zone->used = 1;
+    zone->limiter.folds |= limit->folds;
 
     if (limit->tier) {
         zone->tiers |= limit->tiers

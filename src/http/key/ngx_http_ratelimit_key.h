@@ -41,8 +41,9 @@ void ngx_http_ratelimit_source_verify(ngx_http_ratelimit_source_t *source);
 
 /*
  * A source of a variable, "$http_name", "$arg_name" or "$cookie_name": it is
- * read like the others. Of a header, "_" in the name is "-", too. Of others, one
- * of exactly this name comes before one in another case. NULL: memory is out.
+ * read like the others. Of a header, "_" in the name is "-", too. Of others,
+ * one of exactly this name comes before one in another case. NULL: memory is
+ * out.
  */
 typedef enum {
     NGX_HTTP_RATELIMIT_SOURCE_HEADER = 0,
@@ -135,6 +136,10 @@ ngx_int_t ngx_http_ratelimit_client_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
 char *ngx_http_ratelimit_route(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
+
+/* Whether a path may match none of the templates; NULL: there are none. */
+ngx_uint_t ngx_http_ratelimit_route_folds(
+    const ngx_http_ratelimit_routes_t *routes);
 ngx_int_t ngx_http_ratelimit_route_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
 

@@ -162,6 +162,26 @@ ngx_http_ratelimit_route_room(ngx_conf_t *cf,
 }
 
 
+ngx_uint_t
+ngx_http_ratelimit_route_folds(const ngx_http_ratelimit_routes_t *routes)
+{
+    ngx_str_t   *templates;
+    ngx_uint_t   i;
+
+    static const ngx_str_t  all = ngx_string("/**");
+
+    templates = routes ? routes->templates.elts : NULL;
+
+    for (i = 0; templates && i < routes->templates.nelts; i++) {
+        if (ngx_ratelimit_equal(&templates[i], &all)) {
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
+
 ngx_int_t
 ngx_http_ratelimit_route_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data)

@@ -116,6 +116,14 @@ ngx_ratelimit_read_rule(ngx_ratelimit_reader_t *reader, json_t *value,
                                "meant");
     }
 
+    if (reader->limiter->folds && ngx_ratelimit_key_folds(&draft->rule.key)) {
+        ngx_ratelimit_read_add(reader, reader->warnings, NULL, "key",
+                               "has $ratelimit_route, so a client has a "
+                               "counter for each path that it invents, "
+                               "expected a \"ratelimit_route ... /**\" in "
+                               "each location of the zone");
+    }
+
     ngx_ratelimit_read_limits(&read);
 
     if (problems == reader->problems->n && !reader->failed) {

@@ -236,6 +236,9 @@ int64_t ngx_ratelimit_param_stored(const ngx_ratelimit_draft_t *draft,
  */
 ngx_uint_t ngx_ratelimit_key_constant(const ngx_str_t *key);
 
+/* Whether a key has $ratelimit_route: each path without a template is one. */
+ngx_uint_t ngx_ratelimit_key_folds(const ngx_str_t *key);
+
 /* Whether a document may have a tier of that name. */
 ngx_uint_t ngx_ratelimit_tier_valid(const ngx_str_t *tier);
 

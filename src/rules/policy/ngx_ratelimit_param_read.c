@@ -261,6 +261,23 @@ ngx_ratelimit_key_constant(const ngx_str_t *key)
 
 
 ngx_uint_t
+ngx_ratelimit_key_folds(const ngx_str_t *key)
+{
+    size_t  i;
+
+    static u_char  route[] = "ratelimit_route";
+
+    for (i = 0; i + sizeof(route) - 1 <= key->len; i++) {
+        if (ngx_strncasecmp(key->data + i, route, sizeof(route) - 1) == 0) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+ngx_uint_t
 ngx_ratelimit_variables_in(const ngx_str_t *text)
 {
     return text->len

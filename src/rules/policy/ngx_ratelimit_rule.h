@@ -257,6 +257,8 @@ struct ngx_ratelimit_limiter_s {
     ngx_str_t               state;      /* file; empty: none */
     unsigned                follows:1;
     unsigned                clear:1;    /* keeps API keys in the clear */
+    unsigned                folds:1;    /* a location has no template for each
+                                           path: see key_folds() */
     void                   *sync;       /* the worker's */
 };
 
