@@ -133,6 +133,7 @@ struct ngx_ratelimit_redis_s {
     ngx_msec_t                     resolver_timeout;
 
     u_char                         id_key[NGX_RATELIMIT_SIPHASH_KEY_BYTES];
+    u_char                         mask_key[NGX_RATELIMIT_SIPHASH_KEY_BYTES];
                                                /* made by prepare */
     ngx_ratelimit_redis_shared_t  *shared;     /* set before workers start */
     ngx_ratelimit_redis_client_t  *client;
@@ -192,6 +193,17 @@ void ngx_ratelimit_redis_stop(ngx_ratelimit_redis_t *redis);
  */
 ngx_ratelimit_id_t ngx_ratelimit_redis_id(const ngx_ratelimit_redis_t *redis,
     const u_char *data, size_t len);
+
+/*
+ * Encrypts a value of Redis under the secret, or decrypts it; without a secret
+ * it does neither. The mask is SipHash-2-4 of the value's name and of a count.
+ * Whoever has two values of one name knows in which bits they differ.
+ */
+void ngx_ratelimit_redis_mask(const ngx_ratelimit_redis_t *redis,
+    const ngx_str_t *name, u_char *data, size_t len);
+
+/* the longest of these names */
+#define NGX_RATELIMIT_REDIS_MASKED  16
 
 /*
  * Writes an argument as a command holds it, "$<len>\r\n<data>\r\n", and

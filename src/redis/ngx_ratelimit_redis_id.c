@@ -28,6 +28,8 @@ ngx_ratelimit_redis_prepare(ngx_ratelimit_redis_t *redis)
     }
 
     ngx_memcpy(redis->id_key, digest, sizeof(redis->id_key));
+    ngx_memcpy(redis->mask_key, digest + sizeof(redis->id_key),
+               sizeof(redis->mask_key));
     ngx_explicit_memzero(digest, sizeof(digest));
 
     return NGX_OK;
@@ -48,4 +50,34 @@ ngx_ratelimit_redis_id(const ngx_ratelimit_redis_t *redis, const u_char *data,
 #endif
 
     return id;
+}
+
+
+void
+ngx_ratelimit_redis_mask(const ngx_ratelimit_redis_t *redis,
+    const ngx_str_t *name, u_char *data, size_t len)
+{
+    u_char              text[NGX_RATELIMIT_REDIS_MASKED + 1];
+    uint64_t            word;
+    ngx_uint_t          i;
+    ngx_ratelimit_id_t  mask;
+
+    if (redis->secret.len == 0) {
+        return;
+    }
+
+    ngx_memcpy(text, name->data, name->len);
+    text[name->len] = 0;
+
+    for (i = 0; i < len; i++) {
+
+        if (i % sizeof(mask) == 0) {
+            mask = ngx_ratelimit_siphash(redis->mask_key, text, name->len + 1,
+                                         2, 4);
+            text[name->len]++;
+        }
+
+        word = (i % sizeof(mask) < sizeof(word)) ? mask.hi : mask.lo;
+        data[i] ^= (u_char) (word >> 8 * (i % sizeof(word)));
+    }
 }

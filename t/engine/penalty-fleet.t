@@ -179,3 +179,30 @@ ok(wait_for(sub { $one->log =~ /its penalties do not reach other gateways/ }),
 redis_start(port => $SERVER);
 ok(wait_for(sub { penalized($two, 'lost') }), 'and afterwards');
 $_->stop for $one, $two;
+
+# under a secret nobody learns from Redis whose penalties these are
+
+for my $secret ('', 'secret_file secret;') {
+    redis_cli($SERVER, 'flushall');
+
+    my ($one, $two) = map {
+        my $gateway = t::Gateway->new(http => '');
+
+        $gateway->write('secret', "a secret of the fleet\n");
+        $gateway->configure(http => t::Gateway::limited_http(
+            redis => "server 127.0.0.1:$SERVER; $secret", api => 1,
+            zone => 'rate=1r/h sync=strict keys_in_clear=on',
+            http => $PENALTY));
+        $gateway->start;
+    } 1, 2;
+
+    ok(ban($one, 'mallory'), 'a penalty');
+    ok(wait_for(sub { $two->get('/rl/penalties')->{body} =~ /"mallory"/ }),
+       'both gateways know its key');
+
+    my ($hash) = redis_cli($SERVER, 'keys', '*penalties*') =~ /^(\S+\})$/m;
+
+    is(scalar redis_cli($SERVER, 'hvals', $hash) =~ /mallory/,
+       $secret ? '' : 1, $secret ? 'Redis does not' : 'so does Redis');
+    $_->stop for $one, $two;
+}

@@ -70,11 +70,48 @@ test_id(void **state)
 }
 
 
+static void
+test_mask(void **state)
+{
+    u_char                 data[100], other[100], plain[100];
+    ngx_str_t              name, another;
+    ngx_ratelimit_redis_t  redis;
+
+    name = (ngx_str_t) { 16, (u_char *) "0123456789abcdef" };
+    another = (ngx_str_t) { 16, (u_char *) "0123456789abcdeg" };
+
+    memset(&redis, 0, sizeof(redis));
+    memset(plain, 'x', sizeof(plain));
+    memcpy(data, plain, sizeof(data));
+    memcpy(other, plain, sizeof(other));
+
+    assert_int_equal(ngx_ratelimit_redis_prepare(&redis), NGX_OK);
+    ngx_ratelimit_redis_mask(&redis, &name, data, sizeof(data));
+    assert_memory_equal(data, plain, sizeof(data));
+
+    redis.secret = (ngx_str_t) { 6, (u_char *) "secret" };
+    assert_int_equal(ngx_ratelimit_redis_prepare(&redis), NGX_OK);
+    ngx_ratelimit_redis_mask(&redis, &name, data, sizeof(data));
+    ngx_ratelimit_redis_mask(&redis, &another, other, sizeof(other));
+
+    /* no two parts of it are alike */
+
+    assert_memory_not_equal(data, plain, 16);
+    assert_memory_not_equal(data, other, 16);
+    assert_memory_not_equal(data, data + 16, 16);
+    assert_memory_not_equal(data + 16, data + 32, 16);
+
+    ngx_ratelimit_redis_mask(&redis, &name, data, sizeof(data));
+    assert_memory_equal(data, plain, sizeof(data));
+}
+
+
 int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_id)
+        cmocka_unit_test(test_id),
+        cmocka_unit_test(test_mask)
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

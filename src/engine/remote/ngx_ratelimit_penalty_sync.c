@@ -228,6 +228,7 @@ ngx_ratelimit_penalty_sync_collect(ngx_ratelimit_penalty_sync_t *sync)
 {
     u_char                          *p;
     uint64_t                         forget;
+    ngx_str_t                        name;
     ngx_uint_t                       at;
     ngx_ratelimit_penalized_t        row;
     ngx_ratelimit_penalty_change_t  *change;
@@ -281,6 +282,11 @@ ngx_ratelimit_penalty_sync_collect(ngx_ratelimit_penalty_sync_t *sync)
         *p++ = row.name.len;
         *p++ = row.name.cut;
         ngx_memcpy(p, row.name.data, NGX_RATELIMIT_WATCH_KEY);
+
+        name.data = change->name;
+        name.len = NGX_RATELIMIT_PENALTY_NAME;
+        ngx_ratelimit_redis_mask(sync->limiter->redis, &name, change->rest,
+                                 NGX_RATELIMIT_PENALTY_BYTES);
     }
 }
 
@@ -403,7 +409,10 @@ ngx_ratelimit_penalty_sync_answer(void *data,
 }
 
 
-/* Leaves a change alone that this version would not write. */
+/*
+ * Leaves a change alone that this version would not write. Under another secret
+ * a row is of a penalty that nobody has.
+ */
 static void
 ngx_ratelimit_penalty_sync_take(ngx_ratelimit_penalty_sync_t *sync,
     const ngx_str_t *texts)
@@ -435,6 +444,8 @@ ngx_ratelimit_penalty_sync_take(ngx_ratelimit_penalty_sync_t *sync,
     row.change = 0;
 
     p = texts[4].data;
+    ngx_ratelimit_redis_mask(sync->limiter->redis, &texts[0], p,
+                             NGX_RATELIMIT_PENALTY_BYTES);
     row.kind = ngx_ratelimit_penalty_get(p, 8);
     row.network = ngx_ratelimit_penalty_get(p + 8, 8);
     row.times = (uint32_t) ngx_ratelimit_penalty_get(p + 16, 4);
