@@ -94,6 +94,8 @@ my @NAMES = (
         $self->write("$_.tokens", "ann:not-a-secret-0123\n")
             for qw( ratelimit readers metrics );
         $self->write('token', "Authorization: Bearer not-a-secret-0123\n");
+        $self->write('secret.jwk', '{"kty":"oct","k":"' . 'c2VjcmV0' x 8
+                                   . "\"}\n");
         $self->certificates;
         $self->tokens;
 
