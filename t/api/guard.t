@@ -206,11 +206,14 @@ is(join(' ', map { status('/limited/status', 'X-K: x') } 1, 2), '200 429',
 # paths
 
 is(status("/prefix/$_->[0]"), $_->[1], "/prefix/$_->[0]")
-    for ['status', 200], ['', 404], ['status/', 404], ['statusx', 404],
+    for ['status', 200], ['', 200], ['status/', 404], ['statusx', 404],
         ['rules/', 404], ['rules/validate/x', 404], ['versions/1/x', 404],
         ['tier_of/', 404], ['versions/x', 404];
 is(status('/prefixstatus'), 404, 'the name is a whole one');
-is(status('/prefix'), 404, 'nothing behind it');
+is(status('/prefix'), 200, 'nothing behind it');
+like(t::Api->new($gateway, '/prefix')->get('')->{body},
+     qr{"rules/\{\}":"GET, HEAD, PUT, PATCH, DELETE".*"status":"GET, HEAD"},
+     'an index');
 
 # methods: not allowed
 

@@ -5,6 +5,11 @@
 
 #include "ngx_http_ratelimit_api.h"
 
+#include <jansson.h>
+
+#define NGX_HTTP_RATELIMIT_API_METHODS                                        \
+    sizeof("GET, HEAD, PUT, PATCH, POST, DELETE, OPTIONS")
+
 /* bytes of a name in a message */
 #define NGX_HTTP_RATELIMIT_API_NAME  64
 
@@ -35,7 +40,9 @@ static ngx_int_t ngx_http_ratelimit_api_media_type(
     ngx_http_ratelimit_api_t *api);
 static ngx_uint_t ngx_http_ratelimit_api_is_type(const ngx_str_t *value,
     const char *type);
+static ngx_int_t ngx_http_ratelimit_api_index(ngx_http_ratelimit_api_t *api);
 static void ngx_http_ratelimit_api_allow(ngx_http_ratelimit_api_t *api);
+static void ngx_http_ratelimit_api_put_methods(u_char *p, ngx_uint_t methods);
 
 #define GET     NGX_HTTP_GET
 #define PUT     NGX_HTTP_PUT
@@ -132,6 +139,8 @@ static const ngx_http_ratelimit_api_route_t  ngx_http_ratelimit_api_routes[] =
       ngx_http_ratelimit_api_decisions, NGX_RATELIMIT_EDIT_DOCUMENT, 0, 0 },
     { ngx_string(""), GET, NGX_HTTP_RATELIMIT_API_PAGE,
       ngx_http_ratelimit_api_page, NGX_RATELIMIT_EDIT_DOCUMENT, 0, 0 },
+    { ngx_string(""), GET, 0,
+      ngx_http_ratelimit_api_index, NGX_RATELIMIT_EDIT_DOCUMENT, 0, 0 },
     { ngx_string("page.css"), GET, NGX_HTTP_RATELIMIT_API_PAGE,
       ngx_http_ratelimit_api_page, NGX_RATELIMIT_EDIT_DOCUMENT, 0, 0 },
     { ngx_string("page.js"), GET, NGX_HTTP_RATELIMIT_API_PAGE,
@@ -591,30 +600,53 @@ ngx_http_ratelimit_api_is_type(const ngx_str_t *value, const char *type)
 }
 
 
+/* The paths of the endpoint, with their methods. */
+static ngx_int_t
+ngx_http_ratelimit_api_index(ngx_http_ratelimit_api_t *api)
+{
+    u_char                                 text[NGX_HTTP_RATELIMIT_API_METHODS];
+    json_t                                *paths;
+    ngx_int_t                              rc;
+    const ngx_http_ratelimit_api_route_t  *route;
+
+    paths = json_object();
+    rc = 0;
+
+    for (route = ngx_http_ratelimit_api_routes; route->handler; route++) {
+
+        if (route->path.len && !(route->flags & NGX_HTTP_RATELIMIT_API_PAGE)) {
+            ngx_http_ratelimit_api_put_methods(text, route->methods);
+            rc |= json_object_set_new(paths, (char *) route->path.data,
+                                      json_string((char *) text));
+        }
+    }
+
+    if (rc) {
+        json_decref(paths);
+        paths = NULL;
+    }
+
+    return ngx_http_ratelimit_api_json(api, NGX_HTTP_OK,
+               json_pack("{s:o, s:o}",
+                   "zone",
+                   ngx_http_ratelimit_json_text(&api->conf->limiter->zone.name),
+                   "paths", paths));
+}
+
+
 static void
 ngx_http_ratelimit_api_allow(ngx_http_ratelimit_api_t *api)
 {
-    u_char      *p, *text;
-    ngx_uint_t   i, methods;
+    u_char  *text;
 
-    text = ngx_pnalloc(api->request->pool,
-                       sizeof("GET, HEAD, PUT, PATCH, POST, DELETE, OPTIONS"));
+    text = ngx_pnalloc(api->request->pool, NGX_HTTP_RATELIMIT_API_METHODS);
     if (text == NULL) {
         api->failed = 1;
         return;
     }
 
-    p = text;
-    methods = api->route->methods | NGX_HTTP_OPTIONS;
-
-    for (i = 0; ngx_http_ratelimit_api_methods[i].name; i++) {
-        if (methods & ngx_http_ratelimit_api_methods[i].method) {
-            p = ngx_sprintf(p, "%s%s", (p == text) ? "" : ", ",
-                            ngx_http_ratelimit_api_methods[i].name);
-        }
-    }
-
-    *p = '\0';
+    ngx_http_ratelimit_api_put_methods(text,
+                                       api->route->methods | NGX_HTTP_OPTIONS);
 
     if (api->route->methods & NGX_HTTP_PATCH) {
         ngx_http_ratelimit_api_header(api, "Accept-Patch",
@@ -622,4 +654,24 @@ ngx_http_ratelimit_api_allow(ngx_http_ratelimit_api_t *api)
     }
 
     ngx_http_ratelimit_api_header(api, "Allow", (char *) text);
+}
+
+
+static void
+ngx_http_ratelimit_api_put_methods(u_char *p, ngx_uint_t methods)
+{
+    ngx_uint_t   i;
+    const char  *comma;
+
+    comma = "";
+
+    for (i = 0; ngx_http_ratelimit_api_methods[i].name; i++) {
+        if (methods & ngx_http_ratelimit_api_methods[i].method) {
+            p = ngx_sprintf(p, "%s%s", comma,
+                            ngx_http_ratelimit_api_methods[i].name);
+            comma = ", ";
+        }
+    }
+
+    *p = '\0';
 }
