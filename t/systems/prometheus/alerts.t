@@ -284,7 +284,8 @@ fires({ BreakerOpen => { instance($one), redis => 'r' },
       sub { kill CONT => redis_pid($port) });
 
 dashboard();
-is_deeply([sort keys %untested], [qw( RatelimitBreakerFlaps RatelimitRulesMissing
+is_deeply([sort keys %untested], [qw( RatelimitBreakerFlaps RatelimitLeasesRefused
+                                     RatelimitRulesMissing
                                      RatelimitRulesNotCounted RatelimitRulesNotSaved
                                      RatelimitRulesRefused
                                      RatelimitTopologyOld )],
