@@ -945,6 +945,15 @@ for my $rule (map { with_rule("rate=1r/s $_") } '"key=$arg_a ${ratelimit_ROUTE}"
     warned("$rule ratelimit_route /**; server { ratelimit zone=z; location / { } }");
 }
 
+for ('key:sk_*', 'key:*', 'key:plain:jwt:*') {
+    warned("$ZONE $USED ratelimit_allow zone=z $_;",
+           "\"ratelimit_allow\" has the pattern \"$_\", so that any client can send such a "
+           . 'key and is not limited, expected a whole key, a network, or "key:jwt:..."');
+    warned("$ZONE $USED ratelimit_deny zone=z $_;");
+}
+
+warned("$ZONE $USED ratelimit_allow zone=z $_;") for 'key:sk_1', 'key:jwt:*', 'key:sk\\\\*';
+
 # the place of a mistake that only the whole configuration shows
 
 $gateway->configure(http => "\n\n    $ZONE\n    server {\n"

@@ -165,6 +165,18 @@ ngx_http_ratelimit_access_add(ngx_conf_t *cf,
         return NGX_DECLINED;
     }
 
+    if (!access->deny && entry->kind == NGX_RATELIMIT_ACCESS_GLOB
+        && ngx_ratelimit_glob_wild(entry->glob.data, entry->glob.len)
+        && !ngx_http_ratelimit_key_begins(&entry->glob,
+                                          NGX_HTTP_RATELIMIT_MARK_JWT))
+    {
+        ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
+                           "\"ratelimit_allow\" has the pattern \"%V\", so "
+                           "that any client can send such a key and is not "
+                           "limited, expected a whole key, a network, or "
+                           "\"key:jwt:...\"", text);
+    }
+
     if (entry->kind == NGX_RATELIMIT_ACCESS_GLOB) {
         entry->glob.data = ngx_pstrdup(cf->pool, &entry->glob);
     }
