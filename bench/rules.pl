@@ -149,7 +149,7 @@ sub change {
                . '"algorithm":"fixed_window","sync":"lease",'
                . "\"params\":{\"limit\":$limit,\"window\":\"calendar:day\"}}]}";
 
-    return ask($socket, 'PUT /rl/rules',
+    return ask($socket, 'PUT /rl/document',
                "Authorization: Bearer a-token-of-the-bench\r\n"
                . "Content-Type: application/json\r\nIf-Match: *\r\n",
                $body);

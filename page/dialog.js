@@ -107,7 +107,7 @@ function propose(what) {
 
     function check() {
         return during(async () => {
-            const now = await ask("GET", "rules");
+            const now = await ask("GET", "document");
             const next = JSON.parse(JSON.stringify(now.json));
 
             tag = null;
@@ -167,7 +167,7 @@ async function validate(next) {
     const known = new Set(skipped.map((one) => one.id + " " + one.detail));
 
     try {
-        return (await ask("POST", "rules/validate", { body: next }))
+        return (await ask("POST", "document/validate", { body: next }))
                .json.warnings;
     } catch (e) {
         if (!(e instanceof Refused) || !e.errors.length || e.more

@@ -93,7 +93,7 @@ async function readAll() {
     takeReading(await offered("decisions"));
 
     if (gateway.tag === null || answer.tag !== gateway.tag) {
-        const now = await ask("GET", "rules", { known: gateway.tag });
+        const now = await ask("GET", "document", { known: gateway.tag });
 
         if (now.json) {
             gateway.document = now.json;

@@ -203,19 +203,14 @@ function ruleInput(rule) {
     };
 }
 
-/* "rules/validate" is a path of its own: such a rule goes with the document. */
-function sendRule(document, rule, tag, reason) {
-    return rule.id === "validate"
-           ? ask("PUT", "rules" + because(reason),
-                 { body: document, tag: tag })
-           : ask("PUT", path("rules", rule.id) + because(reason),
-                 { body: rule, tag: tag });
+function sendRule(rule, tag, reason) {
+    return ask("PUT", path("rules", rule.id) + because(reason),
+               { body: rule, tag: tag });
 }
 
 function addRule() {
     const input = ruleInput({ id: "new", match: { route: "/v1/**" },
                               params: { limit: 100, window: 60 } });
-    let changed;
 
     propose({
         title: "Add a rule", verb: "Add the rule", inputs: input.node,
@@ -228,9 +223,8 @@ function addRule() {
             }
 
             document.rules = (document.rules || []).concat(rule);
-            changed = document;
         },
-        send: (tag, reason) => sendRule(changed, input.read(), tag, reason)
+        send: (tag, reason) => sendRule(input.read(), tag, reason)
     });
 }
 
@@ -239,7 +233,6 @@ function editRule(id) {
 
     /* its id first */
     const input = ruleInput(Object.assign({ id: id }, there));
-    let changed;
 
     propose({
         title: "Edit the rule \"" + id + "\"", verb: "Save the rule",
@@ -257,9 +250,8 @@ function editRule(id) {
             }
 
             document.rules[at] = rule;
-            changed = document;
         },
-        send: (tag, reason) => sendRule(changed, input.read(), tag, reason)
+        send: (tag, reason) => sendRule(input.read(), tag, reason)
     });
 }
 

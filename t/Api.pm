@@ -3,7 +3,7 @@
 #
 #     my $api = t::Api->new($gateway, '/rl');
 #                                      (..., $port) of another server of it
-#     my $answer = $api->put('/rules', { rules => [] }, 'If-Match: "0"');
+#     my $answer = $api->put('/document', { rules => [] }, 'If-Match: "0"');
 #     is("$answer->{status} $answer->{version}", '201 1');
 #     is($answer->{json}{version}, 1);
 
@@ -133,7 +133,7 @@ sub follows {
 sub if_match {
     my ($self, $version) = @_;
 
-    for my $path ('/rules', "/versions/$version") {
+    for my $path ('/document', "/versions/$version") {
         my $answer = $self->get($path);
         return "If-Match: $answer->{etag}" if $answer->{version} eq $version;
     }

@@ -151,7 +151,7 @@ sub current {
 }
 
 
-# A request of the endpoint, "PUT /rules": {status, headers, body}, with a body,
+# A request of the endpoint, "PUT /document": {status, headers, body}, with a body,
 # a reference or the JSON itself, and headers; status 0 without an answer.
 sub api {
     my ($gateway, $line, $body, @headers) = @_;
@@ -188,7 +188,7 @@ sub api {
 sub tag {
     my ($gateway, $version) = @_;
 
-    for my $path ('/rules', "/versions/$version") {
+    for my $path ('/document', "/versions/$version") {
         my $tag = t::Gateway::header(api($gateway, "GET $path"), 'ETag');
         return $tag if $tag =~ /^"$version\b/;
     }
@@ -200,7 +200,7 @@ sub tag {
 # A change of all rules, from the expected version on.
 sub change {
     my ($gateway, $expected, $document) = @_;
-    return api($gateway, 'PUT /rules', $document,
+    return api($gateway, 'PUT /document', $document,
                'If-Match: ' . tag($gateway, $expected));
 }
 

@@ -135,9 +135,9 @@ is(newest($clear), '1||127.0.0.1|PUT|/tier_of/sk_secret|', 'keys_in_clear=on');
 
 my $before = () = $gateway->log =~ /of its rules was made/g;
 
-for ($rl->get('/rules'), $rl->put('/allow', $rl->get('/allow')->{json}, $ANY),
-     $rl->put('/rules', [], $ANY), $rl->put('/rules/r', \%rule, 'If-Match: "1"'),
-     $rl->post('/rules/validate', { rules => [] }))
+for ($rl->get('/document'), $rl->put('/allow', $rl->get('/allow')->{json}, $ANY),
+     $rl->put('/document', [], $ANY), $rl->put('/rules/r', \%rule, 'If-Match: "1"'),
+     $rl->post('/document/validate', { rules => [] }))
 {
     cmp_ok($_->{status}, '>', 0, "answered: $_->{status}");
 }

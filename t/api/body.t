@@ -93,19 +93,19 @@ my $JSON = 'Content-Type: application/json';
 for my $where (qw( /rl /small /large /file /memory )) {
     my $api = t::Api->new($gateway, $where);
 
-    t::Api::problem_ok($api->change('PUT', '/rules', \document($MAX + 1)),
+    t::Api::problem_ok($api->change('PUT', '/document', \document($MAX + 1)),
                        '413 too-large', "$where: a byte too many");
-    t::Api::problem_ok($api->change('PUT', '/rules', \document(20 * $MAX)),
+    t::Api::problem_ok($api->change('PUT', '/document', \document(20 * $MAX)),
                        '413 too-large', "$where: many too many");
 
     for my $size (12, 2000, 100_000, $MAX) {
-        my $answer = $api->change('PUT', '/rules', \document($size));
+        my $answer = $api->change('PUT', '/document', \document($size));
 
         like($answer->{status}, qr/^20[01]$/, "$where: $size bytes");
         is_deeply($answer->{json}{rules}, [], "$where: $size bytes: all of them");
     }
 
-    my $head = head("$where/rules", $JSON, 'Transfer-Encoding: chunked');
+    my $head = head("$where/document", $JSON, 'Transfer-Encoding: chunked');
     my $all = document($MAX);
     my @parts = unpack '(a60000)*', $all;
 
@@ -126,19 +126,19 @@ for my $where (qw( /rl /small /large /file /memory )) {
 # in pieces; with "Expect"
 
 my $small = document(40);
-my $head = head('/rl/rules', $JSON, 'Content-Length: 40');
+my $head = head('/rl/document', $JSON, 'Content-Length: 40');
 
 is(raw($head, split //, $small)->{status}, 200, 'byte after byte');
-is(raw(head('/rl/rules', $JSON, 'Content-Length: 40', 'Expect: 100-continue'),
+is(raw(head('/rl/document', $JSON, 'Content-Length: 40', 'Expect: 100-continue'),
        $small)->{status}, 200, 'Expect');
-is(raw(head('/rl/rules', $JSON, 'Expect: 100-continue',
+is(raw(head('/rl/document', $JSON, 'Expect: 100-continue',
             'Content-Length: ' . ($MAX + 1)))->{status}, 413,
    'Expect: what is too large is not sent');
-is(raw(head('/rl/rules', 'Content-Type: text/plain', 'Content-Length: 40',
+is(raw(head('/rl/document', 'Content-Type: text/plain', 'Content-Length: 40',
             'Expect: 100-continue'))->{status}, 415, 'Expect: of another type');
 is(raw($head . substr $small, 0, 20)->{status}, 0,
    'half of it: the connection is closed in time');
-is(raw(head('/rl/rules', $JSON, 'Transfer-Encoding: chunked') . "x\r\n")
+is(raw(head('/rl/document', $JSON, 'Transfer-Encoding: chunked') . "x\r\n")
    ->{status}, 400, 'no chunk');
 
 # a connection that goes on behind a body that was not read
@@ -147,7 +147,7 @@ my $long = head('/rl/nothing', $JSON, 'Content-Length: 40');
 
 $long =~ s/Connection: close\r\n//;
 
-my $text = $gateway->raw($long . $small . head('/rl/rules', $JSON, 'Content-Length: 40')
+my $text = $gateway->raw($long . $small . head('/rl/document', $JSON, 'Content-Length: 40')
                . $small);
 is(join(' ', $text =~ m{^HTTP/1.1 (\d+)}mg), '404 200',
    'the next request is read behind it');
@@ -168,13 +168,13 @@ for (['', "$JSON", '400 empty-body'], ['{', $JSON, '422 invalid'],
      ['{}', 'Content-Type:', '415 unsupported-media-type'])
 {
     my ($body, $type, $said) = @$_;
-    my $answer = $api->change('PUT', '/rules', \$body, $type);
+    my $answer = $api->change('PUT', '/document', \$body, $type);
 
     like(t::Api::said($answer) =~ s/ invalid: .*/ invalid/sr =~ s/^200$/201/r,
          qr/^\Q$said\E$/, "'$body', $type");
 }
 
-my $none = raw(head('/rl/rules', $JSON));
+my $none = raw(head('/rl/document', $JSON));
 t::Api::problem_ok($none, '400 empty-body', 'no length at all');
 
 my $patch = $api->change('PATCH', '/rules/x', \'{}', 'Content-Type: text/json');
@@ -188,7 +188,7 @@ t::Api::problem_ok($api->change('PATCH', '/rules/x', \'{}',
 
 # the answer of one that reads is not in the way of the next: HTTP/1.1
 
-$text = $gateway->raw("GET /rl/rules HTTP/1.1\r\nHost: localhost\r\n$TOKEN\r\n\r\n" x 20
+$text = $gateway->raw("GET /rl/document HTTP/1.1\r\nHost: localhost\r\n$TOKEN\r\n\r\n" x 20
                . "GET /rl/status HTTP/1.1\r\nHost: localhost\r\n$TOKEN\r\n"
                . "Connection: close\r\n\r\n");
 is(join(' ', $text =~ m{HTTP/1.1 (\d+)}g), join(' ', (200) x 21),
@@ -197,7 +197,7 @@ is(join(' ', $text =~ m{HTTP/1.1 (\d+)}g), join(' ', (200) x 21),
 # clients that leave, anywhere
 
 my $gone = t::Api->new($gateway, '/gone');
-my $request = head('/gone/rules', $JSON, 'Content-Length: 40') . $small;
+my $request = head('/gone/document', $JSON, 'Content-Length: 40') . $small;
 
 for my $n (1 .. 200) {
     my $socket = $gateway->connect_to;
@@ -213,7 +213,7 @@ my ($version, $count);
 
 ok(wait_for(sub {
        my $before = $version // -1;
-       $version = $gone->get('/rules')->{json}{version};
+       $version = $gone->get('/document')->{json}{version};
        sleep 0.1;
        return $version == $before;
    }), 'the endpoint goes on');

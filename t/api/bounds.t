@@ -54,11 +54,11 @@ sub peak {
     for (@hostile) {
         my ($name, $text, $said) = @$_;
 
-        t::Api::problem_ok($api->post('/rules/validate', \$text),
+        t::Api::problem_ok($api->post('/document/validate', \$text),
                            "422 invalid: $said", $name);
     }
 
-    my @many = map { ['POST', '/rules/validate', \$_->[1]] } @hostile[0 .. 4];
+    my @many = map { ['POST', '/document/validate', \$_->[1]] } @hostile[0 .. 4];
 
     is_deeply([map { $_->{status} } $api->send_all(@many, @many)],
               [(422) x 10], 'ten at once');
@@ -76,7 +76,7 @@ sub peak {
     my @keys = map { sprintf '%s%05d', 'k' x 95, $_ } 1 .. 4999;
     my $large = { allow => [map { "$_*" } @keys] };
 
-    is($api->change('PUT', '/rules', $large)->{status}, 201, 'one of 500 KB');
+    is($api->change('PUT', '/document', $large)->{status}, 201, 'one of 500 KB');
     is($api->change('PUT', '/deny', $large->{allow})->{status}, 200,
        'twice of it');
     t::Api::problem_ok($api->change('PATCH', '/tier_of',
@@ -87,7 +87,7 @@ sub peak {
     my %plain = (tier_of => { keys => { map { ("k$_" => 't') } 1 .. 9999 } },
                  allow => [map { "w$_" } 1 .. 9999]);
 
-    for (['PUT', '/rules'], ['POST', '/rules/validate']) {
+    for (['PUT', '/document'], ['POST', '/document/validate']) {
         t::Api::problem_ok($api->change(@$_, \%plain), '413 too-large',
                            "$_->[1]: short keys, whose digests are long");
     }
@@ -105,7 +105,7 @@ sub peak {
     my @rules = map { { id => "r$_", params => { limit => 1, window => 60 },
                         match => { endpoint_regex =>
                                    '(?:[^a]{1,500}){0,2000}x' } } } 1 .. 1000;
-    my @many = ([POST => '/rules/validate', { rules => \@rules }]) x 16;
+    my @many = ([POST => '/document/validate', { rules => \@rules }]) x 16;
     my ($answer) = $api->send_all(@many);
     my ($error) = @{ $answer->{json}{errors} };
 
@@ -115,7 +115,7 @@ sub peak {
 
     my $fits = $error->{id} =~ s/^r//r - 1;
 
-    is($api->change('PUT', '/rules', { rules => [@rules[0 .. $fits - 1]] })
+    is($api->change('PUT', '/document', { rules => [@rules[0 .. $fits - 1]] })
            ->{status}, 201, "the $fits before it fit");
     ok($api->follows(1), 'and are used');
     is_deeply($api->get('/status')->{json}{skipped}, [], 'all of them');
@@ -149,7 +149,7 @@ cmp_ok(length $old, '>', 2 * $MAX, 'a record from before');
     my $api = t::Api->new($gateway);
 
     ok(wait_for(sub {
-           $api->put('/rules', $deny, 'If-Match: "0"')->{version} eq 1
+           $api->put('/document', $deny, 'If-Match: "0"')->{version} eq 1
        }), 'a document');
     ok($api->follows(1), 'is followed');
 
@@ -168,14 +168,14 @@ cmp_ok(length $old, '>', 2 * $MAX, 'a record from before');
     is($tag, '"7-' . t::Rules::id($old) . '"', 'its tag is known');
     t::Api::problem_ok($api->patch('/tier_of', {}, "If-Match: $tag"),
                        '413 too-large', 'nor edited');
-    is($api->put('/rules', $deny, "If-Match: $tag")->{version}, 8,
+    is($api->put('/document', $deny, "If-Match: $tag")->{version}, 8,
        'but replaced');
     ok($api->follows(8), 'and that is followed');
     is($api->get('/status')->{json}{refused}, undef, 'nothing is refused');
 
     is(t::Rules::put($port, key_prefix(), 'z', 8, $old =~ s/"version":7/"version":9/r),
        '1', 'another one');
-    is($api->change('PUT', '/rules', $deny)->{version}, 10,
+    is($api->change('PUT', '/document', $deny)->{version}, 10,
        'replaced, whatever there is');
     is_deeply([map { $_->{version} }
                @{ $api->get('/versions')->{json}{versions} }],

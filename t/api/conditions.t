@@ -29,12 +29,12 @@ my %override = (key => 'sk_1', rule => 'search', type => 'absolute', value => 5,
 
 # creates only, and says where
 
-my $answer = $api->put('/rules', $document, $NEW);
+my $answer = $api->put('/document', $document, $NEW);
 
-is("$answer->{status} $answer->{version} " . place($answer), '201 1 /rl/rules',
+is("$answer->{status} $answer->{version} " . place($answer), '201 1 /rl/document',
    'the first document: created');
 
-for (['PUT', '/rules', $document], ['PUT', '/rules/search', \%rule],
+for (['PUT', '/document', $document], ['PUT', '/rules/search', \%rule],
      ['PUT', '/tiers/pro', { limit => 7 }],
      ['PUT', '/tier_of/sk_two', { tier => 'free' }],
      ['PATCH', '/rules/search', { priority => 9 }, $PATCH],
@@ -103,10 +103,10 @@ for (['{"id":"other","key":"k","type":"absolute","value":1}', '/id is not the on
 
 # the same once more makes no version
 
-my $now = $api->get('/rules');
+my $now = $api->get('/document');
 
-for (['PUT', '/rules', { %{ $now->{json} }, version => 77 }],
-     ['PUT', '/rules', $now->{json}],
+for (['PUT', '/document', { %{ $now->{json} }, version => 77 }],
+     ['PUT', '/document', $now->{json}],
      ['PUT', '/rules/third', $api->get('/rules/third')->{json}],
      ['PATCH', '/rules/third', { params => { limit => 10 } }, $PATCH],
      ['PATCH', '/rules/third', { priority => undef }, $PATCH],
@@ -124,15 +124,15 @@ for (['PUT', '/rules', { %{ $now->{json} }, version => 77 }],
        "$method $path: nothing is changed");
 }
 
-is($api->get('/rules')->{body}, $now->{body}, 'the document is what it was');
+is($api->get('/document')->{body}, $now->{body}, 'the document is what it was');
 is(scalar @{ $api->get('/versions')->{json}{versions} }, $now->{version},
    'and so is the history');
 $answer = $api->post("/versions/$now->{version}/restore", undef, $ANY);
 is("$answer->{status} $answer->{etag} $answer->{body}",
    "200 $now->{etag} $now->{body}", 'the way back to what is there');
-is($api->put('/rules', $now->{json}, 'If-Match: "3-0000000000000001"')->{status},
+is($api->put('/document', $now->{json}, 'If-Match: "3-0000000000000001"')->{status},
    412, 'the condition counts all the same');
-is($api->put('/rules', $now->{json}, 'If-Match: ')->{status}, 412,
+is($api->put('/document', $now->{json}, 'If-Match: ')->{status}, 412,
    'so does one without a tag');
 
 # what differs does: a list's order, one member
@@ -141,17 +141,17 @@ for my $change (sub { @{ $_[0]{allow} } = reverse @{ $_[0]{allow} } },
                 sub { $_[0]{rules}[0]{params}{limit}++ },
                 sub { delete $_[0]{overrides} })
 {
-    my $document = $api->get('/rules')->{json};
+    my $document = $api->get('/document')->{json};
     my $version = $document->{version};
 
     $change->($document);
-    is($api->put('/rules', $document, $ANY)->{version}, $version + 1,
+    is($api->put('/document', $document, $ANY)->{version}, $version + 1,
        'what differs is a version');
 }
 
 # arguments that there are not
 
-$now = $api->get('/rules');
+$now = $api->get('/document');
 
 for (['DELETE', '/tiers/pro?Rule=search', 'Rule'],
      ['DELETE', '/tiers/pro?rules=search', 'rules'],
@@ -160,10 +160,10 @@ for (['DELETE', '/tiers/pro?Rule=search', 'Rule'],
      ['DELETE', '/rules/search?rule=search', 'rule'],
      ['DELETE', '/allow?keys=sk_one', 'keys'],
      ['DELETE', '/allow?force', 'x', 422],
-     ['POST', '/rules/validate?reason=x', 'reason', 400, {}],
-     ['PUT', '/rules?dry_run=1', 'dry_run', 400, { rules => [] }],
-     ['PUT', '/rules?' . 'x' x 300, 'x' x 64, 400, { rules => [] }],
-     ['GET', '/overrides?Key=sk_1', 'Key'], ['GET', '/rules?rule=search', 'rule'],
+     ['POST', '/document/validate?reason=x', 'reason', 400, {}],
+     ['PUT', '/document?dry_run=1', 'dry_run', 400, { rules => [] }],
+     ['PUT', '/document?' . 'x' x 300, 'x' x 64, 400, { rules => [] }],
+     ['GET', '/overrides?Key=sk_1', 'Key'], ['GET', '/document?rule=search', 'rule'],
      ['GET', '/tiers/pro?reason=x', 'reason'], ['GET', '/versions?n=1', 'n'],
      ['GET', '/status?verbose=1', 'verbose'],
      ['GET', '/counters?rule=search&key=a&keys=b', 'keys'],
@@ -177,11 +177,11 @@ for (['DELETE', '/tiers/pro?Rule=search', 'Rule'],
          "$name: the message") if !$status || $status == 400;
 }
 
-is($api->get('/rules')->{etag}, $now->{etag}, 'nothing of this changed anything');
+is($api->get('/document')->{etag}, $now->{etag}, 'nothing of this changed anything');
 is($api->delete('/tiers/pro?rule=search&', $ANY)->{status}, 200,
    'what there is counts');
 is_deeply([sort map { $_->{id} } grep { $_->{tiers}{pro} }
-           @{ $api->get('/rules')->{json}{rules} }], ['orders', 'third'],
+           @{ $api->get('/document')->{json}{rules} }], ['orders', 'third'],
           'of that rule alone');
 
 $gateway->stop;
@@ -194,19 +194,19 @@ my $deaf = t::Gateway->limited(redis => $port, api => 1);
 
 $api = t::Api->new($deaf);
 ok(wait_for(sub {
-       $api->put('/rules', { allow => ['a*'] }, $ANY)->{version} eq 1
+       $api->put('/document', { allow => ['a*'] }, $ANY)->{version} eq 1
    }), 'a fleet');
 
-my $old = $api->get('/rules');
+my $old = $api->get('/document');
 my $record = t::Rules::record(2, { rules => [1], deny => ['*'] });
 
 t::Rules::put($port, key_prefix(), 'z', 1, $record);
-t::Api::problem_ok($api->put('/rules', $old->{json}, "If-Match: $old->{etag}"),
+t::Api::problem_ok($api->put('/document', $old->{json}, "If-Match: $old->{etag}"),
                    '412 conflict', 'another version is current');
-$answer = $api->put('/rules', $old->{json}, $ANY);
+$answer = $api->put('/document', $old->{json}, $ANY);
 is("$answer->{status} $answer->{version}", '200 3', 'whatever it is: changed');
-is($api->put('/rules', $old->{json}, $ANY)->{version}, 3, 'once');
+is($api->put('/document', $old->{json}, $ANY)->{version}, 3, 'once');
 redis_stop($port);
-t::Api::problem_ok($api->put('/rules', $old->{json}, $ANY), '503 unavailable',
+t::Api::problem_ok($api->put('/document', $old->{json}, $ANY), '503 unavailable',
                    'without Redis nobody knows');
 $deaf->stop;

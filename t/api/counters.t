@@ -140,7 +140,7 @@ is(t::Api->new($alone, '/read')->delete(counter('slots', 'a'))->{status}, 403,
 
 # keys of parts; limits of a document: tiers, overrides, for a time
 
-$api->change('PUT', '/rules', { rules => [
+$api->change('PUT', '/document', { rules => [
     { id => 'parts', key => ['$arg_a', '$ratelimit_api_key'],
       match => { route => '/parts' }, algorithm => 'fixed_window',
       params => { limit => 10, window => 'calendar:month' },
@@ -177,7 +177,7 @@ is($api->get(counter('address', '192.0.2.7'))->{json}{used}, 0,
 is($api->get(counter('parts', 'x&key=y&key=z'))->{status}, 400, 'three parts');
 is(all_of($api, 'key=xy&key=pro_1'), 'parts 19', 'all counters of two parts');
 
-$api->change('PUT', '/rules', { rules => [ map {
+$api->change('PUT', '/document', { rules => [ map {
     { id => "r$_", params => { limit => 10, window => 60 } } } 1 .. 110 ] });
 ok($api->follows(2), 'another document');
 like(all_of($api, 'key=a'), qr/^fixed_window .* and 17$/, 'too many of them');

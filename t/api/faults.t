@@ -29,22 +29,22 @@ my $gateway = gateway(redis => $port, timeout => '1s');
 my $api = t::Api->new($gateway);
 
 ok(wait_for(sub { $api->get('/versions')->{status} == 200 }), 'Redis is there');
-is($api->put('/rules', $DOCUMENT, 'If-Match: "0"')->{version}, 1, 'a change');
+is($api->put('/document', $DOCUMENT, 'If-Match: "0"')->{version}, 1, 'a change');
 
 redis_cli($port, 'config', 'set', 'maxmemory', 1);
-my $full = $api->put('/rules', document(1), $api->if_match(1));
+my $full = $api->put('/document', document(1), $api->if_match(1));
 t::Api::problem_ok($full, '503 unavailable', 'full');
 like($full->{json}{detail}, qr/oom$/, 'full: why');
 is(header($full, 'Retry-After'), 1, 'full: Retry-After');
 is($api->get('/versions')->{json}{version}, 1, 'full: nothing is changed');
 redis_cli($port, 'config', 'set', 'maxmemory', 0);
-is($api->put('/rules', document(2), $api->if_match(1))->{version}, 2,
+is($api->put('/document', document(2), $api->if_match(1))->{version}, 2,
    'no longer full');
 
 # a missing right: Redis 7 and 8 say so in different words, both without NOPERM
 
 redis_cli($port, qw( acl setuser default -hset ));
-my $refused = $api->put('/rules', $DOCUMENT, $api->if_match(2));
+my $refused = $api->put('/document', $DOCUMENT, $api->if_match(2));
 t::Api::problem_ok($refused, '503 unavailable', 'a missing right');
 like($refused->{json}{detail}, qr/noperm$/, 'a missing right: why');
 redis_cli($port, qw( acl setuser default +hset ));
@@ -52,16 +52,16 @@ is($api->get('/versions')->{json}{version}, 2,
    'a missing right: nothing is changed');
 
 redis_stop($port);
-t::Api::problem_ok($api->change('PUT', '/rules', document(9)),
+t::Api::problem_ok($api->change('PUT', '/document', document(9)),
                    '503 unavailable', 'gone');
-is($api->get('/rules')->{version}, 2, 'gone: reads come from the node');
+is($api->get('/document')->{version}, 2, 'gone: reads come from the node');
 is($api->get('/allow')->{status}, 200, 'gone: parts, too');
 t::Api::problem_ok($api->get('/versions'), '503 unavailable', 'gone: versions');
 t::Api::problem_ok($api->get('/versions/1'), '503 unavailable',
                    'gone: a version');
 t::Api::problem_ok($api->post('/versions/1/restore', undef, 'If-Match: *'),
                    '503 unavailable', 'gone: the way back');
-is($api->post('/rules/validate', {})->{status}, 200, 'gone: validate');
+is($api->post('/document/validate', {})->{status}, 200, 'gone: validate');
 ok(wait_for(sub { !$api->get('/status')->{json}{redis}{reachable} }),
    'gone: status says so');
 
@@ -69,28 +69,28 @@ redis_start(port => $port);
 ok(wait_for(sub {
        return ($api->get('/versions')->{json}{version} // 0) == 2;
    }), 'back and empty: what the node has is put there again');
-is($api->put('/rules', document(3), $api->if_match(2))->{version}, 3,
+is($api->put('/document', document(3), $api->if_match(2))->{version}, 3,
    'changes go on');
 
 # stopped: it takes what it gets, and does not answer
 
 kill 'STOP', redis_pid($port);
 
-my $stopped = $api->change('PUT', '/rules', $DOCUMENT);
+my $stopped = $api->change('PUT', '/document', $DOCUMENT);
 
 like(t::Api::said($stopped), qr/^504 unknown-outcome|^503 unavailable/,
      'no answer: it may have been done, or not');
-is($api->get('/rules')->{status}, 200, 'reads go on');
+is($api->get('/document')->{status}, 200, 'reads go on');
 kill 'CONT', redis_pid($port);
 ok(wait_for(sub {
        my $now = $api->get('/versions')->{json}{version} // 0;
-       return $now >= 3 && $now <= 4 && $api->get('/rules')->{version} eq $now;
+       return $now >= 3 && $now <= 4 && $api->get('/document')->{version} eq $now;
    }), 'it was done, or not');
 
 # a worker that drains while Redis does not answer ends
 
 kill 'STOP', redis_pid($port);
-my $child = t::Gateway::beside(sub { $api->change('PUT', '/rules', $DOCUMENT) });
+my $child = t::Gateway::beside(sub { $api->change('PUT', '/document', $DOCUMENT) });
 sleep 0.3;
 $gateway->signal('HUP');
 sleep 0.3;
@@ -103,7 +103,7 @@ $gateway->stop;
 my $alone = gateway(zone => 'state=rules.state', workers => 2);
 
 $api = t::Api->new($alone);
-$api->change('PUT', '/rules', { rules => [] });
+$api->change('PUT', '/document', { rules => [] });
 
 my ($last, @odd) = (1);
 
@@ -119,7 +119,7 @@ for my $round (1 .. 20) {
     my $answer = {};
 
     ok(wait_for(sub {
-           $answer = $api->get('/rules');
+           $answer = $api->get('/document');
            return $answer->{status} == 200;
        }), "killed $round: the endpoint answers") or last;
 
@@ -136,7 +136,7 @@ my @versions = map { $_->{version} } @{ $api->get('/versions')->{json}{versions}
 
 is_deeply(\@versions, [reverse $versions[-1] .. $versions[0]],
           'killed: no version is missing');
-is($api->change('PUT', '/rules', { rules => [] })->{status}, 200,
+is($api->change('PUT', '/document', { rules => [] })->{status}, 200,
    'killed: changes go on');
 $alone->stop('QUIT', 'exited on signal 9');
 
@@ -146,7 +146,7 @@ my $http2 = gateway();
 my $client = t::Http2->new("$http2->{dir}/http2");
 
 for my $n (0 .. 49) {
-    $client->get(4 * $n + 1, '/rl/rules');
+    $client->get(4 * $n + 1, '/rl/document');
     $client->reset(4 * $n + 1) if $n % 2;
     $client->get(4 * $n + 3, '/rl/status');
 }
@@ -170,15 +170,15 @@ SKIP: {
     $http2->write('small', '{"rules":[]}' . ' ' x 200_000);
     $http2->write('large', ' ' x 2_000_000);
 
-    is(`$curl_do --data-binary \@$http2->{dir}/small http://localhost/rl/rules`,
+    is(`$curl_do --data-binary \@$http2->{dir}/small http://localhost/rl/document`,
        201, 'HTTP/2: a body');
-    is(`$curl_do -T - http://localhost/rl/rules < $http2->{dir}/small`,
+    is(`$curl_do -T - http://localhost/rl/document < $http2->{dir}/small`,
        200, 'HTTP/2: a body without a length');
 
     # a curl that is still sending forgets the answer
 
-    `$curl_do --data-binary \@$http2->{dir}/large http://localhost/rl/rules`;
-    `$curl_do -T - http://localhost/rl/rules < $http2->{dir}/large`;
+    `$curl_do --data-binary \@$http2->{dir}/large http://localhost/rl/document`;
+    `$curl_do -T - http://localhost/rl/document < $http2->{dir}/large`;
     ok(wait_for(sub {
            return $http2->read('access.log') =~ /\n413\n413\n\z/;
        }), 'HTTP/2: what is too large, with and without a length');

@@ -125,9 +125,9 @@ SKIP: {
     is(from($address, '/token/status', $WITH), 200, 'with a token');
 }
 
-t::Api::problem_ok(t::Api->new($gateway, '/read')->get('/rules',
+t::Api::problem_ok(t::Api->new($gateway, '/read')->get('/document',
     'X-From: 10.0.0.1'), '403 forbidden', 'a problem');
-is(status('OPTIONS /read/rules', 'X-From: 10.0.0.1'), 403, 'nor OPTIONS');
+is(status('OPTIONS /read/document', 'X-From: 10.0.0.1'), 403, 'nor OPTIONS');
 is(status('/read/none', 'X-From: 10.0.0.1'), 403, 'which paths there are is '
    . 'not told');
 is(status('/read/inside/', 'X-From: 10.0.0.1'), 200,
@@ -143,7 +143,7 @@ is(status('/token-denied/status', $WITH, 'X-From: 10.0.0.2'), 200,
 is(status('/token-denied/status', $WITH, 'X-From: 10.0.0.1'), 403,
    'a token: and nobody else');
 is(status('/except/status', $WITH), 200, 'limit_except: GET');
-is(status('PUT /except/rules', $WITH), 403, 'limit_except: PUT');
+is(status('PUT /except/document', $WITH), 403, 'limit_except: PUT');
 
 # tokens
 
@@ -189,13 +189,13 @@ for (qw( PUT DELETE PATCH )) {
 
 is(status('POST /read/versions/1/restore'), 403, 'nor the way back');
 is(status('DELETE /read/counters?rule=one&key=a'), 403, 'nor a reset');
-is(status('POST /read/rules/validate', 'Content-Type: text/plain'), 415,
+is(status('POST /read/document/validate', 'Content-Type: text/plain'), 415,
    'validate is a read');
 
 # what else is refused
 
 is(status('/sub'), 403, 'not for a request within a request');
-is(status('HEAD /read/rules/validate'), 405, 'no HEAD where there is no GET');
+is(status('HEAD /read/document/validate'), 405, 'no HEAD where there is no GET');
 
 # limits: those of the server do not count it, its own do
 
@@ -217,10 +217,10 @@ like(t::Api->new($gateway, '/prefix')->get('')->{body},
 
 # methods: not allowed
 
-for (['POST /prefix/rules', 'GET, HEAD, PUT, OPTIONS'],
+for (['POST /prefix/document', 'GET, HEAD, PUT, OPTIONS'],
      ['PUT /prefix/versions/1/restore', 'POST, OPTIONS'],
      ['WHAT /prefix/allow', 'GET, HEAD, PUT, POST, DELETE, OPTIONS'],
-     ['HEAD /prefix/rules/validate', 'POST, OPTIONS'])
+     ['HEAD /prefix/document/validate', 'POST, OPTIONS'])
 {
     my ($method, $path) = split / /, $_->[0];
     my $answer = t::Api->new($gateway, '')->send($method, $path);
@@ -236,7 +236,7 @@ is(header($options, 'Accept-Patch'),
    'application/merge-patch+json, application/json', 'Accept-Patch');
 
 for (qw( GET HEAD )) {
-    my $answer = t::Api->new($gateway, '/prefix')->send($_, '/rules');
+    my $answer = t::Api->new($gateway, '/prefix')->send($_, '/document');
 
     is(join(' | ', map { header($answer, $_) }
                    qw( Cache-Control X-Content-Type-Options Content-Type
@@ -279,13 +279,13 @@ $gateway->stop('QUIT', 'access forbidden by rule');
 
     is($do->('/rl/status'), 200, 'no certificate: this machine reads');
     is($do->('/rl/status', '-H', 'Host: x'), 403, 'no certificate: the guard');
-    is($do->('/rl/rules', @put), 403, 'no certificate: no change');
-    is($do->('/rl/rules', @put, @eve), 400, 'one that nginx does not verify');
+    is($do->('/rl/document', @put), 403, 'no certificate: no change');
+    is($do->('/rl/document', @put, @eve), 400, 'one that nginx does not verify');
     is($do->('/rl/status', @ann, '-H', 'Via: x', '-H', 'Host: x'), 200,
        'a verified one: from anywhere, by any name');
     is($do->('/metrics', @ann, '-H', 'Via: x'), 200, 'and the metrics');
-    is($do->('/rl/rules', @put, @ann), 201, 'a verified one: a change');
-    $gateway->log_has(qr/was made: "PUT \/rules" by "CN=ann" from /,
+    is($do->('/rl/document', @put, @ann), 201, 'a verified one: a change');
+    $gateway->log_has(qr/was made: "PUT \/document" by "CN=ann" from /,
                       'its subject is the author');
     $gateway->stop('QUIT', 'client SSL certificate verify error');
 

@@ -26,7 +26,7 @@ sub limit {
 
 # nothing yet
 
-my $answer = $api->get('/rules');
+my $answer = $api->get('/document');
 
 is_deeply($answer->{json}, { version => 0, rules => [] }, 'nothing yet');
 is($answer->{etag}, '"0"', 'version 0');
@@ -45,9 +45,9 @@ my %orders = (
     limits_by_api_key => { sk_vip => { limit => 1000 } },
 );
 
-$answer = $api->put('/rules', { rules => [\%orders] }, 'If-Match: "0"',
+$answer = $api->put('/document', { rules => [\%orders] }, 'If-Match: "0"',
                     'X-Ratelimit-Reason: the first');
-is(t::Api::said($answer) . " $answer->{version}", '201 1', 'PUT /rules');
+is(t::Api::said($answer) . " $answer->{version}", '201 1', 'PUT /document');
 like($answer->{etag}, qr/^"1-[0-9a-f]{16}"$/, 'its tag: version and record');
 is($answer->{json}{version}, 1, 'its version');
 is_deeply([keys %{ $answer->{json}{rules}[0]{limits_by_api_key} }], [t::Api::sha('sk_vip')],
@@ -58,7 +58,7 @@ ok($api->follows(1), 'all workers follow');
 is(limit('a', '/v1/orders/1'), '200 10', 'a limit');
 is(limit('sk_vip', '/v1/orders/1'), '200 1000', 'an override');
 is(limit('a', '/v2'), '200 ', 'no rule');
-is($api->get('/rules')->{body}, $answer->{body}, 'GET /rules');
+is($api->get('/document')->{body}, $answer->{body}, 'GET /document');
 
 # conditions
 
@@ -72,14 +72,14 @@ for (['', '428 precondition-required'], ['If-Match: "0"', '412 conflict'],
      ['If-Match: "0", *', '412 conflict'], ['If-Match: *x', '412 conflict'])
 {
     my ($header, $said) = @$_;
-    my $refused = $api->put('/rules', { rules => [] }, $header ? $header : ());
+    my $refused = $api->put('/document', { rules => [] }, $header ? $header : ());
 
     t::Api::problem_ok($refused, $said, "'$header'");
     is($refused->{json}{version}, 1, "'$header': the version") if $said =~ /412/;
 }
 
 for ('"0", "N"', '"N", "0"', 'W/"N"', 'N', '"N"') {
-    my $is = $api->get('/rules');
+    my $is = $api->get('/document');
     my $tag = $is->{etag} =~ tr/"//dr;
     my $tags = s/N/$tag/r;
 
@@ -91,14 +91,56 @@ for ('"0", "N"', '"N", "0"', 'W/"N"', 'N', '"N"') {
 }
 
 $orders{params}{limit} = 10;
-my $now = $api->get('/rules')->{etag};
+my $now = $api->get('/document')->{etag};
 
-is($api->get('/rules', "If-None-Match: $_->[0]")->{status}, $_->[1],
+is($api->get('/document', "If-None-Match: $_->[0]")->{status}, $_->[1],
    "If-None-Match: $_->[0]")
     for [$now, 304], ["W/$now", 304], ["\"0\", $now", 304], ['*', 304],
         ['"0"', 200];
 is($api->get("/allow", "If-None-Match: $now")->{status}, 304,
    'the tag of any resource is the version');
+
+# all rules: the rest of the document stays
+
+{
+    my %rest = (allow => ['sk_a*'], deny => ['sk_b*'],
+                tier_of => { patterns => [{ pattern => 'x*', tier => 'pro' }] });
+    my @rules = ({ id => 'one', params => { limit => 1, window => 60 } },
+                 { id => 'two', params => { limit => 2, window => 60 } });
+    my $before = $api->get('/document')->{json};
+
+    $api->change('PUT', '/document', { %rest, rules => [\%orders] });
+    is_deeply([map { $_->{id} } @{ $api->get('/rules')->{json} }], ['orders'],
+              'GET /rules: an array');
+
+    my $answer = $api->change('PUT', '/rules', \@rules);
+
+    is("$answer->{status} " . join(' ', map { $_->{id} } @{ $answer->{json} }),
+       '200 one two', 'PUT /rules: these, in this order');
+    is($api->change('PUT', '/rules', \@rules)->{version}, $answer->{version},
+       'the same ones make no version');
+
+    my $document = $api->get('/document')->{json};
+
+    is_deeply({ map { $_ => $document->{$_} } keys %rest }, \%rest,
+              'the rest is what it was');
+
+    for ([{ rules => \@rules }, ' expected an array'],
+         [[{ %{ $rules[0] }, limits => 1 }], '/0/limits is not known'],
+         [[{ %{ $rules[0] }, match => { endpoint_regex => '(' } }],
+          '/0/match/endpoint_regex '],
+         [[@rules, $rules[0]], '/2/id ']) {
+        like(t::Api::said($api->change('PUT', '/rules', $_->[0])),
+             qr{^422 invalid: /rules$_->[1]}, "not: $_->[1]");
+    }
+
+    is($api->put('/rules', [])->{status}, 428, 'it needs a condition');
+    is_deeply($api->change('PUT', '/rules', [])->{json}, [], 'no rules');
+    is_deeply($api->get('/allow')->{json}, $rest{allow}, 'but lists');
+    $api->change('PUT', '/rules/validate', { params => $rules[0]{params} });
+    is($api->get('/rules/validate')->{json}{id}, 'validate', 'any id is one');
+    $api->change('PUT', '/document', $before);
+}
 
 # what clients log in with is no part of a rule: it would be shown
 
@@ -138,8 +180,8 @@ is($api->get('/rules/second')->{etag}, $answer->{etag}, 'and as of when');
 
 # what is not valid changes nothing, and says all of it
 
-$now = $api->get('/rules')->{etag};
-$answer = $api->change('PUT', '/rules', { rules => [
+$now = $api->get('/document')->{etag};
+$answer = $api->change('PUT', '/document', { rules => [
     { %orders, params => { capacity => 0, refill_rate => 1 },
       algorithm => 'token_bucket' }, { id => 'x', what => 1 } ] });
 like(t::Api::said($answer),
@@ -147,7 +189,7 @@ like(t::Api::said($answer),
      'all errors at once');
 is_deeply([map { $_->{id} } @{ $answer->{json}{errors} }[0, -1]], ['orders', 'x'],
           'each with its rule');
-like(t::Api::said($api->change('PUT', '/rules', \'{"rules":[{"id":"re",
+like(t::Api::said($api->change('PUT', '/document', \'{"rules":[{"id":"re",
        "match":{"endpoint_regex":"(x"},"params":{"limit":1,"window":60}}]}')),
      qr{^422 invalid: /rules/0/match/endpoint_regex }, 'a regular expression');
 $answer = $api->change('PUT', '/rules/re', { match => { endpoint_regex => '(x' },
@@ -155,19 +197,19 @@ $answer = $api->change('PUT', '/rules/re', { match => { endpoint_regex => '(x' }
 like(t::Api::said($answer), qr{^422 invalid: /rules/1/match/endpoint_regex },
      'that of one rule');
 is($answer->{json}{errors}[0]{id}, 're', 'with its id');
-is($api->get('/rules')->{etag}, $now, 'nothing is changed');
-is_deeply($api->post('/rules/validate', { rules => [\%orders] })
+is($api->get('/document')->{etag}, $now, 'nothing is changed');
+is_deeply($api->post('/document/validate', { rules => [\%orders] })
               ->{json}{valid}, JSON::PP::true, 'validate');
-like(t::Api::said($api->post('/rules/validate', { rules => [{}] })),
+like(t::Api::said($api->post('/document/validate', { rules => [{}] })),
      qr/^422 invalid: /, 'validate: what is wrong');
-is($api->get('/rules')->{etag}, $now, 'validate changes nothing');
+is($api->get('/document')->{etag}, $now, 'validate changes nothing');
 
 my $all = { rules => [], deny => ['*'] };
 
-is(t::Api::said($api->change('PUT', '/rules', $all)) =~ s/:.*//r,
+is(t::Api::said($api->change('PUT', '/document', $all)) =~ s/:.*//r,
    '422 deny-all', 'what rejects all');
-is($api->change('PUT', '/rules?force=1', $all)->{status}, 200, 'force');
-is($api->change('PUT', '/rules', { rules => [\%orders] })->{status}, 200,
+is($api->change('PUT', '/document?force=1', $all)->{status}, 200, 'force');
+is($api->change('PUT', '/document', { rules => [\%orders] })->{status}, 200,
    'and back');
 
 # tiers, and who has one
@@ -253,7 +295,7 @@ my @versions = @{ $answer->{json}{versions} };
 my ($first) = grep { $_->{version} == 1 } @versions;
 
 is($answer->{version}, $versions[0]{version}, 'the newest first');
-is($answer->{etag}, $api->get('/rules')->{etag}, 'with the tag of all answers');
+is($answer->{etag}, $api->get('/document')->{etag}, 'with the tag of all answers');
 is_deeply([map { $_->{version} } @versions], [reverse 1 .. @versions],
           'all of them');
 is($first->{reason}, 'the first', 'the reason');
@@ -276,7 +318,7 @@ is("$answer->{status} $answer->{version}", '200 ' . ($versions[0]{version} + 1),
 is_deeply($answer->{json}{rules}, $old->{json}{rules}, 'the document of then');
 is($api->get('/versions')->{json}{versions}[0]{reason}, 'back to 1',
    'a reason in the query');
-is(t::Api::said($api->change('PUT', '/rules', {}, "X-Ratelimit-Reason: $_->[0]")),
+is(t::Api::said($api->change('PUT', '/document', {}, "X-Ratelimit-Reason: $_->[0]")),
    $_->[1], "a reason of $_->[2]")
     for ['x' x 257, '400 invalid', '257 bytes'], ["\xff", '400 invalid', 'no UTF-8'],
         ["\xc3\xa9" x 128, 200, '256 bytes'];
@@ -295,11 +337,11 @@ like($answer->{json}{since}, qr/^\d{4}-/, 'status: since');
 
 my $clear = t::Api->new($gateway, '/clear');
 
-is(t::Api::said($clear->change('PUT', '/rules',
+is(t::Api::said($clear->change('PUT', '/document',
         { rules => [{ %orders, id => 'clear' }] })) =~ s/ is .*| must .*//r,
    '422 invalid: /rules/0/id', 'the id of one of nginx.conf');
-$clear->change('PUT', '/rules', { rules => [\%orders] });
-is($clear->get('/rules')->{json}{rules}[0]{limits_by_api_key}{sk_vip}{limit}, 1000,
+$clear->change('PUT', '/document', { rules => [\%orders] });
+is($clear->get('/document')->{json}{rules}[0]{limits_by_api_key}{sk_vip}{limit}, 1000,
    'keys in the clear');
 is_deeply($clear->change('PATCH', '/rules/orders',
                          { limits_by_api_key => { t::Api::sha('sk_vip') => { limit => 7 } } })
@@ -320,7 +362,7 @@ is($clear->change('PUT', '/tier_of/%ff', { tier => 'x' })->{status}, 400,
 
 # overrides that a rule cannot take: of the document, of nginx.conf
 
-$clear->change('PUT', '/rules', { rules => [
+$clear->change('PUT', '/document', { rules => [
     { id => 'running', algorithm => 'concurrency', params => { limit => 3 } }] });
 
 my %both = (key => 'sk_5', type => 'absolute');
@@ -332,7 +374,7 @@ is(t::Api::said($clear->change('POST', '/overrides',
 $answer = $clear->change('POST', '/overrides',
                          { %both, rule => 'running', id => 'r', value => 5 });
 is($answer->{status}, 201, 'one that fits');
-is(t::Api::said($clear->change('PUT', '/rules', { rules => [],
+is(t::Api::said($clear->change('PUT', '/document', { rules => [],
         overrides => [{ %both, id => 'c',
                         value => { limit => 5, capacity => 4 } }] })), 200,
    'one that does not fit a rule of nginx.conf');
@@ -347,10 +389,10 @@ is(t::Api::said($clear->change('PUT', '/rules/running',
 
 # a full state folder: it is said that it is not saved
 
-$now = $api->get('/rules')->{etag};
+$now = $api->get('/document')->{etag};
 unlink "$gateway->{dir}/rules.state.tmp";
 mkdir "$gateway->{dir}/rules.state.tmp";
-$answer = $api->change('PUT', '/rules', { rules => [\%orders] });
+$answer = $api->change('PUT', '/document', { rules => [\%orders] });
 is($answer->{status} . ' ' . header($answer, 'X-RateLimit-Saved'),
    '200 false', 'a change that the state file does not have');
 is_deeply($api->change('DELETE', '/rules/orders')->{json}{saved},

@@ -15,9 +15,11 @@ my $hold = t::Gateway::dir('threads') . '/hold';
 
 $ENV{RATELIMIT_THREADS_WAIT} = $hold;
 
+t::Clock::stop();
+
 my $gateway = t::Gateway->limited(api => 1);
 my $api = t::Api->new($gateway);
-my @validate = (POST => '/rules/validate', { rules => [] });
+my @validate = (POST => '/document/validate', { rules => [] });
 
 sub hold { open my $file, '>', $hold or die "$hold: $!" }
 sub go_on { unlink $hold or die "$hold: $!" }
@@ -105,7 +107,7 @@ is(tally(t::Gateway::finish($waiting)), "$WAITING x 200",
 my $text = '{"allow":["late*"]}';
 my $socket = $gateway->connect_to;
 
-print $socket join("\r\n", 'PUT /rl/rules HTTP/1.1', 'Host: localhost',
+print $socket join("\r\n", 'PUT /rl/document HTTP/1.1', 'Host: localhost',
                    $t::Gateway::TOKEN, 'If-Match: *',
                    'Content-Type: application/json',
                    'Content-Length: ' . length $text, '', substr $text, 0, 5);
@@ -118,6 +120,6 @@ $socket->flush;
 ok(wait_for(sub { $gateway->waiting == 1 }), 'more of it');
 advance(2);
 is(do { local $/; <$socket> } // '', '', 'no answer behind 30 seconds');
-is($api->get('/rules')->{json}{version}, 0, 'and no change');
+is($api->get('/document')->{json}{version}, 0, 'and no change');
 
 $gateway->stop;

@@ -65,7 +65,7 @@ sub race {
     is_deeply(\%history, \%accepted,
               "$name: the history has all that was accepted, and no more");
     ok(wait_for(sub {
-           return !grep { $_->get('/rules')->{version} ne $version } @api;
+           return !grep { $_->get('/document')->{version} ne $version } @api;
        }), "$name: each gateway has the last");
 
     for my $api (@api) {

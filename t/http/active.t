@@ -75,7 +75,7 @@ my $gateway = t::Gateway->limited(
 
 my $api = t::Api->new($gateway, '/api');
 
-is($api->put('/rules', { rules => $rules }, 'If-Match: *')->{status}, 201,
+is($api->put('/document', { rules => $rules }, 'If-Match: *')->{status}, 201,
    'the example of the page is a document');
 ok($api->follows(1), 'and the gateway goes by it');
 
@@ -141,7 +141,7 @@ my %rule = (id => 'r', params => { rate => '1r/h' });
 
 my $active = { from => '09:00', to => '09:00' };
 
-t::Api::problem_ok($edit->put('/rules', { rules => [{ %rule,
+t::Api::problem_ok($edit->put('/document', { rules => [{ %rule,
                                                       active => $active }] },
                               'If-Match: *'),
                    '422 invalid: /rules/0/active/to '

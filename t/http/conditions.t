@@ -39,7 +39,7 @@ my $gateway = t::Gateway->limited(
         map { ("/$_" => "ratelimit zone=$_;") } qw( conf document ),
     });
 
-is(t::Api->new($gateway)->put('/rules', { rules => [ map { {
+is(t::Api->new($gateway)->put('/document', { rules => [ map { {
        id => $_->[0], params => { rate => '999r/h' },
        match => { route => "/document/$_->[0]", %{ $_->[1] } },
    } } @rules ] }, 'If-Match: *')->{status}, 201, 'the document');

@@ -415,14 +415,14 @@ for ([{ cost_end => '$none_such' }, 'cost_end'], [{ cost_end => '5' }, 'cost_end
      [{ cost_every => '1m' }, 'cost_every'])
 {
     my ($wrong, $at) = @$_;
-    my $answer = $api->put('/rules', { rules => [{ %$rule, %$wrong }] },
+    my $answer = $api->put('/document', { rules => [{ %$rule, %$wrong }] },
                            'If-Match: *');
 
     like("$answer->{status} $answer->{body}", qr/^422 .*"\/rules\/0\/$at/s,
          "a document has $at " . ($wrong->{$at} // ''));
 }
 
-is($api->put('/rules', { rules => [{ %$rule, cost_end => '$arg_end',
+is($api->put('/document', { rules => [{ %$rule, cost_end => '$arg_end',
                                      cost_every => '1m' }] }, 'If-Match: *')->{status},
    201, 'a document with cost_end and cost_every');
 ok(wait_for(sub { header($gateway->get('/z?k=0'), 'X-Rule') eq 'end' }), 'it is in use');

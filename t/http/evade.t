@@ -88,7 +88,7 @@ is($gateway->statuses(map { ["/z/bot$_->[0]", $_->[1]] } ['?mode=full', 'X-Clien
 
 my $api = t::Api->new($gateway);
 
-is(t::Api::said($api->change('PUT', '/rules', {
+is(t::Api::said($api->change('PUT', '/document', {
        rules => [{ id => 'user', key => '$arg_user', match => { route => '/z/one' },
                    params => { limit => 1, window => '1h' } },
                  { id => 'pair', key => ['$http_x_tenant', '$cookie_sid'],

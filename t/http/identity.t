@@ -106,7 +106,7 @@ is($gateway->statuses((['/missing', user('carol')]) x 3,
                       'X-Key: jwt:carol', basic('carol')),
    '404 404 429 429 200 200 200', 'a penalty');
 
-is(t::Api::said($api->change('PUT', '/rules', {
+is(t::Api::said($api->change('PUT', '/document', {
        deny => ['jwt:eve', { rule => 'sub', key => 'address:192.0.2.9' }],
        tier_of => { keys => { 'jwt:dan' => 'gold' } },
        overrides => [{ id => 'o', key => 'jwt:fay', rule => 'two', type => 'absolute',

@@ -179,7 +179,7 @@ is(metric('several'), 1, 'not in the second');
 
 my $api = t::Api->new($gateway);
 
-is(t::Api::said($api->put('/rules', { rules => [{
+is(t::Api::said($api->put('/document', { rules => [{
        id => 'pair', params => { limit => 3, window => '1h' },
        key => ['$arg_k', '$arg_u'] }] }, 'If-Match: "0"')), 201, 'a document');
 ok($api->follows(1), 'is in force');

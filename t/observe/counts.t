@@ -180,7 +180,7 @@ my $api = t::Api->new($document);
 sub rules {
     my $limit = shift;
 
-    my $answer = $api->put('/rules', { rules => [
+    my $answer = $api->put('/document', { rules => [
         map { { id => $_, key => '$arg_k', match => { route => "/$_" },
                 params => { rate => "$limit/d" } } } @_ ] },
         'If-Match: *');

@@ -100,7 +100,7 @@ sub brief {
 
 sub orders { return brief(@_) =~ s/.*(orders.*?),.*/$1/r }
 
-is($api->change(PUT => '/rules', {
+is($api->change(PUT => '/document', {
     rules => [
         { id => 'orders',
           match => { route => '/v1/orders/**', methods => ['POST'] },
@@ -166,7 +166,7 @@ is(brief('/both/?k=1', 'X-API-Key: ann'),
    . 'plain 5/5 rule', 'two zones');
 is(brief('/any/?k=1'), 'yes, plain 5/5 rule', 'satisfy any');
 is(brief('/free/'), 'yes', 'nothing is limited here');
-is(brief('/rl/rules'), 'yes', 'nor at the endpoint');
+is(brief('/rl/document'), 'yes', 'nor at the endpoint');
 is(brief('/none/'), 403, 'a request that may not come in');
 is(explained('/try/', $EXPLAIN, 'X-API-Key: ann')->{json}{location},
    '/inside/', 'an internal redirect to where limits are');

@@ -224,7 +224,7 @@ class Tab {
     /* the document at the other gateway, once this is so */
     document(what, condition) {
         return until(what, async () => {
-            const answer = await send("GET", this.other + "/rl/rules");
+            const answer = await send("GET", this.other + "/rl/document");
 
             return condition(answer.json) && answer.json;
         });
@@ -364,7 +364,7 @@ const ACTIONS = {
     },
 
     async "compare versions and restore one"(tab) {
-        const before = (await send("GET", tab.base + "/rl/rules")).json;
+        const before = (await send("GET", tab.base + "/rl/document")).json;
         const first = before.version;
 
         await send("PATCH", tab.base + "/rl/rules/orders",
@@ -660,7 +660,7 @@ const TESTS = {
 
         await tab.page.goto("about:blank");
         evil.rules[0].id = EVIL;
-        await tab.page.route("**/rl/rules", (route) => route.fulfill({
+        await tab.page.route("**/rl/document", (route) => route.fulfill({
             json: evil, headers: { ETag: "\"9-0000000000000001\"" } }));
         await tab.page.route("**/rl/status", async (route) => {
             const answer = await route.fetch();
@@ -764,7 +764,7 @@ async function pictures(tab) {
         json.rules.find((row) => row.rule === "z").rule = "api";
         await route.fulfill({ response: answer, json: json });
     });
-    await send("PUT", tab.base + "/rl/rules", { rules: [
+    await send("PUT", tab.base + "/rl/document", { rules: [
         limit("orders", "/v1/orders/**", 600),
         limit("search", "/v1/search", 120, { tiers: { pro: { limit: 1200 } } }),
         limit("reports", "/v1/reports/*", 30)] });
@@ -820,7 +820,7 @@ async function open(browser, base, Hand) {
 async function run(tab, tests) {
     for (const [name, test] of Object.entries(tests)) {
         try {
-            await send("PUT", ONE + "/rl/rules", manyThings());
+            await send("PUT", ONE + "/rl/document", manyThings());
             await test(tab);
             ok(true, tab.hand.name + ": " + name);
         } catch (e) {
@@ -853,7 +853,7 @@ async function run(tab, tests) {
             return;
         }
 
-        const put = await send("PUT", ONE + "/rl/rules", manyThings());
+        const put = await send("PUT", ONE + "/rl/document", manyThings());
 
         ok(put.status < 300, "a document: " + put.status);
 

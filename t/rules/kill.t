@@ -89,7 +89,7 @@ sub round {
     my $now;
 
     ok(wait_for(sub {
-        $now = t::Rules::api($gateway, 'GET /rules');
+        $now = t::Rules::api($gateway, 'GET /document');
         return $now->{status} == 200;
     }), "$what: it answers");
 
@@ -99,7 +99,7 @@ sub round {
         my $current = t::Rules::current($port, $prefix, 'z');
 
         wait_for(sub {
-            $now = t::Rules::api($gateway, 'GET /rules');
+            $now = t::Rules::api($gateway, 'GET /document');
             return header($now, 'ETag') =~ /^"$current\b/;
         });
     }

@@ -55,7 +55,7 @@ sub dropped {
 my $first = gateway();
 my $api = t::Api->new($first);
 
-is($api->change('PUT', '/rules', denies('a'))->{status}, 201, 'the first version');
+is($api->change('PUT', '/document', denies('a'))->{status}, 201, 'the first version');
 
 my $one = has(1, 'is in Redis');
 my $lineage = lineage($one);
@@ -105,7 +105,7 @@ $stale->stop;
 
 # Redis has lost its last versions
 
-is($api->change('PUT', '/rules', denies('c'))->{version}, 2, 'a second version');
+is($api->change('PUT', '/document', denies('c'))->{version}, 2, 'a second version');
 
 my $two = has(2, 'is in Redis');
 
@@ -148,7 +148,7 @@ is(has(5, 'the last of them is lost: it is put back'), $old[1], 'as it was');
 unlike($first->log, qr/is dropped/, 'nothing was dropped');
 lose(t::Rules::record(4, denies('f'), lineage => undef));
 ok(t::Rules::follows($first, 4), 'one that nobody knows: that of Redis counts');
-is($api->change('PUT', '/rules', denies('0'))->{version}, 5, 'a change of it');
+is($api->change('PUT', '/document', denies('0'))->{version}, 5, 'a change of it');
 isnt(lineage(has(5, 'has')), 'none', 'a lineage');
 
 # two fleets that become one by mistake, and two again
@@ -156,7 +156,7 @@ isnt(lineage(has(5, 'has')), 'none', 'a lineage');
 my $second = redis_start();
 my $apart = gateway(port => $second);
 
-t::Api->new($apart)->change('PUT', '/rules', denies("$_")) for 1 .. 8;
+t::Api->new($apart)->change('PUT', '/document', denies("$_")) for 1 .. 8;
 ok(t::Rules::follows($apart, 8), 'another fleet');
 $apart->configure(http => $apart->{http} =~ s/127.0.0.1:$second/127.0.0.1:$port/r);
 $apart->reload;

@@ -118,7 +118,7 @@ for my $others (5, 6) {
         return array('0', @$has{qw( version id )});
     });
     my $gateway = gateway($fake);
-    my $answer = t::Rules::api($gateway, 'PUT /rules', t::Rules::rules(10),
+    my $answer = t::Rules::api($gateway, 'PUT /document', t::Rules::rules(10),
                                'If-Match: *');
 
     is($answer->{status}, $others == 5 ? 200 : 412, "If-Match: *, $others others");

@@ -37,11 +37,11 @@ sub because {
 
 sub rule { return header($gateway->get(@_), 'X-Rule') }
 
-is($api->put('/rules', { rules => \@rules, overrides => [
+is($api->put('/document', { rules => \@rules, overrides => [
        { id => 'o', key => 'k', rule => 'off', type => 'multiplicative',
          value => 2 } ] }, 'If-Match: *')->{status}, 201,
    'a disabled rule is one, for overrides and ids');
-is_deeply($api->get('/rules')->{json}{rules}, \@rules, 'it is shown as written');
+is_deeply($api->get('/document')->{json}{rules}, \@rules, 'it is shown as written');
 
 is(because(), 'off disabled, window tier, never disabled', 'why it does not apply');
 is(rule('/?k=1'), '', 'it is not applied');

@@ -16,7 +16,7 @@ sub parts {
     return ('/', defined $one ? "X-A: $one" : (), defined $two ? "X-B: $two" : ());
 }
 
-is(t::Api::said($api->change('PUT', '/rules', { rules => [
+is(t::Api::said($api->change('PUT', '/document', { rules => [
        { id => 'parts', key => ['$http_x_a', '$http_x_b'],
          params => { limit => 2, window => '1h' } }] })), 201, 'a document');
 ok($api->follows(1), 'is in use');

@@ -34,12 +34,12 @@ $gateway->start;
 is(t::Rules::change($gateway, $_, t::Rules::rules($_ + 1))->{status},
    $_ ? 200 : 201, "version " . ($_ + 1)) for 0, 1;
 
-is(t::Rules::version(t::Rules::api($gateway, 'GET /rules')->{body}), 2,
+is(t::Rules::version(t::Rules::api($gateway, 'GET /document')->{body}), 2,
    'it has the rules');
 ends('without a reload');
 
 $gateway->start;
-is(t::Rules::version(t::Rules::api($gateway, 'GET /rules')->{body}), 2,
+is(t::Rules::version(t::Rules::api($gateway, 'GET /document')->{body}), 2,
    'they are in the state file');
 
 # nginx alone would serve nothing more then, and end by itself

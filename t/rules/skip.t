@@ -79,7 +79,7 @@ sub skipped {
         ],
     };
 
-    my $answer = $api->put('/rules', $document, 'If-Match: "0"');
+    my $answer = $api->put('/document', $document, 'If-Match: "0"');
     is(t::Api::said($answer), 201, 'a document');
     ok($api->follows(1), 'is followed');
     is($gateway->get('/?k=x', 'X-API-Key: bad')->{status}, 403, 'who is denied');
@@ -136,7 +136,7 @@ sub skipped {
 
     # what is sent is read strictly
 
-    t::Api::problem_ok($api->post('/rules/validate', $document),
+    t::Api::problem_ok($api->post('/document/validate', $document),
         '422 invalid: /rules/1/key expected a known variable; '
         . '/rules/2/id is taken by a rule of nginx.conf; '
         . '/rules/3/cost expected a known variable; '
@@ -267,8 +267,8 @@ sub skipped {
     like(t::Api::said($api->change('PATCH', '/rules/wrong', { percent => 50 })),
          qr{^422 invalid: /rules/0/match/endpoint_regex pcre2?_compile},
          'the rule itself must be right');
-    like(t::Api::said($api->change('PUT', '/rules',
-                                   $api->get('/rules')->{json})),
+    like(t::Api::said($api->change('PUT', '/document',
+                                   $api->get('/document')->{json})),
          qr{^422 invalid: /deny/0/rule is no rule},
          'and so must a whole document');
     is(t::Api::said($api->change('DELETE', '/rules/wrong')), 200,

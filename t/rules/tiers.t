@@ -36,7 +36,7 @@ sub limits {
                          qw( X-RateLimit-Limit X-RateLimit-Remaining );
 }
 
-is($one->put('/rules', {
+is($one->put('/document', {
        rules => [(map { my ($path, $algorithm, %params) = @$_;
                        { id => $path, match => { route => "/$path" },
                          algorithm => $algorithm, params => \%params,
@@ -86,7 +86,7 @@ sub passes_in_the_end {
 
 is(passes_in_the_end('ann', 200), 200, 'leased: a plan is used up');
 
-my $tag = $two->get('/rules');
+my $tag = $two->get('/document');
 my $before = $tag->{version};
 
 my $answer = $one->put('/tiers/pro', { limit => 500, capacity => 500 },

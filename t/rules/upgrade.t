@@ -72,8 +72,8 @@ sub change {
     my $refused = 0;
 
     ok(wait_for(sub {
-        my $etag = $api->get('/rules')->{etag};
-        my $answer = $api->put('/rules', t::Rules::rules($limit),
+        my $etag = $api->get('/document')->{etag};
+        my $answer = $api->put('/document', t::Rules::rules($limit),
                                "If-Match: $etag");
 
         if ($answer->{status} == 503) {

@@ -243,8 +243,8 @@ my $fill = {
                     value => 2, reason => 'x' }],
 };
 
-named_ok('the first document', $spec->{paths}{'/rules'}{put},
-         $api->change(PUT => '/rules', $fill));
+named_ok('the first document', $spec->{paths}{'/document'}{put},
+         $api->change(PUT => '/document', $fill));
 
 for my $path (sort keys %{ $spec->{paths} }) {
     my $methods = $spec->{paths}{$path};
@@ -277,13 +277,13 @@ for my $path (sort keys %{ $spec->{paths} }) {
         };
         my %good = $change ? ('If-Match' => '*') : ();
 
-        $good{version} = $api->get('/rules')->{version};
+        $good{version} = $api->get('/document')->{version};
 
         # as it should be, after the document is what it was; and what is not
         # there, without a condition, of another version, from a client that
         # may only read, from one without a token
 
-        $api->change(PUT => '/rules', $fill);
+        $api->change(PUT => '/document', $fill);
         $api->delete("/overrides/week", 'If-Match: *')
             if $operation->{operationId} eq 'postOverrides';
 
@@ -325,7 +325,7 @@ for my $path (sort keys %{ $spec->{paths} }) {
             if $change && $writes{'If-None-Match'};
 
         if (!$change && $writes{'If-None-Match'}) {
-            my $version = $api->get('/rules')->{etag};
+            my $version = $api->get('/document')->{etag};
             $send->($api, undef, %good, 'If-None-Match' => $_) 
                 for $version, '"7000"';
         }

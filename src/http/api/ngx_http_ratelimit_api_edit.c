@@ -790,7 +790,7 @@ ngx_http_ratelimit_api_version(ngx_http_ratelimit_api_t *api)
 }
 
 
-/* "GET /rules" at that time; or from here on a "PUT /rules" of the document. */
+/* "GET /document" at that time; or from here on a "PUT" of it. */
 static ngx_int_t
 ngx_http_ratelimit_api_version_got(ngx_http_ratelimit_api_t *api)
 {

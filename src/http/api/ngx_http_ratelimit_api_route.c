@@ -87,10 +87,12 @@ static const ngx_http_ratelimit_api_arg_t  ngx_http_ratelimit_api_args[] = {
 
 static const ngx_http_ratelimit_api_route_t  ngx_http_ratelimit_api_routes[] =
 {
-    { ngx_string("rules"), GET|PUT, 0,
+    { ngx_string("document"), GET|PUT, 0,
       ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_DOCUMENT, 0, CHANGE },
-    { ngx_string("rules/validate"), POST, NGX_HTTP_RATELIMIT_API_READS,
+    { ngx_string("document/validate"), POST, NGX_HTTP_RATELIMIT_API_READS,
       ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_VALIDATE, 0, FORCE },
+    { ngx_string("rules"), GET|PUT, 0,
+      ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_RULES, 0, CHANGE },
     { ngx_string("rules/{}"), GET|PUT|PATCH|DELETE, 0,
       ngx_http_ratelimit_api_edit, NGX_RATELIMIT_EDIT_RULE, 0, CHANGE },
     { ngx_string("tiers/{}"), GET|PUT|DELETE, 0,

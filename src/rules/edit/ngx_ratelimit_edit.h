@@ -18,8 +18,9 @@ typedef enum {
 } ngx_ratelimit_edit_method_e;
 
 typedef enum {
-    NGX_RATELIMIT_EDIT_DOCUMENT = 0, /* "/rules" */
-    NGX_RATELIMIT_EDIT_VALIDATE,     /* "/rules/validate" */
+    NGX_RATELIMIT_EDIT_DOCUMENT = 0, /* "/document" */
+    NGX_RATELIMIT_EDIT_VALIDATE,     /* "/document/validate" */
+    NGX_RATELIMIT_EDIT_RULES,        /* "/rules" */
     NGX_RATELIMIT_EDIT_RULE,         /* "/rules/{id}" */
     NGX_RATELIMIT_EDIT_TIER_LIMITS,         /* "/tiers/{tier}", of all rules */
     NGX_RATELIMIT_EDIT_TIER_ASSIGNMENTS,     /* "/tier_of" */

@@ -83,7 +83,9 @@ ngx_ratelimit_edit_invalid(const ngx_ratelimit_edit_t *edit)
 
     if (edit->resource != NGX_RATELIMIT_EDIT_RULE) {
         return edit->problems.n
-               && ngx_ratelimit_edit_rows[edit->resource].collection == NULL;
+               && (edit->resource == NGX_RATELIMIT_EDIT_RULES
+                   || ngx_ratelimit_edit_rows[edit->resource].collection
+                      == NULL);
     }
 
     problem = edit->problems.list.elts;
@@ -155,7 +157,8 @@ ngx_ratelimit_edit_run(ngx_ratelimit_edit_work_t *work)
 static ngx_ratelimit_edit_status_e
 ngx_ratelimit_edit_open(ngx_ratelimit_edit_work_t *work)
 {
-    json_t                *root;
+    size_t                 i;
+    json_t                *root, *rule;
     ngx_str_t              base;
     ngx_ratelimit_edit_t  *edit;
 
@@ -174,6 +177,12 @@ ngx_ratelimit_edit_open(ngx_ratelimit_edit_work_t *work)
 
         if (edit->resource == NGX_RATELIMIT_EDIT_RULE) {
             work->failed |= ngx_ratelimit_document_rename(work->body, 1);
+        }
+
+        if (edit->resource == NGX_RATELIMIT_EDIT_RULES) {
+            json_array_foreach(work->body, i, rule) {
+                work->failed |= ngx_ratelimit_document_rename(rule, 1);
+            }
         }
     }
 

@@ -31,6 +31,7 @@ static json_t *ngx_ratelimit_edit_show_overrides(
 const ngx_ratelimit_edit_row_t  ngx_ratelimit_edit_rows[] = {
     [NGX_RATELIMIT_EDIT_DOCUMENT] = { .collection = NULL },
     [NGX_RATELIMIT_EDIT_VALIDATE] = { .collection = NULL },
+    row(RULES, NULL, "rules", NULL, member, list, NULL),
     row(RULE, NULL, "rules", "id", element, element,
         "limits_by_api_key", "limits_by_key"),
     row(TIER_LIMITS, NULL, "rules", NULL, tier, tier, NULL),

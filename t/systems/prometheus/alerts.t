@@ -232,7 +232,7 @@ sub rules {
 
 # all is well
 
-is($api->change(PUT => '/rules', rules('$arg_k', 'a'))->{status}, 201,
+is($api->change(PUT => '/document', rules('$arg_k', 'a'))->{status}, 201,
    'a document');
 load('/?k=a', '/strict?k=%s', '/small?k=a', '/tiny?k=a', ('/leaky?k=a') x 3);
 $prometheus = t::systems::Prometheus->start($one, $two);
@@ -260,14 +260,14 @@ fires({ HotKey => { instance($one), zone => 'hot' } },
 # the document
 
 fires({ RulesSkipped => { instance($two), zone => 'z' } },
-      sub { $api->change(PUT => '/rules', rules('$plan_key', 'a', 'b')) },
-      sub { $api->change(PUT => '/rules', rules('$arg_k', 'a')) });
+      sub { $api->change(PUT => '/document', rules('$plan_key', 'a', 'b')) },
+      sub { $api->change(PUT => '/document', rules('$arg_k', 'a')) });
 fires({ RulesDiffer => { zone => 'z' },
         RulesUnreachable => { instance($two), zone => 'z' },
         RedisErrors => { instance($two), error => 'noperm' } },
       sub {
           redis_cli($port, 'acl', 'setuser', 'two', 'resetkeys');
-          $api->change(PUT => '/rules', rules('$arg_k', 'c'));
+          $api->change(PUT => '/document', rules('$arg_k', 'c'));
       },
       sub { redis_cli($port, 'acl', 'setuser', 'two', '~*') });
 
