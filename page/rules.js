@@ -16,7 +16,8 @@ function rulesView() {
     const filter = filterInput("Filter rules", "filter rules", draw);
     const add = el("span", { class: "buttons" });
     const rules = table("Rules", (rule) => rule.id, [
-        { name: "Rule", cell: (rule) => data(rule.id) },
+        { name: "Rule", cell: (rule) => [data(rule.id),
+              el("div", { class: "faint" }, data(aboutText(rule)))] },
         { name: "Requests", cell: (rule) => data(matchText(rule)) },
         { name: "Counted by", cell: (rule) => data(
               rule.key === undefined ? "as the zone says"
@@ -102,6 +103,7 @@ function keyList(list) {
         { name: "Key", cell: (key) => keyText(entryText(key)) },
         { name: "Ends", cell: (key) => key.expires_at ? time(key.expires_at)
                                                       : "never" },
+        { name: "Reason", cell: (key) => data(key.reason || "") },
         { name: "", cell: (key) => mayChange()
               ? button("Remove", "remove " + list.name + " " + entryText(key),
                        () => removeFromList(list, key))
@@ -122,6 +124,17 @@ function keyList(list) {
             el("p", { class: "faint" }, list.says), entries.node),
         draw: draw
     };
+}
+
+/* What a rule says to people. */
+function aboutText(rule) {
+    const labels = rule.labels || {};
+
+    return [rule.description, rule.owner ? "owner " + rule.owner : "",
+            rule.version === undefined ? "" : "version " + rule.version]
+           .concat(Object.keys(labels).map((name) => name + " "
+                                                     + labels[name]))
+           .filter(Boolean).join("\n");
 }
 
 /* What a rule says of requests, in short; its tier may stand beside "match". */
@@ -330,20 +343,39 @@ function endOverride(id) {
 function addToList(list, forKey) {
     const key = el("input", { value: forKey, "data-at": "key", required: true,
                               autocomplete: "off" });
+    const ends = select({ "data-at": "ends" },
+                        [[0, "never"], [3600, "in an hour"],
+                         [14400, "in 4 hours"], [86400, "in a day"],
+                         [604800, "in a week"]]);
+    let entry = null;
 
     propose({
         title: list.add, verb: list.verb,
-        inputs: field("Address, network, API key, sha256:... or a pattern "
-                      + "with * and ?", key),
+        inputs: [field("Address, network, API key, sha256:... or a pattern "
+                       + "with * and ?", key), field("Ends", ends)],
         change(document) {
             const keys = document[list.name] || [];
 
-            document[list.name] = keys.concat(keys.includes(key.value)
-                                              ? [] : key.value);
+            entry = ends.value === "0" ? key.value
+                    : withMore(key.value,
+                               { expires_at: instant(Number(ends.value)) });
+            document[list.name] = keys.filter(
+                (one) => entryText(one) !== key.value).concat(entry);
         },
-        send: (tag, reason) => ask("POST", list.name + because(reason),
-                                   { body: [key.value], tag: tag })
+        send: (tag, reason) => ask("POST", list.name + because(reason), {
+            tag: tag, body: [reason.trim() === "" ? entry
+                             : withMore(entry, { reason: reason.trim() })] })
     });
+}
+
+/* An entry of a list, with more members. An address has its own name there. */
+function withMore(entry, more) {
+    const name = /^[0-9.]+(\/[0-9]+)?$/.test(entry)
+                 || /^[0-9a-f]*:[0-9a-f:.]*(\/[0-9]+)?$/i.test(entry)
+                 ? "address" : "key";
+
+    return Object.assign({}, typeof entry === "string" ? { [name]: entry }
+                                                       : entry, more);
 }
 
 function removeFromList(list, key) {

@@ -352,13 +352,18 @@ const ACTIONS = {
             await tab.view("rules");
             await tab.press(add);
             await tab.hand.type(tab.at("key"), key);
-            await tab.save(verb, JSON.stringify(key));
-            await tab.document(add, (it) => it[list].includes(key));
+            await tab.hand.choose(tab.at("ends"), "14400");
+            await tab.save(verb, "+ \"key\": " + JSON.stringify(key));
+            await tab.document(add, (it) => it[list].some((one) =>
+                one.key === key && one.expires_at
+                && one.reason.startsWith("why ")));
 
             await tab.hand.type(tab.at("filter " + list), tab.hand.name);
             await tab.hand.press(tab.at("remove " + list + " " + key));
-            await tab.save("Remove the key", JSON.stringify(key), false);
-            await tab.document(add, (it) => !it[list].includes(key));
+            await tab.save("Remove the key",
+                           "- \"key\": " + JSON.stringify(key) + ",", false);
+            await tab.document(add, (it) => !it[list].some((one) =>
+                one.key === key));
             await tab.hand.type(tab.at("filter " + list), "");
         }
     },
@@ -431,7 +436,8 @@ const ACTIONS = {
         await tab.sees("21 to 25 of 25", "main");
         await tab.hand.press(row.first().getByRole("button", { name: "Deny" }));
         await tab.save("Deny", JSON.stringify(key));
-        await tab.document("denied", (it) => it.deny.includes(key));
+        await tab.document("denied", (it) => it.deny.some((one) =>
+            one.key === key));
         await tab.hand.press(row.first().getByRole("button",
                                                    { name: "Look up" }));
         await tab.sees("fixed_window", "table[aria-label=Counters]");

@@ -582,6 +582,20 @@ sub message {
 }
 
 
+# Each alert leads to its section of the runbook.
+sub alerts {
+    my ($blocks, $text) = fences('docs/runbook.md');
+    my %there = map { $_ => 1 } headings($text);
+    my $alerts = slurp('examples/prometheus/alerts.yml');
+
+    is(join(' ', map { '#' . lc } $alerts =~ /- alert: (\w+)/g),
+       join(' ', $alerts =~ /runbook_url: \S+(#\w+)$/mg),
+       'each alert has the address of its own section');
+    ok($there{lc $_}, "runbook: a section $_")
+        for $alerts =~ /- alert: (\w+)/g;
+}
+
+
 # The table of codes has all that a refusal may bear, and no other.
 sub codes {
     my ($table) = slurp('docs/statuses.md') =~ /^(\| status .*?)\n\n/ms;
@@ -595,4 +609,5 @@ sub codes {
 page($_) for @PAGES;
 reference();
 runbook();
+alerts();
 codes();
