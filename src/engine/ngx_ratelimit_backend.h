@@ -239,11 +239,20 @@ void ngx_ratelimit_strict_tell(ngx_ratelimit_check_t *check,
 
 /*
  * leased.c: tells the lease what Redis has said of a strict counter, or that it
- * said nothing. The counter asks alone, in place of its lease, or its requests
- * may cost nothing: those are answered by what is kept here.
+ * said nothing. The counter asks alone, in place of its lease; or it is
+ * rejected until a moment; or its requests may cost nothing. Those are answered
+ * by what is kept here.
  */
 void ngx_ratelimit_leased_tell(ngx_ratelimit_counter_t *counter,
     ngx_uint_t answered);
+
+/*
+ * A strict counter that Redis has rejected before: whether that still counts,
+ * and the answer; no request asks meanwhile. gave: tokens of it go back.
+ */
+ngx_uint_t ngx_ratelimit_leased_denies(ngx_ratelimit_counter_t *counter);
+void ngx_ratelimit_leased_gave(const ngx_ratelimit_counter_t *counter,
+    uint32_t tokens);
 
 /* Counts a counter that Redis has lost. */
 void ngx_ratelimit_leased_lost(const ngx_ratelimit_counter_t *counter);

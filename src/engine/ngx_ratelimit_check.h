@@ -176,6 +176,22 @@ struct ngx_ratelimit_check_s {
 };
 
 
+/*
+ * Whether this gateway remembers what Redis has rejected, until the moment that
+ * it named. Permits come back at any time, and so do tokens of a strict counter
+ * if the response tells the cost.
+ */
+static ngx_inline ngx_uint_t
+ngx_ratelimit_rule_remembers(const ngx_ratelimit_rule_t *rule)
+{
+    return rule->sync != NGX_RATELIMIT_SYNC_STRICT || rule->shares
+           || rule->statuses
+           || (rule->limit.algorithm != NGX_RATELIMIT_CONCURRENCY
+               && !(rule->needs & (NGX_RATELIMIT_NEEDS_SETTLE
+                                   |NGX_RATELIMIT_NEEDS_END)));
+}
+
+
 /* the limit that a counter's answer tells of */
 #define ngx_ratelimit_counter_limit(counter)                                  \
     ((counter)->emergency ? (counter)->rule->emergency : (counter)->limit)

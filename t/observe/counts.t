@@ -224,11 +224,14 @@ my $redis = t::Gateway->limited(workers => 2, listen => 'reuseport',
                    '/header' => 'ratelimit zone=z; proxy_pass http://127.0.0.1:%%PORT%%/echo;',
                    '/echo' => 'add_header X-Cost 3; return 200;' });
 
-is(zeros($redis, 'strict', 'z'), 'degraded fallback, passed redis, rejected redis',
-   'strict: no lease, no memory');
+is(zeros($redis, 'strict', 'z'), 'degraded fallback, passed redis, '
+   . 'rejected memory, rejected redis', 'strict: no lease');
+is(zeros($redis, 'header', 'z'), 'degraded fallback, passed redis, rejected redis',
+   'a cost that the response tells: no memory');
 is(zeros($redis, 'lease', 'z'), 'degraded fallback, passed lease, passed redis, '
    . 'rejected memory, rejected redis', 'lease');
-is(zeros($redis, 'closed', 'gone'), 'passed redis, rejected redis, unavailable fallback',
+is(zeros($redis, 'closed', 'gone'), 'passed redis, rejected memory, rejected redis, '
+   . 'unavailable fallback',
    'closed is not degraded');
 
 is(tally($redis->burst(8, '/strict?k=a')), '5 x 200, 3 x 429', 'strict');

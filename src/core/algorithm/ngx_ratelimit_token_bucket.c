@@ -178,12 +178,12 @@ ngx_ratelimit_token_bucket_look(const ngx_ratelimit_rate_t *rate,
     answer->retry_us = 0;
 
     if (used_us == 0) {
-        answer->remaining = rate->capacity;
+        answer->remaining = rate->open;
 
-    } else if (used_us <= rate->span_us) {
+    } else if (used_us <= rate->open_us) {
         answer->remaining = ngx_ratelimit_interval_tokens(rate,
-                                                      rate->span_us - used_us,
-                                                      rate->span_frac);
+                                                      rate->open_us - used_us,
+                                                      rate->open_frac);
     }
 }
 

@@ -106,6 +106,31 @@ ngx_ratelimit_lease_take(ngx_ratelimit_lease_t *lease,
 }
 
 
+unsigned
+ngx_ratelimit_lease_denies(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
+    uint32_t cost, ngx_ratelimit_answer_t *answer)
+{
+    if (lease->retry_ms == 0 || lease->mark != limit->mark) {
+        return 0;
+    }
+
+    ngx_ratelimit_lease_begin(lease, limit, env->now_us);
+
+    if (ngx_ratelimit_lease_forgot(env, lease->answered_ms)) {
+        ngx_ratelimit_lease_forget(lease);
+    }
+
+    if (!ngx_ratelimit_lease_denied(lease, limit, env->now_us, cost)) {
+        return 0;
+    }
+
+    ngx_ratelimit_lease_deny(lease, limit, env->now_us, cost, answer);
+
+    return 1;
+}
+
+
 /*
  * The counter was reset: it rejects nothing, and a window's answers may name
  * more tokens again. Tokens in hand stay: they are debited.
@@ -394,6 +419,19 @@ ngx_ratelimit_lease_return(ngx_ratelimit_lease_t *lease,
     lease->tokens += tokens;
 
     return tokens;
+}
+
+
+void
+ngx_ratelimit_lease_gave(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
+    uint32_t tokens)
+{
+    ngx_ratelimit_lease_begin(lease, limit, env->now_us);
+
+    if (lease->mark == limit->mark) {
+        ngx_ratelimit_lease_left(lease, limit, tokens);
+    }
 }
 
 

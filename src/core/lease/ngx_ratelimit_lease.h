@@ -95,6 +95,14 @@ ngx_ratelimit_lease_e ngx_ratelimit_lease_take(ngx_ratelimit_lease_t *lease,
     uint32_t cost, ngx_ratelimit_answer_t *answer, unsigned *ahead);
 
 /*
+ * Of a counter of which each request asks: 1 and the answer, if Redis has
+ * rejected the cost, as DENIED above.
+ */
+unsigned ngx_ratelimit_lease_denies(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
+    uint32_t cost, ngx_ratelimit_answer_t *answer);
+
+/*
  * Fills the answer with what is known of the counter, for a request that costs
  * nothing. If nothing is known the answer stays as it is, and so does the lease
  * in any case.
@@ -181,6 +189,11 @@ int ngx_ratelimit_lease_pay(ngx_ratelimit_lease_t *lease,
 uint32_t ngx_ratelimit_lease_return(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     uint64_t taken_us, uint32_t tokens);
+
+/* Tokens go back to Redis without the lease: no rejection stands. */
+void ngx_ratelimit_lease_gave(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
+    uint32_t tokens);
 
 /* Takes up to so many tokens in hand, and returns how many. */
 uint32_t ngx_ratelimit_lease_charge(ngx_ratelimit_lease_t *lease,

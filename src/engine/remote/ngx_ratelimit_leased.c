@@ -171,11 +171,17 @@ ngx_ratelimit_leased_tell(ngx_ratelimit_counter_t *counter, ngx_uint_t answered)
     ngx_ratelimit_locked_t      locked;
     ngx_ratelimit_lease_ask_t   ask;
 
+    /* a worker that ends asks for an async counter as for a strict one */
+
+    if (counter->rule->sync == NGX_RATELIMIT_SYNC_ASYNC) {
+        return;
+    }
+
     ngx_memzero(&ask, sizeof(ngx_ratelimit_lease_ask_t));
+    ask.cost = counter->cost;
     answer = counter->answer;
 
     if (counter->alone) {
-        ask.cost = counter->cost;
         ask.want = counter->cost;
         ask.share = 1;
 
@@ -216,6 +222,42 @@ ngx_ratelimit_leased_tell(ngx_ratelimit_counter_t *counter, ngx_uint_t answered)
     }
 
     ngx_ratelimit_leased_unlock(&locked);
+}
+
+
+ngx_uint_t
+ngx_ratelimit_leased_denies(ngx_ratelimit_counter_t *counter)
+{
+    ngx_uint_t               denies;
+    ngx_ratelimit_lease_t   *lease;
+    ngx_ratelimit_locked_t   locked;
+
+    lease = ngx_ratelimit_leased_lock(counter, 0, &locked);
+    if (lease == NULL) {
+        return 0;
+    }
+
+    denies = ngx_ratelimit_lease_denies(lease, counter->limit, &locked.env,
+                                        counter->cost, &counter->answer);
+    ngx_ratelimit_leased_unlock(&locked);
+
+    return denies;
+}
+
+
+void
+ngx_ratelimit_leased_gave(const ngx_ratelimit_counter_t *counter,
+    uint32_t tokens)
+{
+    ngx_ratelimit_lease_t   *lease;
+    ngx_ratelimit_locked_t   locked;
+
+    lease = ngx_ratelimit_leased_lock(counter, 0, &locked);
+
+    if (lease) {
+        ngx_ratelimit_lease_gave(lease, counter->limit, &locked.env, tokens);
+        ngx_ratelimit_leased_unlock(&locked);
+    }
 }
 
 

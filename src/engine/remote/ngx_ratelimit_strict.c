@@ -6,6 +6,8 @@
 #include "ngx_ratelimit_script.h"
 
 static void ngx_ratelimit_strict_take(ngx_ratelimit_counter_t *counter);
+static ngx_uint_t ngx_ratelimit_strict_remembers(
+    const ngx_ratelimit_counter_t *counter);
 static void ngx_ratelimit_strict_ask(ngx_ratelimit_counter_t *counter);
 static void ngx_ratelimit_strict_leave(ngx_ratelimit_counter_t *counter);
 static void ngx_ratelimit_strict_give(ngx_ratelimit_counter_t *counter,
@@ -32,9 +34,31 @@ const ngx_ratelimit_backend_t  ngx_ratelimit_strict = {
 };
 
 
+/* An async counter, of a worker that ends, has no lease. */
+static ngx_uint_t
+ngx_ratelimit_strict_remembers(const ngx_ratelimit_counter_t *counter)
+{
+    return counter->cost
+           && counter->rule->sync == NGX_RATELIMIT_SYNC_STRICT
+           && ngx_ratelimit_rule_remembers(counter->rule);
+}
+
+
+/*
+ * Nobody asks again for what Redis has rejected, until the moment that it has
+ * named. Another counter of the client may ask: this one is not in that call.
+ */
 static void
 ngx_ratelimit_strict_take(ngx_ratelimit_counter_t *counter)
 {
+    if (ngx_ratelimit_strict_remembers(counter)
+        && ngx_ratelimit_leased_denies(counter))
+    {
+        counter->source = NGX_RATELIMIT_SOURCE_LEASE;
+        counter->backend = &ngx_ratelimit_leased;
+        return;
+    }
+
     counter->asks = 1;
 }
 
@@ -88,6 +112,10 @@ ngx_ratelimit_strict_give(ngx_ratelimit_counter_t *counter, uint32_t tokens)
 {
     if (counter->fail_mode == NGX_RATELIMIT_FAIL_LOCAL) {
         ngx_ratelimit_local_give(counter, tokens);
+    }
+
+    if (ngx_ratelimit_strict_remembers(counter)) {
+        ngx_ratelimit_leased_gave(counter, tokens);
     }
 }
 
@@ -277,7 +305,13 @@ ngx_ratelimit_strict_answered(ngx_ratelimit_counter_t *counter,
         ngx_ratelimit_fallback_note(counter, counter->client->check->taken_us);
     }
 
-    if (counter->alone || counter->rule->dynamic_cost) {
+    /* a moment that a lease cannot name is not remembered */
+
+    if (counter->alone || counter->rule->dynamic_cost
+        || (counter->answer.retry_us
+            && counter->answer.retry_us / 1000 < INT32_MAX
+            && ngx_ratelimit_strict_remembers(counter)))
+    {
         ngx_ratelimit_leased_tell(counter, 1);
     }
 }

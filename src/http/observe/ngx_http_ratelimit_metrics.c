@@ -49,6 +49,11 @@ typedef struct {
                                                          document */
 #define NGX_HTTP_RATELIMIT_METRICS_PENALIZES  0x080
 #define NGX_HTTP_RATELIMIT_METRICS_NEW_KEYS   0x100
+#define NGX_HTTP_RATELIMIT_METRICS_REMEMBERS  0x200   /* rejections */
+
+/* beside the sources: a rejection out of a lease */
+#define NGX_HTTP_RATELIMIT_METRICS_MEMORY                                     \
+    (NGX_RATELIMIT_SOURCE_FALLBACK + 1)
 
 /* Bits that are needed for it, and bits that exclude it. */
 typedef struct {
@@ -134,7 +139,7 @@ static const ngx_str_t  ngx_http_ratelimit_metrics_source[] = {
     ngx_string("lease"),
     ngx_string("redis"),
     ngx_string("fallback"),
-    ngx_string("memory")               /* a rejection out of a lease */
+    ngx_string("memory")
 };
 
 static const ngx_str_t  ngx_http_ratelimit_metrics_lost[] = {
@@ -594,6 +599,10 @@ ngx_http_ratelimit_metrics_rule_traits(const ngx_ratelimit_rule_t *rule)
         traits |= NGX_HTTP_RATELIMIT_METRICS_STRICT;
     }
 
+    if (ngx_ratelimit_rule_remembers(rule)) {
+        traits |= NGX_HTTP_RATELIMIT_METRICS_REMEMBERS;
+    }
+
     if (rule->limit.algorithm == NGX_RATELIMIT_LEAKY_BUCKET
         && rule->limit.free_us != UINT64_MAX)
     {
@@ -834,7 +843,11 @@ ngx_http_ratelimit_metrics_outcomes(ngx_http_ratelimit_metrics_t *out,
         [NGX_RATELIMIT_SOURCE_REDIS] = {
             NGX_HTTP_RATELIMIT_METRICS_SHARED, 0 },
         [NGX_RATELIMIT_SOURCE_FALLBACK] = {
-            NGX_HTTP_RATELIMIT_METRICS_SHARED, 0 }
+            NGX_HTTP_RATELIMIT_METRICS_SHARED, 0 },
+
+        [NGX_HTTP_RATELIMIT_METRICS_MEMORY] = {
+            NGX_HTTP_RATELIMIT_METRICS_SHARED
+            |NGX_HTTP_RATELIMIT_METRICS_REMEMBERS, 0 }
     };
 
     traits = ((const ngx_http_ratelimit_metrics_row_t *) row)->traits;
@@ -843,26 +856,23 @@ ngx_http_ratelimit_metrics_outcomes(ngx_http_ratelimit_metrics_t *out,
          source <= NGX_RATELIMIT_SOURCE_FALLBACK; source++)
     {
         n = row->words[ngx_ratelimit_counts_word(status, source)];
-
-        if (n == 0
-            && ((source == NGX_RATELIMIT_SOURCE_FALLBACK)
-                != (status == NGX_RATELIMIT_DEGRADED
-                    || status == NGX_RATELIMIT_UNAVAILABLE)
-                || !ngx_http_ratelimit_metrics_can(traits, &statuses[status])
-                || !ngx_http_ratelimit_metrics_can(traits, &sources[source])))
-        {
-            continue;
-        }
-
-        /* out of a lease a request is rejected by what Redis said before */
-
         name = source;
 
         if (source == NGX_RATELIMIT_SOURCE_LEASE
             && (status == NGX_RATELIMIT_REJECTED
                 || status == NGX_RATELIMIT_REJECTED_DRY_RUN))
         {
-            name = NGX_RATELIMIT_SOURCE_FALLBACK + 1;
+            name = NGX_HTTP_RATELIMIT_METRICS_MEMORY;
+        }
+
+        if (n == 0
+            && ((source == NGX_RATELIMIT_SOURCE_FALLBACK)
+                != (status == NGX_RATELIMIT_DEGRADED
+                    || status == NGX_RATELIMIT_UNAVAILABLE)
+                || !ngx_http_ratelimit_metrics_can(traits, &statuses[status])
+                || !ngx_http_ratelimit_metrics_can(traits, &sources[name])))
+        {
+            continue;
         }
 
         ngx_http_ratelimit_metrics_sample(out, n,

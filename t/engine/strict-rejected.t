@@ -1,0 +1,145 @@
+# sync=strict: what Redis has rejected is rejected here until the moment that it
+# has named, also while Redis is away. A reset, another limit and tokens that
+# come back end it.
+
+use t::RateLimit 'no_plan';
+use t::Clock qw( advance );
+use t::Gateway qw( header passed wait_for );
+use t::Api;
+
+my $port = redis_start();
+my %LIMITS = (
+    bucket => 'rate=2r/h',
+    leaky => 'rate=2r/h algorithm=leaky_bucket burst=1 nodelay',
+    fixed => 'limit=2 window=1d algorithm=fixed_window',
+    sliding => 'limit=2 window=1d algorithm=sliding_window',
+    log => 'limit=2 window=1h algorithm=sliding_log',
+    local => 'rate=2r/h fail_mode=local',
+);
+my %OTHERS = (
+    cost => 'rate=10r/h cost=$arg_cost',
+    variable => 'limit=$arg_n window=1d algorithm=fixed_window',
+    tried => 'rate=2r/h dry_run key=$arg_d',
+    beside => 'rate=50r/h match=/tried key=$arg_d',
+    one => 'rate=2r/h key=$arg_a match=/both',
+    two => 'rate=2r/h match=/both',
+    told => 'rate=2r/h cost=2 cost_header=X-Cost',
+    permits => 'algorithm=concurrency limit=1',
+    later => 'rate=1r/30d',
+);
+
+sub rules {
+    my (%limits) = @_;
+
+    return map { "$_ match=/" . ($limits{$_} =~ s/\bmatch=(\S+)// ? substr $1, 1 : $_)
+                 . " $limits{$_} sync=strict" } sort keys %limits;
+}
+
+my $gateway = t::Gateway->limited(redis => $port, timeout => "200ms", api => 1,
+                                  zone => '',
+                                  rules => [rules(%LIMITS, %OTHERS)]);
+my $api = t::Api->new($gateway);
+
+# Calls that Redis has had for counters.
+sub calls {
+    my ($calls, $stats) = (0, redis_cli($port, 'INFO', 'commandstats'));
+
+    $calls += $1 while $stats =~ /^cmdstat_(?:hget|hmget|zcard):calls=(\d+)/mg;
+
+    return $calls;
+}
+
+
+t::Clock::stop();
+
+# another request at the moment of Retry-After passes
+
+for my $rule (sort keys %LIMITS) {
+    my @answers = map { $gateway->get("/$rule?k=a") } 1 .. 3;
+
+    is(passed(@answers), 2, "$rule: the limit");
+
+    # a fixed window asks once more
+
+    advance(0.2);
+    $gateway->get("/$rule?k=a");
+
+    my $calls = calls();
+
+    @answers = map { $gateway->get("/$rule?k=a") } 1 .. 5;
+    is(passed(@answers), 0, "$rule: it is rejected");
+    is(calls() - $calls, 0, "$rule: without a call");
+    is(header($answers[0], 'X-Source'), 'lease', "$rule: by what is known");
+    is(header($answers[0], 'X-RateLimit-Remaining'), 0, "$rule: nothing is left");
+    is($gateway->get("/$rule?k=other")->{status}, 200, "$rule: others pass");
+
+    my $wait = header($answers[0], 'Retry-After');
+
+    advance($wait - 2);
+    is($gateway->get("/$rule?k=a")->{status}, 429, "$rule: shortly before");
+    advance(2.01);
+    is($gateway->get("/$rule?k=a")->{status}, 200, "$rule: Retry-After is over");
+}
+
+# an operator resets it; a lower cost; another limit
+
+for my $rule (sort keys %LIMITS) {
+    $gateway->get("/$rule?k=reset") for 1 .. 3;
+    is($api->delete("/counters?rule=$rule&key=reset")->{status}, 200,
+       "$rule: a reset");
+    is($gateway->get("/$rule?k=reset")->{status}, 200, "$rule: ends it");
+}
+
+# what Redis says in the millisecond of a reset is not remembered
+
+advance(1);
+$gateway->get('/cost?k=a&cost=7');
+is($gateway->get("/cost?k=a&cost=$$_[0]")->{status}, $$_[1], "a cost of $$_[0]")
+    for [4, 429], [5, 429], [3, 200];
+
+$gateway->get('/variable?k=a&n=2') for 1 .. 3;
+is($gateway->get("/variable?k=a&n=$$_[0]")->{status}, $$_[1], "a limit of $$_[0]")
+    for [2, 429], [3, 200], [3, 429], [2, 429];
+
+# a dry run passes, and other counters of the client are asked
+
+is(passed(map { $gateway->get('/tried?d=a&k=a') } 1 .. 4), 4, 'a dry run');
+is(header($gateway->get('/tried?d=a&k=a'), 'X-RateLimit-Remaining'), 45,
+   'the counter beside it goes on');
+
+# tokens that come back because another counter rejects
+
+$gateway->get('/both?a=x&k=b') for 1 .. 2;
+$gateway->get('/both?a=y&k=b') for 1 .. 2;
+is($gateway->get('/both?a=y&k=c')->{status}, 200, 'none of them was charged');
+
+# tokens of a cost that the response tells come back at any time; so do permits;
+# no lease names a moment that is too far
+
+for my $path ('/told?k=a', '/later?k=a') {
+    $gateway->get($path) for 1 .. 2;
+
+    my $calls = calls();
+
+    is($gateway->get($path)->{status}, 429, "$path is rejected");
+    is(calls() - $calls, 1, "$path asks");
+}
+
+# Redis is away: clients that are over their limits stay so
+
+$gateway->get("/$_?k=away") for map { ($_) x 3 } sort keys %LIMITS;
+advance(0.2);
+$gateway->get('/fixed?k=away');
+redis_stop($port);
+
+wait_for(sub {
+    header($gateway->get('/bucket?k=new' . rand), 'X-RateLimit-Status') eq 'degraded';
+});
+
+for my $rule (sort keys %LIMITS) {
+    is($gateway->get("/$rule?k=away")->{status}, 429, "$rule: without Redis");
+    is($gateway->get("/$rule?k=new")->{status}, 200, "$rule: a new client");
+}
+
+$gateway->stop;
+t::Clock::go();
