@@ -11,7 +11,8 @@
 --     get version id: {version, id, resets}, and the record, where that is
 --         another one than the caller's
 --     put expected expected_id version id record: {"1", version, id}; or {"0",
---         version, id} of what is there and was not expected
+--         version, id} of what is there and was not expected. The first one,
+--         and the answer of a reset, end with an error if it was not announced
 --     list: {the first lines of all records, the current one first}
 --     version n: {that record}, or {}
 --     reset: {resets}: the microsecond of the last reset, so that no two are
@@ -84,10 +85,16 @@ local function text(version, id, n, lines)
            .. table.concat(lines, '\n', 1, math.min(#lines, n + 1)) .. '\n'
 end
 
--- A channel that the user may not publish on must not undo the change.
+-- A channel that the user may not publish on must not undo the change. Returns
+-- the answer, and the error behind it.
 
-local function publish(message)
-    redis.pcall('PUBLISH', (KEYS[1]:gsub('{(rules:.*)}$', '%1')), message)
+local function publish(message, answer)
+    local sent = redis.pcall('PUBLISH', (KEYS[1]:gsub('{(rules:.*)}$', '%1')),
+                             message)
+
+    answer[#answer + 1] = type(sent) == 'table' and sent.err or nil
+
+    return answer
 end
 
 -- Puts a record into the history, of so many bytes; returns its bytes and its
@@ -164,9 +171,7 @@ function operations.put(expected, expected_id, version, id, record)
     call('HSET', KEYS[1], 'version', version, 'id', id, 'record', record,
          'bytes', bytes, 'heads', text(version, id, n, lines))
 
-    publish(version)
-
-    return {'1', version, id}
+    return publish(version, {'1', version, id})
 end
 
 -- The first lines of all records, and whether the first is the current one's.
@@ -234,9 +239,8 @@ function operations.reset()
                                                   former + 1))
 
     call('HSET', KEYS[1], 'resets', resets)
-    publish('reset')
 
-    return {resets}
+    return publish('reset', {resets})
 end
 
 local operation = operations[ARGV[1]]

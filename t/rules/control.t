@@ -4,6 +4,7 @@
 # directions, and who may not listen polls.
 
 use t::RateLimit 'no_plan';
+use t::Api;
 use t::Clock;
 use t::FakeRedis;
 use t::Gateway qw( wait_for );
@@ -218,4 +219,27 @@ for my $tls (0, 1) {
     is(() = $gateway->log =~ /\[error\] .*refuses messages of changed rules: NOPERM/g,
        1, 'no right to listen: the log');
     $gateway->stop;
+}
+
+# a change that other gateways do not hear of is told
+
+{
+    my $port = redis_start();
+
+    redis_cli($port, qw( acl setuser rl on >pw ~* &* +@all -publish ));
+
+    my $mute = t::Gateway->limited(
+        redis => "server 127.0.0.1:$port; username rl; password_file pw",
+        files => { pw => "pw\n" }, api => 1, zone => 'rate=2r/h sync=strict');
+    my $api = t::Api->new($mute);
+
+    is($api->change(PUT => '/rules', { rules => [] })->{status}, 201,
+       'no right to publish: a change');
+    $mute->get('/?k=a');
+    is($api->delete('/counters?rule=z&key=a')->{status}, 200,
+       'no right to publish: a reset');
+    is(() = $mute->log =~ /\[error\] .* zone "z": a change was not announced, (?x:
+                           )other gateways poll for it: ".*(?:NOPERM|can't|perm)/g, 2,
+       'no right to publish: the log');
+    $mute->stop('QUIT', qr/not announced/);
 }

@@ -12,6 +12,8 @@
 #define NGX_RATELIMIT_SYNC_SAVED_MS    20     /* looks whether it is written */
 #define NGX_RATELIMIT_SYNC_SAVE_MS     2000   /* waits for the state file */
 
+#define NGX_RATELIMIT_SYNC_ERROR  80          /* bytes of one that is logged */
+
 /* instead of a status: the call goes on */
 #define NGX_RATELIMIT_SYNC_GOES_ON  (NGX_RATELIMIT_SYNC_FAILED + 1)
 
@@ -70,6 +72,8 @@ static void ngx_ratelimit_sync_call_job(ngx_ratelimit_sync_call_t *call,
     ngx_ratelimit_sync_work_pt work, ngx_ratelimit_sync_next_pt next);
 static void ngx_ratelimit_sync_call_work(void *data);
 static void ngx_ratelimit_sync_call_done(void *data);
+static void ngx_ratelimit_sync_announced(ngx_ratelimit_sync_call_t *call,
+    const ngx_ratelimit_redis_result_t *result, ngx_uint_t i);
 static void ngx_ratelimit_sync_call_answer(void *data,
     const ngx_ratelimit_redis_result_t *result);
 static ngx_ratelimit_sync_status_e ngx_ratelimit_sync_call_wrong(
@@ -565,6 +569,27 @@ ngx_ratelimit_sync_read_answer(ngx_ratelimit_sync_call_t *call,
 }
 
 
+/* What stands in the answer from i on is why nobody heard of the change. */
+static void
+ngx_ratelimit_sync_announced(ngx_ratelimit_sync_call_t *call,
+    const ngx_ratelimit_redis_result_t *result, ngx_uint_t i)
+{
+    ngx_str_t  text;
+
+    if (i >= result->n) {
+        return;
+    }
+
+    text = result->texts[i];
+    text.len = ngx_min(text.len, NGX_RATELIMIT_SYNC_ERROR);
+
+    ngx_log_error(NGX_LOG_ERR, ngx_cycle->log, 0,
+                  "ratelimit zone \"%V\": a change was not announced, other "
+                  "gateways poll for it: \"%V\"", &call->limiter->zone.name,
+                  &text);
+}
+
+
 static ngx_uint_t
 ngx_ratelimit_sync_reset_answer(ngx_ratelimit_sync_call_t *call,
     const ngx_ratelimit_redis_result_t *result)
@@ -578,6 +603,7 @@ ngx_ratelimit_sync_reset_answer(ngx_ratelimit_sync_call_t *call,
     /* at once: the leader will find nothing new */
 
     ngx_ratelimit_sync_resets(call->sync, resets);
+    ngx_ratelimit_sync_announced(call, result, 1);
 
     return NGX_RATELIMIT_SYNC_OK;
 }
@@ -693,7 +719,7 @@ ngx_ratelimit_sync_put_made(ngx_ratelimit_sync_call_t *call)
 }
 
 
-/* {"1" or "0", version, id} */
+/* {"1" or "0", version, id}, and maybe an error */
 static ngx_uint_t
 ngx_ratelimit_sync_put_answer(ngx_ratelimit_sync_call_t *call,
     const ngx_ratelimit_redis_result_t *result)
@@ -706,6 +732,8 @@ ngx_ratelimit_sync_put_answer(ngx_ratelimit_sync_call_t *call,
     if (status != NGX_RATELIMIT_SYNC_OK) {
         return status;
     }
+
+    ngx_ratelimit_sync_announced(call, result, 3);
 
     ngx_ratelimit_sync_call_job(call, ngx_ratelimit_sync_put_keep,
                                 ngx_ratelimit_sync_put_kept);
