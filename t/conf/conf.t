@@ -929,6 +929,26 @@ for ('tier=pro', 'tiers=pro:5r/s') {
            . 'ratelimit_api zone=z; } }');
 }
 
+# a bucket in shared memory, whose time is counted in milliseconds
+
+sub slow {
+    my ($most, $expected) = @_;
+
+    return "rule \"r\" of zone \"z\" admits at most $most requests a second, "
+           . "which is less than its rate, expected \"$expected\" or more";
+}
+
+warned(with_rule("rate=$_") . $USED)
+    for '1000r/s capacity=1', '3000r/s', '3000r/s capacity=3', '2001r/s algorithm=leaky_bucket burst=2',
+        '1000r/s algorithm=leaky_bucket', '60000r/m capacity=1', '$arg_rate capacity=1';
+warned(with_rule("rate=$$_[0]") . $USED, slow(@$_[1, 2]))
+    for ['1001r/s capacity=1', 1000, 'capacity=2'],
+        ['3000r/s capacity=2', 2000, 'capacity=3'],
+        ['3000r/s algorithm=leaky_bucket', 1000, 'burst=2'],
+        ['90000r/m capacity=1', 1000, 'capacity=2'];
+warned('ratelimit_redis r { server 127.0.0.1:1; } ratelimit_zone $arg_k zone=z:1m '
+       . "redis=r rate=3000r/s capacity=1; $USED");
+
 my $FOLDS = 'rule "r" of zone "z" counts by $ratelimit_route, so a client has a counter '
             . 'for each path that it invents, expected a "ratelimit_route ... /**" where '
             . '"ratelimit zone=z" is';

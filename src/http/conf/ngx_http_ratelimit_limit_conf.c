@@ -16,6 +16,8 @@ static ngx_uint_t ngx_http_ratelimit_tiers_differ(
     const ngx_http_ratelimit_value_t *two);
 static void ngx_http_ratelimit_resolve_warn(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf);
+static void ngx_http_ratelimit_resolve_warn_rate(ngx_conf_t *cf,
+    const ngx_http_ratelimit_zone_t *zone, ngx_http_ratelimit_rule_t *rule);
 static ngx_int_t ngx_http_ratelimit_resolve_rule(ngx_conf_t *cf,
     ngx_http_ratelimit_main_conf_t *conf, ngx_http_ratelimit_rule_t *rule);
 static ngx_int_t ngx_http_ratelimit_resolve_zone(ngx_conf_t *cf,
@@ -344,6 +346,8 @@ ngx_http_ratelimit_resolve_warn(ngx_conf_t *cf,
                           &rules[i]->place.file, rules[i]->place.line);
         }
 
+        ngx_http_ratelimit_resolve_warn_rate(cf, of, rules[i]);
+
         /* a document may give tiers to API keys */
 
         if (!of->used || of->tier || of->limiter.follows
@@ -363,6 +367,38 @@ ngx_http_ratelimit_resolve_warn(ngx_conf_t *cf,
                       &draft->zone, &rules[i]->place.file,
                       rules[i]->place.line);
     }
+}
+
+
+/*
+ * In shared memory time is a number of milliseconds: a bucket is full again in
+ * each of them, and gets no more.
+ */
+static void
+ngx_http_ratelimit_resolve_warn_rate(ngx_conf_t *cf,
+    const ngx_http_ratelimit_zone_t *zone, ngx_http_ratelimit_rule_t *rule)
+{
+    ngx_uint_t                    leaky;
+    const ngx_ratelimit_rate_t   *rate;
+    const ngx_ratelimit_draft_t  *draft;
+
+    draft = &rule->draft;
+    rate = &draft->rule.limit.rate;
+    leaky = (draft->rule.limit.algorithm == NGX_RATELIMIT_LEAKY_BUCKET);
+
+    if (zone->redis.len || rate->capacity == 0 || rate->span_us >= 1000) {
+        return;
+    }
+
+    ngx_log_error(NGX_LOG_WARN, cf->log, 0,
+                  "rule \"%V\" of zone \"%V\" admits at most %ui requests a "
+                  "second, which is less than its rate, expected \"%s=%uL\" "
+                  "or more in %V:%ui", &draft->rule.id, &draft->zone,
+                  (ngx_uint_t) rate->capacity * 1000,
+                  leaky ? "burst" : "capacity",
+                  ((uint64_t) rate->scale * 1000 + rate->period_us - 1)
+                  / rate->period_us - leaky,
+                  &rule->place.file, rule->place.line);
 }
 
 
