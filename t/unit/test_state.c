@@ -288,6 +288,7 @@ test_write(void **state)
 
     /* shorter, over what a killed one has left */
     put(".tmp", text.data, text.len);
+    assert_int_equal(chmod(name(".tmp"), 0600), 0);
     write_version(8);
     assert_int_equal(read_test(0, &len), 8);
     assert_int_equal(len, record(8, 100).len);
@@ -338,6 +339,29 @@ test_names(void **state)
     file.data = (u_char *) path;
     assert_string_equal(step, "open()");
     assert_int_equal(err, ENAMETOOLONG);
+}
+
+
+/* A temporary file that others may write to is taken away, not used. */
+static void
+test_foreign(void **state)
+{
+    int          fd;
+    struct stat  st;
+
+    (void) state;
+
+    fd = open(name(".tmp"), O_WRONLY|O_CREAT|O_EXCL|O_CLOEXEC, 0600);
+    assert_true(fd != -1);
+    assert_int_equal(fchmod(fd, 0666), 0);
+    close(fd);
+
+    write_text(record(1, 100), "unlink()", EAGAIN);
+    assert_false(there(".tmp"));
+    write_version(1);
+    assert_int_equal(read_version(), 1);
+    assert_int_equal(stat(name(""), &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
 }
 
 
@@ -742,6 +766,7 @@ main(void)
     const struct CMUnitTest  tests[] = {
         TEST(test_write),
         TEST(test_names),
+        TEST(test_foreign),
         TEST(test_damaged),
         TEST(test_unreadable),
         TEST(test_permission),

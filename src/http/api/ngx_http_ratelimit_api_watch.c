@@ -634,6 +634,7 @@ ngx_http_ratelimit_api_top_penalized(const ngx_ratelimit_limiter_t *limiter,
     u_char penalized[NGX_HTTP_RATELIMIT_API_TOP_MAX])
 {
     size_t                      len;
+    uint32_t                    hash, hashes[NGX_HTTP_RATELIMIT_API_TOP_MAX];
     ngx_uint_t                  at, i, n;
     ngx_ratelimit_watch_key_t   name;
     ngx_ratelimit_penalized_t   row;
@@ -643,6 +644,14 @@ ngx_http_ratelimit_api_top_penalized(const ngx_ratelimit_limiter_t *limiter,
     n = ngx_min(list->nkeys, NGX_HTTP_RATELIMIT_API_TOP_MAX);
     at = 0;
 
+    /* there may be many penalties: few of them have the hash of a key */
+
+    for (i = 0; i < n; i++) {
+        ngx_memcpy(&name, list->keys[i].entry->name, sizeof(name));
+        len = name.len ? name.len : NGX_RATELIMIT_WATCH_SHA256;
+        hashes[i] = ngx_murmur_hash2((u_char *) name.data, len);
+    }
+
     while (ngx_ratelimit_penalty_next(limiter, ngx_current_msec, &at, &row)) {
 
         if (row.until_ms <= ngx_current_msec) {
@@ -650,8 +659,14 @@ ngx_http_ratelimit_api_top_penalized(const ngx_ratelimit_limiter_t *limiter,
         }
 
         len = row.name.len ? row.name.len : NGX_RATELIMIT_WATCH_SHA256;
+        hash = ngx_murmur_hash2((u_char *) row.name.data, len);
 
         for (i = 0; i < n; i++) {
+
+            if (hashes[i] != hash) {
+                continue;
+            }
+
             ngx_memcpy(&name, list->keys[i].entry->name, sizeof(name));
 
             penalized[i] |= (name.len == row.name.len

@@ -209,6 +209,7 @@ static void
 ngx_http_ratelimit_penalty_begin(ngx_http_request_t *r,
     const ngx_http_ratelimit_penalty_key_t *entry)
 {
+    char                            note[NGX_RATELIMIT_LOG_NOTE];
     ngx_int_t                       rc;
     u_char                          address[NGX_RATELIMIT_ADDRESS];
     ngx_str_t                       key;
@@ -254,13 +255,15 @@ ngx_http_ratelimit_penalty_begin(ngx_http_request_t *r,
     ngx_ratelimit_count(limiter->rows[NGX_RATELIMIT_COUNTS_ZONE],
                         NGX_RATELIMIT_COUNTS_PENALTIES + penalty->action, 1);
 
-    ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
-                  "ratelimit penalty \"%V\" of zone \"%V\" begins: %s for "
-                  "%uL s, key \"%V\", number %uD of this key", &penalty->id,
-                  &limiter->zone.name,
-                  ngx_ratelimit_penalty_actions[penalty->action],
-                  (made.until_ms - ngx_current_msec) / 1000, &key,
-                  made.times);
+    if (ngx_http_ratelimit_log_due(r, NGX_HTTP_RATELIMIT_LOG_PENALTY, note)) {
+        ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
+                      "ratelimit penalty \"%V\" of zone \"%V\" begins: %s for "
+                      "%uL s, key \"%V\", number %uD of this key%s",
+                      &penalty->id, &limiter->zone.name,
+                      ngx_ratelimit_penalty_actions[penalty->action],
+                      (made.until_ms - ngx_current_msec) / 1000, &key,
+                      made.times, note);
+    }
 }
 
 

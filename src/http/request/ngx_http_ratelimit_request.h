@@ -27,6 +27,7 @@ typedef enum {
     NGX_HTTP_RATELIMIT_LOG_REGEX,         /* that gave up */
     NGX_HTTP_RATELIMIT_LOG_EXPLAINED,
     NGX_HTTP_RATELIMIT_LOG_PENALIZED,
+    NGX_HTTP_RATELIMIT_LOG_PENALTY,       /* begins */
     NGX_HTTP_RATELIMIT_LOG_NO_PENALTY,    /* since there is no place */
     NGX_HTTP_RATELIMIT_LOG_REFUSED,       /* by a guard */
     NGX_HTTP_RATELIMIT_LOG_KINDS

@@ -365,6 +365,17 @@ ngx_ratelimit_state_fill(ngx_fd_t fd, const char *path, const ngx_str_t *text)
         return "flock()";
     }
 
+    /* who has put it there, or may write to it, could go on to do so */
+
+    if (own.st_uid != geteuid() || (own.st_mode & 077)) {
+
+        if (unlink(path) == 0) {
+            ngx_set_errno(NGX_EAGAIN);
+        }
+
+        return "unlink()";
+    }
+
     /* a writer that was killed has left some of it */
 
     if (ftruncate(fd, 0) == -1) {
