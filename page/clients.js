@@ -44,7 +44,8 @@ function keyButtons(row) {
         isApiKey && mayChange()
             ? [button("Override", "override" + at,
                       () => addOverride(row.key, row.rule)),
-               button("Deny", "deny" + at, () => addToList(DENY, row.key))]
+               button("Deny", "deny" + at, () => addToList(DENY, row.key),
+                      { class: "bad" })]
             : null);
 }
 
@@ -60,7 +61,8 @@ function topKeys() {
         { name: "Counted by", cell: (row) => data(row.counted_by || "") },
         { name: "About", class: "number", cell: (row) => number(row.count) },
         { name: "Between", class: "number", cell: (row) =>
-              number(row.at_least) + " and " + number(row.at_most) },
+              row.at_least === row.at_most ? "exactly"
+              : number(row.at_least) + " and " + number(row.at_most) },
         { name: "Per second", class: "number",
           cell: (row) => rate(row.per_second) },
         { name: "", cell: keyButtons }
@@ -79,8 +81,9 @@ function topKeys() {
         keys.show(answer.keys);
         replace(note, "Counted since ", time(answer.since), " ("
                 + duration(answer.seconds) + "), about " + number(answer.total)
-                + " in all. No other key has more than "
-                + number(answer.others_at_most) + ".");
+                + " in all." + (answer.others_at_most
+                ? " No other key has more than "
+                  + number(answer.others_at_most) + "." : ""));
     }
 
     const node = el("section", null,
@@ -155,9 +158,9 @@ function lastRejections() {
         seen = answer.rejections.filter((row) => row.number > newest)
                                 .concat(seen).slice(0, LATEST);
         list.show(seen);
-        replace(note, number(answer.total) + " since the gateway's memory was "
-                + "made; the last " + number(LATEST) + " are kept. Of requests "
-                + "under a penalty each worker keeps one a second.");
+        replace(note, number(answer.total) + " since nginx started; the last "
+                + number(LATEST) + " are kept. Of requests under a penalty "
+                + "each worker keeps one a second.");
     }
 
     const node = el("section", null,

@@ -50,7 +50,8 @@ function problemList(errors) {
     return errors.length === 0 ? null
         : el("ul", null, errors.map((one) => el("li", null,
               one.id ? [data(one.id), ": "] : null,
-              data(one.pointer + " " + one.detail))));
+              data((one.id ? one.pointer.replace(/^\/\w+\/\d+/, "")
+                           : one.pointer) + " " + one.detail))));
 }
 
 /* What was typed is wrong: before the endpoint is asked. */

@@ -71,7 +71,6 @@ function data(text) {
     return el("span", { class: "data" }, text);
 }
 
-/* Keys are long: the middle of a hash is left out, and is in the title. */
 /* An entry of a list, in words: a key, an address, a value of a rule's key. */
 function entryText(entry) {
     return typeof entry === "string" ? entry
@@ -79,6 +78,7 @@ function entryText(entry) {
              + [].concat(entry.address || entry.key).join(", ");
 }
 
+/* Keys are long: the middle of a hash is left out, and is in the title. */
 function keyText(key) {
     if (/^sha256:[0-9a-f]{64}$/.test(key)) {
         return el("span", { class: "data", title: key },

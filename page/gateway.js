@@ -1,6 +1,6 @@
 /* The view "Overview": this gateway, its fleet, and what is wrong. */
 
-const BREAKERS = { closed: "closed", open: "open",
+const BREAKERS = { closed: "closed: calls pass", open: "open: no calls",
                    readmits: "readmits some calls" };
 
 function overview() {

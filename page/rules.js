@@ -29,7 +29,7 @@ function rulesView() {
                         button("Remove", "remove " + rule.id,
                                () => removeRule(rule.id)))
               : null }
-    ], "The document has no such rule.", 20);
+    ], "The document has no rule.", 20);
     const fixed = table("Rules of nginx.conf", (rule) => rule.rule, [
         { name: "Rule", cell: (rule) => data(rule.rule) },
         { name: "Counted by", cell: (rule) => data(rule.counted_by) },
@@ -62,7 +62,8 @@ function rulesView() {
     function draw() {
         const document = gateway.document || {};
 
-        rules.show(filtered(document.rules || [], filter.value));
+        rules.show(filtered(document.rules || [], filter.value),
+                   document.rules);
         overrides.show(document.overrides || []);
         deny.draw(document.deny || []);
         allow.draw(document.allow || []);
@@ -108,11 +109,11 @@ function keyList(list) {
               ? button("Remove", "remove " + list.name + " " + entryText(key),
                        () => removeFromList(list, key))
               : null }
-    ], "The list has no such key.", 10);
+    ], "The list is empty.", 10);
 
     function draw(all) {
         keys = all;
-        entries.show(filtered(keys, filter.value));
+        entries.show(filtered(keys, filter.value), keys);
         replace(add, mayChange() ? button(list.add, list.add,
                                          () => addToList(list, ""))
                                 : null);
@@ -193,6 +194,7 @@ function ruleInput(rule) {
                                   autocomplete: "off" });
 
     area.value = JSON.stringify(rule, null, 2);
+    area.setSelectionRange(0, 0);
 
     return {
         node: field("The rule, as JSON", area),

@@ -34,8 +34,8 @@ function pages(items, size, show) {
  * A table whose rows may change at any time. name: what it holds. key(row):
  * what the row is, also when its values change. columns: {name, class,
  * cell(row)}; what a button of a cell does depends on the key alone. empty:
- * what is said without rows. Has node, show(rows), and turnBack() to the first
- * page.
+ * what is said without rows. Has node, show(rows, all), and turnBack() to the
+ * first page; all: those before a filter.
  *
  * An element that has not changed stays where it is: a click, the focus or a
  * selection in it is not lost.
@@ -96,8 +96,10 @@ function table(name, key, columns, empty, size) {
 
     return {
         node: node,
-        show(list) {
+        show(list, all) {
             rows = list;
+            none.textContent = all && all.length
+                               ? "Nothing matches the filter." : empty;
             draw();
         },
         turnBack() { first = 0; }

@@ -161,8 +161,10 @@ function traffic() {
                         " a second; at most ",
                         rate(Math.max(0, ...readings.refused)),
                         " in the last 5 minutes."),
-                plot([{ class: "rejected", values: readings.refused,
-                        area: true }], STEPS, "Rejections a second", "large"));
+                total(readings.refused)
+                ? plot([{ class: "rejected", values: readings.refused,
+                          area: true }], STEPS, "Rejections a second", "large")
+                : null);
     }
 
     const node = el("section", null,
