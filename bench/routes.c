@@ -170,7 +170,7 @@ linear(const case_t *c, const u_char *data, size_t len)
 
     for (i = 0; i < c->templates; i++) {
         if (ngx_ratelimit_route_match(templates[i].data, templates[i].len,
-                                      data, len))
+                                      data, len, 0))
         {
             found = i;
         }
@@ -189,7 +189,7 @@ lookup(const case_t *c, const ngx_ratelimit_route_set_t *set,
     switch (c->work) {
 
     case SPLIT:
-        (void) ngx_ratelimit_path_split(data, len, &split);
+        (void) ngx_ratelimit_path_split(data, len, 0, &split);
         return split.depth;
 
     case SET:

@@ -56,22 +56,26 @@ fuzz_match(const u_char *tmpl, size_t tmpl_len, const u_char *path, size_t len)
     int      match;
     u_char  *more;
 
-    match = ngx_ratelimit_route_match(tmpl, tmpl_len, path, len);
+    match = ngx_ratelimit_route_match(tmpl, tmpl_len, path, len, 0);
     must(match == 0 || (match == 1 && path[0] == '/'));
 
-    /* what a client may write behind a path makes no other one */
+    must(match || !ngx_ratelimit_route_match(tmpl, tmpl_len, path, len, 1));
+
+    /* what a client may write behind a path evades no template */
 
     more = malloc(len + 8);
     must(more != NULL);
     memcpy(more, path, len);
     memcpy(more + len, "/;/x/..;", 8);
     must(len == 0
-         || ngx_ratelimit_route_match(tmpl, tmpl_len, more, len + 8) == match);
+         || ngx_ratelimit_route_match(tmpl, tmpl_len, more, len + 8, 0)
+            >= match);
     free(more);
 
     /* a template is also a path, and matches itself */
 
-    must(ngx_ratelimit_route_match(tmpl, tmpl_len, tmpl, tmpl_len) == 1);
+    must(ngx_ratelimit_route_match(tmpl, tmpl_len, tmpl, tmpl_len, 0)
+         == 1);
 }
 
 
@@ -97,7 +101,7 @@ fuzz_set(const tmpl_t *tmpl, size_t n, const u_char *path, size_t len)
         number = ngx_ratelimit_route_set_add(&set, tmpl[i].text, tmpl[i].len);
         must(number < set.n && number <= i);
         numbers[number] = ngx_ratelimit_route_match(tmpl[i].text, tmpl[i].len,
-                                                    path, len);
+                                                    path, len, 0);
     }
 
     matches = 0;
@@ -119,7 +123,7 @@ fuzz_set(const tmpl_t *tmpl, size_t n, const u_char *path, size_t len)
     }
 
     must(ngx_ratelimit_route_walk_next(&walk) == NGX_RATELIMIT_ROUTE_NONE);
-    must(walk.visited <= set.nnodes);
+    must(walk.visited <= set.nnodes * NGX_RATELIMIT_PATH_READINGS);
 
     free(memory);
 }

@@ -10,11 +10,15 @@ my $h2 = t::Gateway::free_port();
 my $gateway = t::Gateway->limited(
     rules => [
         'bots zone=z match=/z/bot header=X-Client:bot* arg=mode:full* key=all rate=1r/h',
+        'tree zone=paths match=/p/tree/** rate=1r/h',
+        'leaf zone=paths match=/p/leaf rate=1r/h',
+        'open zone=paths match=/p/open/** group=g priority=1 rate=1000r/h',
+        'rest zone=paths match=/p/** group=g rate=2r/h',
         'dot zone=line match=~^/line/dot/.*$ rate=1r/h',
         'end zone=line match=~^/line/end$ rate=1r/h',
         'verb zone=line match=~*(*UTF)^/LINE/verb/.+$ rate=1r/h'],
     api => 1,
-    zone => { arg => 'key=$arg_user rate=1r/h', tenant => 'key=$http_x_tenant rate=1r/h',
+    zone => { paths => 'key=$http_x_key', arg => 'key=$arg_user rate=1r/h', tenant => 'key=$http_x_tenant rate=1r/h',
               cookie => 'key=${cookie_Sid} rate=1r/h', z => 'key=$uri rate=1000r/h',
               line => 'key=$http_x_key rate=1000r/h', key => 'key=$ratelimit_api_key rate=1r/h',
               uri => 'key=$uri rate=1r/h',
@@ -29,6 +33,7 @@ CONF
     locations => {
         '/' => 'ratelimit zone=key;',
         '/own' => 'ratelimit_api_key header:X-Key; ratelimit zone=key;',
+        '/p' => 'ratelimit zone=paths;',
         (map { ("/$_" => "ratelimit zone=$_;") } qw( arg tenant cookie z )),
         '/line' => 'ratelimit zone=line;',
         '/to-uri' => 'rewrite ^ /uri/same last;',
@@ -65,6 +70,25 @@ is($gateway->statuses(map { ["/line/verb/$_", 'X-Key: e'] } 'a', '%0Ab', 'b%0A')
    '200 429 429', 'behind a verb, too');
 is($gateway->statuses(map { ["/line/end$_", 'X-Key: e'] } '', '', '%0A', '%0A'), '200 429 200 200',
    '"$" is the end');
+
+# a path that servers read in different ways: ";" and "\"
+
+my $n = 0;
+
+for my $path ('/p/tree/..;/x', '/p/tree/..%3B/x', '/p/tree/x/..;/..;/q', '/p/y/..;/tree/x',
+              '/p\\tree\\x', '/p/y\\..\\tree', '/p/tree;x/y', '/p/leaf;x', '/p\\leaf',
+              '/p/leaf\\..;\\leaf', '/p/open\\..\\leaf')
+{
+    my $key = 'X-Key: ' . $n++;
+
+    is($gateway->statuses([$path, $key],
+                          [$path =~ /leaf/ ? '/p/leaf' : '/p/tree', $key]),
+       '200 429', $path);
+}
+
+is($gateway->statuses(map { [$_, 'X-Key: g'] } '/p/open/x', '/p/open/x;y', '/p/open/x',
+                      '/p/a', '/p/a', '/p/a', '/p/open/..;/a', '/p/open/..\\a', '/p/open/x'),
+   '200 200 200 200 200 429 429 429 200', 'no group is left by a path');
 
 # variables of nginx as keys: what the API reads is the key
 

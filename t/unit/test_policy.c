@@ -409,7 +409,7 @@ same_rules(const ngx_ratelimit_policy_t *policy, char *text, ngx_uint_t max)
         if (rules[i]->route.len
             && !ngx_ratelimit_route_match(rules[i]->route.data,
                                           rules[i]->route.len, path.data,
-                                          path.len))
+                                          path.len, 0))
         {
             continue;
         }

@@ -82,7 +82,7 @@ test_match(void **state)
         { "/a/**", "/ab", 0 },           { "/a/**", "/", 0 },
         { "/**", "/", 1 },               { "/**", "/a/b", 1 },
         { "/a/b", "/a;v=1/b;x", 1 },     { "/a", "/a/;x", 1 },
-        { "/u/{id}", "/u/;x", 0 },       { "/a", "/a;x/", 1 },
+        { "/u/{id}", "/u/;x", 1 },       { "/a", "/a;x/", 1 },
         { "/u/{id}", "/u/{id}", 1 },     { "/u/{id}", "/u//7", 1 },
         { "/u/{id}", "/u/;x/7", 1 },     { "/a", "//", 0 },
         { "/", "//;x//", 1 },            { "/a", "//a", 1 },
@@ -93,7 +93,15 @@ test_match(void **state)
         { "/u/{id}", "/u/..", 0 },       { "/u/{id}", "/u/...", 1 },
         { "/a/b", "/1/2/3/4/5/6/7/8/9/0/1/2/3/4/5/6/7/8/9/0/1/2/3/4/5/6/7/8/9/0"
                   "/1/2/3/../../../../../../../../../../../../../../../../../.."
-                  "/../../../../../../../../../../../../../../../../a/b", 1 }
+                  "/../../../../../../../../../../../../../../../../a/b", 1 },
+
+        /* whatever a server takes for a separator, and ";" for */
+        { "/a/**", "/a/..;/b", 1 },      { "/b", "/a/..;/b", 1 },
+        { "/a/**", "/a/b/..;/..;/c", 1 },
+        { "/a/b", "/a\\b", 1 },          { "/a\\b", "/a\\b", 1 },
+        { "/{id}", "/a\\b", 1 },         { "/a/b", "/x\\..\\a\\b", 1 },
+        { "/a/b", "/a;\\b", 1 },         { "/a/b", "/a;x\\c/..;/b", 1 },
+        { "/a/b", "/a\\;x", 0 },         { "/b", "/a\\b", 0 }
     };
 
     for (i = 0; i < COUNT(cases); i++) {
@@ -102,11 +110,39 @@ test_match(void **state)
         got = ngx_ratelimit_route_match((const u_char *) cases[i].tmpl,
                                         strlen(cases[i].tmpl),
                                         (const u_char *) cases[i].path,
-                                        strlen(cases[i].path));
+                                        strlen(cases[i].path), 0);
 
         if (got != cases[i].match) {
             fail_msg("\"%s\" on \"%s\": %d", cases[i].tmpl, cases[i].path, got);
         }
+    }
+}
+
+
+/* Which of the readings of a path match. */
+static void
+test_every(void **state)
+{
+    size_t  i;
+
+    static const struct {
+        const char  *tmpl;
+        const char  *path;
+        int          match;
+    } cases[] = {
+        { "/a", "/a", 1 },               { "/a", "/b", 0 },
+        { "/a", "/a;x", 0 },             { "/*", "/a;x", 1 },
+        { "/a/**", "/a/;x\\..;/b", 0 },  { "/a/**", "/a/b;x/c\\d", 1 },
+        { "/**", "/a\\..\\..;", 1 },     { "/a/b", "/a\\b", 0 }
+    };
+
+    for (i = 0; i < COUNT(cases); i++) {
+        assert_int_equal(
+            ngx_ratelimit_route_match((const u_char *) cases[i].tmpl,
+                                      strlen(cases[i].tmpl),
+                                      (const u_char *) cases[i].path,
+                                      strlen(cases[i].path), 1),
+            cases[i].match);
     }
 }
 
@@ -182,6 +218,7 @@ main(void)
     const struct CMUnitTest  tests[] = {
         cmocka_unit_test(test_check),
         cmocka_unit_test(test_match),
+        cmocka_unit_test(test_every),
         cmocka_unit_test(test_fold),
     };
 

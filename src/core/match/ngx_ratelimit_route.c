@@ -11,6 +11,10 @@
 
 static inline int ngx_ratelimit_segment_take(const u_char **pos,
     const u_char *last, ngx_ratelimit_segment_t *seg);
+static inline int ngx_ratelimit_segment_read(const u_char **pos,
+    const u_char *last, unsigned reading, ngx_ratelimit_segment_t *seg);
+static int ngx_ratelimit_route_match_path(const u_char *tmpl, size_t tmpl_len,
+    const ngx_ratelimit_path_t *path);
 static const char *ngx_ratelimit_segment_check(
     const ngx_ratelimit_segment_t *seg);
 static int ngx_ratelimit_segment_is_nothing(
@@ -74,8 +78,16 @@ ngx_ratelimit_route_check(const u_char *text, size_t len)
 }
 
 
+unsigned
+ngx_ratelimit_path_readings(const u_char *path, size_t len)
+{
+    return (memchr(path, ';', len) ? NGX_RATELIMIT_PATH_TEXT : 0)
+           | (memchr(path, '\\', len) ? NGX_RATELIMIT_PATH_BACKSLASH : 0);
+}
+
+
 int
-ngx_ratelimit_path_split(const u_char *path, size_t len,
+ngx_ratelimit_path_split(const u_char *path, size_t len, unsigned reading,
     ngx_ratelimit_path_t *out)
 {
     const u_char             *last;
@@ -89,7 +101,7 @@ ngx_ratelimit_path_split(const u_char *path, size_t len,
 
     last = path + len;
 
-    while (ngx_ratelimit_segment_take(&path, last, &seg)) {
+    while (ngx_ratelimit_segment_read(&path, last, reading, &seg)) {
 
         if (ngx_ratelimit_segment_is_nothing(&seg)) {
             continue;
@@ -113,26 +125,50 @@ ngx_ratelimit_path_split(const u_char *path, size_t len,
 
 int
 ngx_ratelimit_route_match(const u_char *tmpl, size_t tmpl_len,
-    const u_char *path, size_t path_len)
+    const u_char *path, size_t path_len, int every)
 {
-    size_t                    i;
-    const u_char             *tmpl_last;
-    ngx_ratelimit_path_t      split;
-    ngx_ratelimit_segment_t   want, *seg;
+    int                    match;
+    unsigned               reading, readings;
+    ngx_ratelimit_path_t   split;
 
-    if (!ngx_ratelimit_path_split(path, path_len, &split)) {
-        return 0;
+    readings = ngx_ratelimit_path_readings(path, path_len);
+
+    for (reading = 0; reading < NGX_RATELIMIT_PATH_READINGS; reading++) {
+
+        if (reading & ~readings) {
+            continue;
+        }
+
+        match = ngx_ratelimit_path_split(path, path_len, reading, &split)
+                && ngx_ratelimit_route_match_path(tmpl, tmpl_len, &split);
+
+        if (match != every) {
+            return match;
+        }
     }
 
-    tmpl_last = tmpl + tmpl_len;
+    return every;
+}
 
-    for (i = 0; ngx_ratelimit_segment_take(&tmpl, tmpl_last, &want); i++) {
+
+static int
+ngx_ratelimit_route_match_path(const u_char *tmpl, size_t tmpl_len,
+    const ngx_ratelimit_path_t *path)
+{
+    size_t                          i;
+    const u_char                   *last;
+    ngx_ratelimit_segment_t         want;
+    const ngx_ratelimit_segment_t  *seg;
+
+    last = tmpl + tmpl_len;
+
+    for (i = 0; ngx_ratelimit_segment_take(&tmpl, last, &want); i++) {
 
         if (ngx_ratelimit_segment_is_rest(&want)) {
             return 1;
         }
 
-        if (i == split.depth) {
+        if (i == path->depth) {
             return 0;
         }
 
@@ -140,7 +176,7 @@ ngx_ratelimit_route_match(const u_char *tmpl, size_t tmpl_len,
             continue;
         }
 
-        seg = &split.segments[i];
+        seg = &path->segments[i];
 
         if (seg->len != want.len || memcmp(seg->data, want.data, want.len) != 0)
         {
@@ -148,7 +184,7 @@ ngx_ratelimit_route_match(const u_char *tmpl, size_t tmpl_len,
         }
     }
 
-    return i == split.depth;
+    return i == path->depth;
 }
 
 
@@ -197,11 +233,23 @@ static inline int
 ngx_ratelimit_segment_take(const u_char **pos, const u_char *last,
     ngx_ratelimit_segment_t *seg)
 {
+    return ngx_ratelimit_segment_read(pos, last, 0, seg);
+}
+
+
+static inline int
+ngx_ratelimit_segment_read(const u_char **pos, const u_char *last,
+    unsigned reading, ngx_ratelimit_segment_t *seg)
+{
+    u_char         other, parameter;
     const u_char  *p;
+
+    other = (reading & NGX_RATELIMIT_PATH_BACKSLASH) ? '\\' : '/';
+    parameter = (reading & NGX_RATELIMIT_PATH_TEXT) ? '/' : ';';
 
     p = *pos;
 
-    while (p != last && *p == '/') {
+    while (p != last && (*p == '/' || *p == other)) {
         p++;
     }
 
@@ -212,13 +260,13 @@ ngx_ratelimit_segment_take(const u_char **pos, const u_char *last,
 
     seg->data = p;
 
-    while (p != last && *p != '/' && *p != ';') {
+    while (p != last && *p != '/' && *p != other && *p != parameter) {
         p++;
     }
 
     seg->len = p - seg->data;
 
-    while (p != last && *p != '/') {
+    while (p != last && *p != '/' && *p != other) {
         p++;
     }
 

@@ -32,25 +32,38 @@ typedef struct {
 const char *ngx_ratelimit_route_check(const u_char *text, size_t len);
 
 /*
- * Splits a decoded path. Parameters after ";" in a segment are no part of it. A
- * segment that is empty then, or ".", counts as nothing, and ".." removes the
- * segment before it: so "/a//b", "/a/;x/b" and "/a/c/..;x/b" are "/a/b". One
- * look at each byte. Returns 1, or 0 where the path does not start with "/": no
- * template matches that. The segments point into the path.
+ * Servers read a path in different ways. In each of these ways, a template that
+ * matches it matches: bits, of which none is the first way.
  */
-int ngx_ratelimit_path_split(const u_char *path, size_t len,
+#define NGX_RATELIMIT_PATH_TEXT       1   /* ";" is text */
+#define NGX_RATELIMIT_PATH_BACKSLASH  2   /* "\" is "/" */
+#define NGX_RATELIMIT_PATH_READINGS   4
+
+/* The bits that make a difference for this path: mostly 0. */
+unsigned ngx_ratelimit_path_readings(const u_char *path, size_t len);
+
+/*
+ * Splits a decoded path, as the reading says. Parameters after ";" in a segment
+ * are no part of it. A segment that is empty then, or ".", counts as nothing,
+ * and ".." removes the segment before it: so "/a//b", "/a/;x/b" and
+ * "/a/c/..;x/b" are "/a/b". One look at each byte. Returns 1, or 0 where the
+ * path does not start with "/": no template matches that. The segments point
+ * into the path.
+ */
+int ngx_ratelimit_path_split(const u_char *path, size_t len, unsigned reading,
     ngx_ratelimit_path_t *out);
 
 /*
  * Whether a decoded path matches a checked template, whole: returns 1 or 0.
- * "**" behind "/a/" matches "/a", "/a/" and everything below.
+ * "**" behind "/a/" matches "/a", "/a/" and everything below. every: in every
+ * reading, not in any.
  */
 int ngx_ratelimit_route_match(const u_char *tmpl, size_t tmpl_len,
-    const u_char *path, size_t path_len);
+    const u_char *path, size_t path_len, int every);
 
 /*
- * Takes the next segment at *pos, with the "/" before it skipped and without
- * ";parameters", which may leave it empty. Returns 1, or 0 at the end.
+ * Takes the next segment of a template at *pos, with the "/" before it skipped
+ * and without ";parameters". Returns 1, or 0 at the end.
  */
 int ngx_ratelimit_segment_next(const u_char **pos, const u_char *last,
     ngx_ratelimit_segment_t *seg);

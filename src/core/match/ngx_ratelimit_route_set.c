@@ -29,6 +29,12 @@ static uint32_t ngx_ratelimit_route_search(
     const ngx_ratelimit_segment_t *seg, uint32_t hash);
 static uint32_t ngx_ratelimit_route_literal(ngx_ratelimit_route_walk_t *walk,
     uint32_t parent, size_t i);
+static void ngx_ratelimit_route_read(ngx_ratelimit_route_walk_t *walk,
+    unsigned reading);
+static int ngx_ratelimit_route_returned(
+    const ngx_ratelimit_route_walk_t *walk);
+static uint32_t ngx_ratelimit_route_walk_reading(
+    ngx_ratelimit_route_walk_t *walk);
 static void ngx_ratelimit_route_enter(ngx_ratelimit_route_walk_t *walk,
     uint32_t node);
 static uint32_t ngx_ratelimit_route_hash(const ngx_ratelimit_segment_t *seg);
@@ -236,12 +242,105 @@ ngx_ratelimit_route_walk_init(ngx_ratelimit_route_walk_t *walk,
 {
     walk->set = set;
     walk->depth = 0;
-    walk->hashed = 0;
     walk->visited = 0;
+    walk->text = path;
+    walk->len = len;
+    walk->readings = 0;
+    walk->reading = 0;
 
-    if (set->n && ngx_ratelimit_path_split(path, len, &walk->path)) {
+    if (set->n) {
+        walk->readings = ngx_ratelimit_path_readings(path, len);
+        ngx_ratelimit_route_read(walk, 0);
+    }
+}
+
+
+static void
+ngx_ratelimit_route_read(ngx_ratelimit_route_walk_t *walk, unsigned reading)
+{
+    walk->reading = reading;
+    walk->hashed = 0;
+
+    if (ngx_ratelimit_path_split(walk->text, walk->len, reading, &walk->path))
+    {
         ngx_ratelimit_route_enter(walk, 0);
     }
+}
+
+
+uint32_t
+ngx_ratelimit_route_walk_next(ngx_ratelimit_route_walk_t *walk)
+{
+    uint32_t  number;
+    unsigned  reading;
+
+    for ( ;; ) {
+        number = ngx_ratelimit_route_walk_reading(walk);
+
+        if (number != NGX_RATELIMIT_ROUTE_NONE) {
+            if (walk->reading == 0 || !ngx_ratelimit_route_returned(walk)) {
+                return number;
+            }
+
+            continue;
+        }
+
+        reading = walk->reading;
+
+        do {
+            reading++;
+        } while (reading & ~walk->readings & (NGX_RATELIMIT_PATH_READINGS - 1));
+
+        if (walk->readings == 0 || reading >= NGX_RATELIMIT_PATH_READINGS) {
+            return NGX_RATELIMIT_ROUTE_NONE;
+        }
+
+        ngx_ratelimit_route_read(walk, reading);
+    }
+}
+
+
+/* Whether an earlier reading has this template: frames are the way to it. */
+static int
+ngx_ratelimit_route_returned(const ngx_ratelimit_route_walk_t *walk)
+{
+    int                             rest;
+    size_t                          i, n;
+    unsigned                        reading;
+    ngx_ratelimit_path_t            path;
+    const ngx_ratelimit_segment_t  *one, *two;
+
+    n = walk->depth - 1;
+    rest = (walk->frames[n].stage == NGX_RATELIMIT_ROUTE_LEAVE);
+
+    for (reading = 0; reading < walk->reading; reading++) {
+
+        if ((reading & ~walk->readings)
+            || !ngx_ratelimit_path_split(walk->text, walk->len, reading, &path)
+            || (rest ? path.depth < n : path.depth != n))
+        {
+            continue;
+        }
+
+        for (i = 0; i < n; i++) {
+            one = &walk->path.segments[i];
+            two = &path.segments[i];
+
+            if (walk->frames[i + 1].node
+                != walk->set->nodes[walk->frames[i].node].any
+                && (one->len != two->len
+                    || memcmp(one->data, two->data, one->len) != 0))
+            {
+                break;
+            }
+        }
+
+        if (i == n) {
+            return 1;
+        }
+    }
+
+    return 0;
 }
 
 
@@ -250,8 +349,8 @@ ngx_ratelimit_route_walk_init(ngx_ratelimit_route_walk_t *walk,
  * segments of the path behind it. No template is deeper than the array of
  * frames, or than the segments that a path keeps.
  */
-uint32_t
-ngx_ratelimit_route_walk_next(ngx_ratelimit_route_walk_t *walk)
+static uint32_t
+ngx_ratelimit_route_walk_reading(ngx_ratelimit_route_walk_t *walk)
 {
     size_t                             i;
     uint32_t                           child;

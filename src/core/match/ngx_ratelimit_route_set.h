@@ -53,6 +53,10 @@ typedef struct {
     uint32_t                          visited;  /* nodes, for tests */
     uint32_t                          hashes[NGX_RATELIMIT_ROUTE_DEPTH];
     ngx_ratelimit_route_frame_t       frames[NGX_RATELIMIT_ROUTE_DEPTH + 1];
+    const u_char                     *text;     /* of the path */
+    size_t                            len;
+    unsigned                          readings; /* of it: bits */
+    unsigned                          reading;  /* this one */
     ngx_ratelimit_path_t              path;
 } ngx_ratelimit_route_walk_t;
 
@@ -99,9 +103,10 @@ uint32_t ngx_ratelimit_route_set_find(const ngx_ratelimit_route_set_t *set,
     const u_char *path, size_t len);
 
 /*
- * All templates that match a decoded path, the most specific first, each once:
- * after init each call of next returns one, then NGX_RATELIMIT_ROUTE_NONE. The
- * cost of all together is bounded as above. The path is kept until the end.
+ * All templates that match a decoded path in any reading, in each the most
+ * specific first, each once: after init each call of next returns one, then
+ * NGX_RATELIMIT_ROUTE_NONE. The cost of all together is bounded as above, for
+ * each reading. The path is kept until the end.
  */
 void ngx_ratelimit_route_walk_init(ngx_ratelimit_route_walk_t *walk,
     const ngx_ratelimit_route_set_t *set, const u_char *path, size_t len);

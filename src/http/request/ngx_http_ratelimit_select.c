@@ -371,7 +371,8 @@ ngx_http_ratelimit_select_in_group(ngx_http_ratelimit_selection_t *s,
         counter = &check->counters[i];
 
         if (counter->client->limiter == s->limiter
-            && counter->rule->group_index == rule->group_index)
+            && counter->rule->group_index == rule->group_index
+            && ngx_ratelimit_rule_every(counter->rule, &s->subject))
         {
             return 1;
         }

@@ -358,7 +358,8 @@ ngx_ratelimit_rule_path(const ngx_ratelimit_rule_t *rule, ngx_uint_t found,
     if (rule->route.len
         && !found
         && !ngx_ratelimit_route_match(rule->route.data, rule->route.len,
-                                      subject->path.data, subject->path.len))
+                                      subject->path.data, subject->path.len,
+                                      0))
     {
         return 0;
     }
@@ -385,6 +386,20 @@ ngx_ratelimit_rule_path(const ngx_ratelimit_rule_t *rule, ngx_uint_t found,
 #endif
 
     return 1;
+}
+
+
+ngx_uint_t
+ngx_ratelimit_rule_every(const ngx_ratelimit_rule_t *rule,
+    const ngx_ratelimit_subject_t *subject)
+{
+    return rule->route.len == 0
+           || ngx_ratelimit_path_readings(subject->path.data,
+                                          subject->path.len)
+              == 0
+           || ngx_ratelimit_route_match(rule->route.data, rule->route.len,
+                                        subject->path.data, subject->path.len,
+                                        1);
 }
 
 

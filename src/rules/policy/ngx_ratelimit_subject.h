@@ -110,6 +110,13 @@ ngx_ratelimit_match_e ngx_ratelimit_rule_match(
     ngx_ratelimit_subject_t *subject);
 
 /*
+ * Whether the rule matches the path however a server reads it. If not, another
+ * rule of its group applies, too: else a client could choose between them.
+ */
+ngx_uint_t ngx_ratelimit_rule_every(const ngx_ratelimit_rule_t *rule,
+    const ngx_ratelimit_subject_t *subject);
+
+/*
  * Finds the allowance in the rule: of its key, which has this value, else of
  * the API key, else of the tier. Returns NULL if the rule's own limit applies.
  * origin may be NULL.
