@@ -94,6 +94,28 @@ ngx_regex_compile(ngx_regex_compile_t *rc)
 }
 
 
+/* What an expression takes, in bytes. */
+#if (NGX_PCRE2)
+int
+pcre2_pattern_info(const pcre2_code *code, uint32_t what, void *where)
+{
+    assert_int_equal(what, PCRE2_INFO_SIZE);
+    *(size_t *) where = strlen((char *) code);
+
+    return 0;
+}
+#else
+int
+pcre_fullinfo(const pcre *code, const pcre_extra *extra, int what, void *where)
+{
+    assert_int_equal(what, PCRE_INFO_SIZE);
+    *(size_t *) where = 1;
+
+    return 0;
+}
+#endif
+
+
 #if (NGX_PCRE2)
 ngx_int_t
 ngx_regex_exec(ngx_regex_t *re, ngx_str_t *s, int *captures, ngx_uint_t size)
