@@ -233,7 +233,7 @@ for my $tls (0, 1) {
         files => { pw => "pw\n" }, api => 1, zone => 'rate=2r/h sync=strict');
     my $api = t::Api->new($mute);
 
-    is($api->change(PUT => '/rules', { rules => [] })->{status}, 201,
+    is($api->change(PUT => '/document', { rules => [] })->{status}, 201,
        'no right to publish: a change');
     $mute->get('/?k=a');
     is($api->delete('/counters?rule=z&key=a')->{status}, 200,
