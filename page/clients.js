@@ -3,6 +3,16 @@
 const HASHED = /^sha256:[0-9a-f]{64}$/;
 const LATEST = 1000;          /* rejections kept, as the gateway does */
 
+/*
+ * A key that a client has sent, for a list: no "*" of it stands for other keys,
+ * and none is taken for an address.
+ */
+function literal(key) {
+    const text = key.replace(/[\\*?]/g, "\\$&");
+
+    return isAddress(text) ? "\\" + text : text;
+}
+
 function clients() {
     const top = topKeys();
     const penalties = penaltyList();
@@ -44,7 +54,8 @@ function keyButtons(row) {
         isApiKey && mayChange()
             ? [button("Override", "override" + at,
                       () => addOverride(row.key, row.rule)),
-               button("Deny", "deny" + at, () => addToList(DENY, row.key),
+               button("Deny", "deny" + at,
+                      () => addToList(DENY, literal(row.key)),
                       { class: "bad" })]
             : null);
 }

@@ -370,11 +370,15 @@ function addToList(list, forKey) {
     });
 }
 
+/* Or a network. */
+function isAddress(text) {
+    return /^[0-9.]+(\/[0-9]+)?$/.test(text)
+           || /^[0-9a-f]*:[0-9a-f:.]*(\/[0-9]+)?$/i.test(text);
+}
+
 /* An entry of a list, with more members. An address has its own name there. */
 function withMore(entry, more) {
-    const name = /^[0-9.]+(\/[0-9]+)?$/.test(entry)
-                 || /^[0-9a-f]*:[0-9a-f:.]*(\/[0-9]+)?$/i.test(entry)
-                 ? "address" : "key";
+    const name = isAddress(entry) ? "address" : "key";
 
     return Object.assign({}, typeof entry === "string" ? { [name]: entry }
                                                        : entry, more);

@@ -415,7 +415,8 @@ const ACTIONS = {
     },
 
     async "see who is limited, and deny that key"(tab) {
-        const key = "limited " + EVIL_KEY + tab.hand.name;
+        const key = "limited*?\\ " + EVIL_KEY + tab.hand.name;
+        const literal = key.replace(/[\\*?]/g, "\\$&");
         const row = tab.page.getByRole("table", { name: "Last rejections" })
                             .locator("tbody tr");
 
@@ -435,9 +436,14 @@ const ACTIONS = {
         await tab.hand.press(tab.at("Last rejections next"));
         await tab.sees("21 to 25 of 25", "main");
         await tab.hand.press(row.first().getByRole("button", { name: "Deny" }));
-        await tab.save("Deny", JSON.stringify(key));
+        await tab.save("Deny", JSON.stringify(literal));
         await tab.document("denied", (it) => it.deny.some((one) =>
-            one.key === key));
+            one.key === literal));
+        await until("the key is denied", async () => (await send("GET",
+            tab.base + "/v1/", undefined, { "X-API-Key": key })).status === 403);
+        ok((await send("GET", tab.base + "/v1/", undefined, { "X-API-Key":
+               key.replace("*", "any") })).status !== 403,
+           "and no key that it would stand for");
         await tab.hand.press(row.first().getByRole("button",
                                                    { name: "Look up" }));
         await tab.sees("fixed_window", "table[aria-label=Counters]");
