@@ -112,8 +112,14 @@ get('/first', 'sk_2');
 my ($newest) = @{ list($api)->{rejections} };
 is(rules(list($api, "?since=$newest->{time}")), 'first', 'since');
 is(rules(list($api, '?since=2099-01-01T00:00:00Z')), '', 'since never');
+is(join(' ', map { $_->{number} } @{ list($api, '?n=2')->{rejections} }), '6 5',
+   'so many');
+is(join(' ', map { $_->{number} }
+             @{ list($api, '?rule=orders&n=1')->{rejections} }), '1',
+   'of those that are wanted');
 
-for my $query ('since=yesterday', 'since=', 'to=x', 'rule=a&rule=b', 'tier=x') {
+for my $query ('since=yesterday', 'since=', 'to=x', 'rule=a&rule=b', 'tier=x', 'n=0',
+               'n=1001') {
     is($api->get("/rejections?$query")->{status}, 400, "400: $query");
 }
 

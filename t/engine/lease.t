@@ -102,7 +102,7 @@ $_->burst(20, '/window?k=cold') for @fleet, @fleet;
 
 is(tally(@answers), '1000 x 429', 'then all are rejected');
 cmp_ok($calls, '<=', 8, 'which costs no call');
-is(header($answers[-1], 'X-Source'), 'lease', 'since this node knows');
+is(header($answers[-1], 'X-Source'), 'memory', 'since this node knows');
 like(header($answers[-1], 'Retry-After'), qr/^[1-9]\d*$/,
      'and says when to come again');
 

@@ -154,7 +154,7 @@ is(passed($full[0]->burst(30, '/split?k=a')), 8, 'shards: the limit');
 @answers = map { $full[0]->burst(25, '/split?k=a') } 1 .. 4;
 
 is(passed(@answers), 0, 'shards: it is spent');
-is(join(' ', map { source($_) } @answers), join(' ', ('lease') x 100),
+is(join(' ', map { source($_) } @answers), join(' ', ('memory') x 100),
    'shards: which costs no call');
 cmp_ok(header($answers[-1], 'Retry-After'), '>', 0,
        'shards: and when to come again');

@@ -198,7 +198,7 @@ is(told($one->get('/?k=f'), 'Retry-After'), '429 REJECTED 0 60', 'fleet: the wai
 is(told($two->get('/?k=f'), 'Retry-After'), '429 REJECTED 0 60', 'fleet: of both');
 advance(1);
 is(told($one->get('/?k=f'), 'Retry-After', 'X-Source'),
-   '429 REJECTED 0 120 lease', 'fleet: grown, and Redis is not asked');
+   '429 REJECTED 0 120 memory', 'fleet: grown, and Redis is not asked');
 is(told($two->get('/?k=f'), 'Retry-After'), '429 REJECTED 0 120',
    'fleet: each gateway counts what came to it');
 

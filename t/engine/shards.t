@@ -117,7 +117,7 @@ for (['a Cluster', "cluster 127.0.0.1:$ports[0]", @ports],
 
         is(tally(@answers), '200 x 429', "$name: $path is spent");
         is(calls(@fleet), $calls, "$name: $path: which costs no call");
-        is(header($answers[-1], 'X-Source'), 'lease',
+        is(header($answers[-1], 'X-Source'), 'memory',
            "$name: $path: since this node knows");
     }
 

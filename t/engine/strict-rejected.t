@@ -69,7 +69,7 @@ for my $rule (sort keys %LIMITS) {
     @answers = map { $gateway->get("/$rule?k=a") } 1 .. 5;
     is(passed(@answers), 0, "$rule: it is rejected");
     is(calls() - $calls, 0, "$rule: without a call");
-    is(header($answers[0], 'X-Source'), 'lease', "$rule: by what is known");
+    is(header($answers[0], 'X-Source'), 'memory', "$rule: by what is known");
     is(header($answers[0], 'X-RateLimit-Remaining'), 0, "$rule: nothing is left");
     is($gateway->get("/$rule?k=other")->{status}, 200, "$rule: others pass");
 

@@ -484,9 +484,9 @@ ngx_http_ratelimit_api_edit_outcome(ngx_http_ratelimit_api_t *api)
         ngx_http_ratelimit_api_etag(api, edit->version, api->work->id);
 
         return ngx_http_ratelimit_api_problem(api, NGX_HTTP_NOT_FOUND,
-                                              "not-found", "version %uL of "
-                                              "the document has no such one",
-                                              edit->version);
+                                              "not-found", "there is no such "
+                                              "name in the document, which is "
+                                              "version %uL", edit->version);
 
     case NGX_RATELIMIT_EDIT_INVALID:
 

@@ -127,7 +127,7 @@ static const ngx_http_ratelimit_api_route_t  ngx_http_ratelimit_api_routes[] =
       RULE|KEYS|OF_TIER, RULE|KEYS|OF_TIER|REASON },
     { ngx_string("rejections"), GET, 0,
       ngx_http_ratelimit_api_rejections, NGX_RATELIMIT_EDIT_DOCUMENT,
-      RULE|PENALTY|KEYS|SINCE, 0 },
+      RULE|PENALTY|KEYS|SINCE|NUMBER, 0 },
     { ngx_string("top"), GET, 0,
       ngx_http_ratelimit_api_top, NGX_RATELIMIT_EDIT_DOCUMENT, BY|NUMBER, 0 },
     { ngx_string("penalties"), GET|DELETE, 0,

@@ -78,7 +78,7 @@ ngx_int_t
 ngx_http_ratelimit_api_rejections(ngx_http_ratelimit_api_t *api)
 {
     json_t                           *array;
-    uint64_t                          newest, number;
+    uint64_t                          newest, number, most;
     ngx_int_t                         rc;
     ngx_uint_t                        n;
     ngx_ratelimit_ring_t             *ring;
@@ -90,12 +90,20 @@ ngx_http_ratelimit_api_rejections(ngx_http_ratelimit_api_t *api)
         return rc;
     }
 
+    most = NGX_RATELIMIT_WATCH_REJECTIONS;
+
+    if (!ngx_http_ratelimit_api_most(api, most, &most)) {
+        return ngx_http_ratelimit_api_problem(api, NGX_HTTP_BAD_REQUEST,
+                   "invalid", "expected \"n=<number>\" from 1 to %d",
+                   NGX_RATELIMIT_WATCH_REJECTIONS);
+    }
+
     ring = api->conf->limiter->watch->rejections;
     newest = ngx_ratelimit_ring_newest(ring);
     array = json_array();
 
     for (n = 0, number = newest;
-         n < NGX_RATELIMIT_WATCH_REJECTIONS && number;
+         n < NGX_RATELIMIT_WATCH_REJECTIONS && number && most;
          n++, number--)
     {
         if (ngx_ratelimit_ring_read(ring, number, &rejection)
@@ -104,6 +112,7 @@ ngx_http_ratelimit_api_rejections(ngx_http_ratelimit_api_t *api)
             ngx_http_ratelimit_json_append(&array,
                        ngx_http_ratelimit_api_rejection_json(api, number,
                                                              &rejection));
+            most--;
         }
     }
 

@@ -253,7 +253,7 @@ static const ngx_http_ratelimit_metric_t  ngx_http_ratelimit_item_metrics[] =
       ngx_http_ratelimit_metrics_at(age) },
 
     { "ratelimit_rules_reachable", "gauge",
-      "1: Redis has said last what the document is.",
+      "1: Redis has answered the last poll for the document.",
       ngx_http_ratelimit_metrics_number,
       ngx_http_ratelimit_metrics_at(reachable) },
 

@@ -285,8 +285,14 @@ ngx_http_ratelimit_check_print(u_char *p, ngx_http_ratelimit_ctx_t *ctx,
                : NULL;
 
     case NGX_HTTP_RATELIMIT_VARIABLE_SOURCE:
+
+        /* as in the metrics: a rejection needs no lease */
+
         return ngx_sprintf(p, "%s",
-                           ngx_http_ratelimit_source_names[counter->source]);
+                           (counter->source == NGX_RATELIMIT_SOURCE_LEASE
+                            && counter->answer.retry_us)
+                           ? "memory"
+                           : ngx_http_ratelimit_source_names[counter->source]);
 
     case NGX_HTTP_RATELIMIT_VARIABLE_REASON:   /* why Redis has no answer */
         return (counter->source == NGX_RATELIMIT_SOURCE_FALLBACK)
