@@ -8,6 +8,8 @@
 static ngx_inline void ngx_ratelimit_check_take(ngx_ratelimit_check_t *check);
 static ngx_ratelimit_inline void ngx_ratelimit_check_take_one(
     ngx_ratelimit_check_t *check, ngx_ratelimit_counter_t *counter);
+static NGX_RATELIMIT_APART void ngx_ratelimit_check_take_none(
+    ngx_ratelimit_counter_t *counter);
 static NGX_RATELIMIT_APART ngx_int_t ngx_ratelimit_check_ask(
     ngx_ratelimit_check_t *check);
 static NGX_RATELIMIT_APART void ngx_ratelimit_check_remote(
@@ -183,7 +185,10 @@ static ngx_ratelimit_inline void
 ngx_ratelimit_check_take_one(ngx_ratelimit_check_t *check,
     ngx_ratelimit_counter_t *counter)
 {
-    if (check->remote && counter->client->remote) {
+    if (counter->limit->capacity == 0) {
+        ngx_ratelimit_check_take_none(counter);
+
+    } else if (check->remote && counter->client->remote) {
         ngx_ratelimit_check_take_remote(check, counter);
 
     } else {
@@ -192,6 +197,19 @@ ngx_ratelimit_check_take_one(ngx_ratelimit_check_t *check,
         counter->backend = &ngx_ratelimit_local;
         ngx_ratelimit_local_take(counter);
     }
+}
+
+
+/* A limit of 0: there is nothing to wait for. A look is not rejected. */
+static void
+ngx_ratelimit_check_take_none(ngx_ratelimit_counter_t *counter)
+{
+    ngx_memzero(&counter->answer, sizeof(ngx_ratelimit_answer_t));
+
+    counter->remote = NULL;
+    counter->source = NGX_RATELIMIT_SOURCE_LOCAL;
+    counter->backend = &ngx_ratelimit_nowhere;
+    counter->answer.retry_us = counter->peek ? 0 : NGX_RATELIMIT_NEVER;
 }
 
 

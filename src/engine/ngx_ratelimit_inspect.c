@@ -48,6 +48,11 @@ ngx_ratelimit_inspect(ngx_ratelimit_inspect_t *inspect)
         ngx_ratelimit_inspect_forget(inspect);
     }
 
+    if (inspect->limit && inspect->limit->capacity == 0 && !inspect->reset) {
+        inspect->counter.source = NGX_RATELIMIT_SOURCE_LOCAL;
+        return NGX_OK;
+    }
+
     if (inspect->limiter->redis == NULL) {
         ngx_ratelimit_inspect_local(inspect);
         return NGX_OK;

@@ -75,6 +75,17 @@ ngx_ratelimit_limit_mark(const ngx_ratelimit_limit_t *limit)
 }
 
 
+const ngx_ratelimit_limit_t  ngx_ratelimit_limit_zero = {
+    .algorithm = NGX_RATELIMIT_FIXED_WINDOW,
+    .window_us = 1000000,
+    .mark = 1,
+    .whole = 1,
+    .digits = 1,
+    .text_len = sizeof("0, 0;w=1") - 1,
+    .text = "0, 0;w=1"
+};
+
+
 uint64_t
 ngx_ratelimit_limit_seconds(const ngx_ratelimit_limit_t *limit)
 {

@@ -91,6 +91,9 @@ typedef struct {
 } ngx_ratelimit_limit_t;
 
 
+/* Of capacity 0: each request is rejected, and no counter is kept. */
+extern const ngx_ratelimit_limit_t  ngx_ratelimit_limit_zero;
+
 /*
  * Prepares a limit. Returns NULL, or what was expected as a constant string
  * ("a limit of at most 10000 requests for sliding_log").

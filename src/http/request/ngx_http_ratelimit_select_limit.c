@@ -31,7 +31,8 @@ ngx_http_ratelimit_select_limit(ngx_http_ratelimit_selection_t *s,
 
     rc = ngx_http_ratelimit_select_allowed(s, rule, key, limit);
 
-    return (rc == NGX_OK && rule->parted && rule->number == s->of->part)
+    return (rc == NGX_OK && rule->parted && rule->number == s->of->part
+            && (*limit)->capacity)
            ? ngx_http_ratelimit_select_part(s, rule, limit) : rc;
 }
 
@@ -135,6 +136,8 @@ ngx_http_ratelimit_select_dynamic(ngx_http_ratelimit_selection_t *s,
     ngx_ratelimit_allowance_t    *allowance;
     ngx_http_ratelimit_values_t  *values;
 
+    static const ngx_str_t  unlimited = ngx_string("unlimited");
+
     values = rule->data;
     allowance = ngx_palloc(s->request->pool,
                            sizeof(ngx_ratelimit_allowance_t));
@@ -146,9 +149,18 @@ ngx_http_ratelimit_select_dynamic(ngx_http_ratelimit_selection_t *s,
         return NGX_ERROR;
     }
 
-    if (text.len == 0) {
+    if (text.len == 0 || ngx_ratelimit_equal(&text, &unlimited)) {
         s->match = NGX_RATELIMIT_LIMIT_EMPTY;
         return NGX_DECLINED;
+    }
+
+    /* "0", "0r/s": nobody passes */
+
+    if (text.data[0] == '0' && (text.len == 1 || text.data[1] == 'r')) {
+        allowance->spec = rule->spec;
+        allowance->limit = ngx_ratelimit_limit_zero;
+        *made = allowance;
+        return NGX_OK;
     }
 
     expected = ngx_ratelimit_rule_spec(&rule->spec, &text, &allowance->spec);
