@@ -5,9 +5,14 @@
 
 #include "ngx_ratelimit_sync_int.h"
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
 #define NGX_RATELIMIT_SYNC_LOOK_MS    100    /* at the store's generation */
 #define NGX_RATELIMIT_SYNC_SLICE_MS   1      /* of what only the loop may do */
 #define NGX_RATELIMIT_SYNC_WHOLE_MS   1000   /* before it serves */
+#define NGX_RATELIMIT_SYNC_LARGE      262144 /* bytes of a document */
 
 static void ngx_ratelimit_sync_timer(ngx_ratelimit_sync_t *sync,
     ngx_event_t *ev, ngx_event_handler_pt handler);
@@ -18,6 +23,7 @@ static void ngx_ratelimit_sync_compiled(ngx_ratelimit_sync_task_t *task);
 static void ngx_ratelimit_sync_slice_handler(ngx_event_t *ev);
 static ngx_int_t ngx_ratelimit_sync_finish(ngx_ratelimit_sync_t *sync,
     ngx_msec_t budget_ms);
+static void ngx_ratelimit_sync_trim(size_t bytes);
 static void ngx_ratelimit_sync_swap(ngx_ratelimit_sync_t *sync);
 static void ngx_ratelimit_sync_no_memory(ngx_ratelimit_sync_t *sync);
 
@@ -295,8 +301,10 @@ ngx_ratelimit_sync_slice_handler(ngx_event_t *ev)
 static ngx_int_t
 ngx_ratelimit_sync_finish(ngx_ratelimit_sync_t *sync, ngx_msec_t budget_ms)
 {
+    size_t     bytes;
     ngx_int_t  rc;
 
+    bytes = sync->next->entry.text.len;
     rc = ngx_ratelimit_policy_finish(sync->next->policy, budget_ms, NULL);
 
     if (rc == NGX_AGAIN) {
@@ -313,7 +321,22 @@ ngx_ratelimit_sync_finish(ngx_ratelimit_sync_t *sync, ngx_msec_t budget_ms)
     ngx_destroy_pool(sync->next->pool);
     sync->next = NULL;
 
+    ngx_ratelimit_sync_trim(ngx_max(sync->bytes, bytes));
+    sync->bytes = bytes;
+
     return rc;
+}
+
+
+/* malloc() would keep what the document before, and its JSON, had. */
+static void
+ngx_ratelimit_sync_trim(size_t bytes)
+{
+    if (bytes > NGX_RATELIMIT_SYNC_LARGE) {
+#if defined(__GLIBC__)
+        (void) malloc_trim(0);
+#endif
+    }
 }
 
 

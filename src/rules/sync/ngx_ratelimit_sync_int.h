@@ -70,6 +70,7 @@ struct ngx_ratelimit_sync_s {
     ngx_ratelimit_sync_retry_t      compiling;
     uint64_t                        generation; /* that was compiled last,
                                                    with or without success */
+    size_t                          bytes;      /* of that record */
     uint64_t                        version;    /* that requests go by */
     uint64_t                        swapped_ms; /* since the epoch */
     ngx_uint_t                      warnings;
