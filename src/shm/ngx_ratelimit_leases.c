@@ -20,7 +20,7 @@
 
 /* "rlleases" */
 #define NGX_RATELIMIT_LEASES_MAGIC         0x73657361656c6c72ULL
-#define NGX_RATELIMIT_LEASES_LAYOUT        4
+#define NGX_RATELIMIT_LEASES_LAYOUT        5
 
 #define NGX_RATELIMIT_LEASES_MIN_SETS      24    /* in a segment */
 #define NGX_RATELIMIT_LEASES_PLACES        7     /* in a set */
@@ -92,6 +92,13 @@ void
 ngx_ratelimit_leases_forget(ngx_ratelimit_leases_t *leases, uint64_t now_us)
 {
     ngx_ratelimit_atomic_max(&leases->forgot_us, now_us);
+}
+
+
+void
+ngx_ratelimit_leases_deny(ngx_ratelimit_leases_t *leases, uint64_t until_us)
+{
+    ngx_ratelimit_atomic_max(&leases->denied_us, until_us);
 }
 
 

@@ -35,6 +35,7 @@ typedef struct {
     _Alignas(NGX_RATELIMIT_LINE)
     ngx_ratelimit_segments_t  shape;
     _Atomic uint64_t          forgot_us;   /* 0: never */
+    _Atomic uint64_t          denied_us;   /* see deny() */
 } ngx_ratelimit_leases_t;
 
 /* A lease that is locked; all of it is the table's. */
@@ -80,6 +81,13 @@ void *ngx_ratelimit_leases_lock(ngx_ratelimit_leases_t *leases,
 void ngx_ratelimit_leases_forget(ngx_ratelimit_leases_t *leases,
     uint64_t now_us);
 
+/*
+ * A counter is rejected until then, and its requests look for its lease. From
+ * denied_us on none is, and no such request need look.
+ */
+void ngx_ratelimit_leases_deny(ngx_ratelimit_leases_t *leases,
+    uint64_t until_us);
+
 /* See ngx_ratelimit_segments_stat(). */
 void ngx_ratelimit_leases_stat(ngx_ratelimit_leases_t *leases,
     uint64_t now_us, uint64_t max, ngx_ratelimit_segments_stat_t *stat);
@@ -89,6 +97,13 @@ static ngx_inline uint64_t
 ngx_ratelimit_leases_forgot_us(const ngx_ratelimit_leases_t *leases)
 {
     return atomic_load_explicit(&leases->forgot_us, memory_order_relaxed);
+}
+
+
+static ngx_inline uint64_t
+ngx_ratelimit_leases_denied_us(const ngx_ratelimit_leases_t *leases)
+{
+    return atomic_load_explicit(&leases->denied_us, memory_order_relaxed);
 }
 
 

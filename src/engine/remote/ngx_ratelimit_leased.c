@@ -221,6 +221,12 @@ ngx_ratelimit_leased_tell(ngx_ratelimit_counter_t *counter, ngx_uint_t answered)
         counter->backend = &ngx_ratelimit_leased;
     }
 
+    if (counter->rule->sync == NGX_RATELIMIT_SYNC_STRICT && lease->retry_ms) {
+        ngx_ratelimit_leases_deny(counter->client->limiter->zone.leases,
+                                  locked.env.now_us
+                                  + (uint64_t) lease->retry_ms * 1000);
+    }
+
     ngx_ratelimit_leased_unlock(&locked);
 }
 
@@ -231,6 +237,12 @@ ngx_ratelimit_leased_denies(ngx_ratelimit_counter_t *counter)
     ngx_uint_t               denies;
     ngx_ratelimit_lease_t   *lease;
     ngx_ratelimit_locked_t   locked;
+
+    if (ngx_ratelimit_leases_denied_us(counter->client->limiter->zone.leases)
+        <= ngx_ratelimit_local_now_us())
+    {
+        return 0;
+    }
 
     lease = ngx_ratelimit_leased_lock(counter, 0, &locked);
     if (lease == NULL) {
