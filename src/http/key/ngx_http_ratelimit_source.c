@@ -87,6 +87,8 @@ ngx_http_ratelimit_source_parse(ngx_str_t *text,
             continue;
         }
 
+        ngx_memzero(source, sizeof(ngx_http_ratelimit_source_t));
+
         source->get = ngx_http_ratelimit_sources[i].get;
         source->mark = ngx_http_ratelimit_sources[i].mark;
         source->name.len = text->len - name->len;
