@@ -180,3 +180,30 @@ my $begins = gateway(file => [$new]);
 is(has(7, 'a first start: Redis gets what the file has', 40), $new, 'as it was');
 ok(t::Rules::follows($begins, 7), 'which is followed');
 $begins->stop;
+
+# a version that no change made leaves no number for the next one
+
+my $forged = t::Rules::record(9007199254740992, denies('2'));
+
+t::Rules::redis($port, 'FLUSHALL');
+
+my $steady = gateway();
+my $its = t::Api->new($steady);
+
+is($its->change('PUT', '/document', denies('3'))->{status}, 201, 'a fleet');
+has(1, 'with a version');
+ok(t::Rules::put($port, $prefix, 'z', 1, $forged), 'another user of its Redis writes one');
+has(1, 'the gateway puts back its own');
+ok(t::Rules::follows($steady, 1), 'which it went on with');
+is($its->change('PUT', '/document', denies('4'))->{status}, 200, 'changes go on');
+$steady->stop;
+
+t::Rules::redis($port, 'FLUSHALL');
+ok(t::Rules::put($port, $prefix, 'z', 0, $forged), 'before a gateway starts');
+
+my $later = gateway();
+
+$later->log_has(qr/version 9007199254740992 of its rules is not used: its version is that of no change/,
+                'it is refused');
+ok(t::Rules::follows($later, 0), 'and not followed');
+$later->stop;

@@ -10,6 +10,12 @@
 
 #include "ngx_ratelimit_state.h"
 
+/*
+ * Redis' version may be above this gateway's by so many changes. Else one that
+ * another user of Redis makes up leaves no number for the next change.
+ */
+#define NGX_RATELIMIT_SYNC_LEAP  ((uint64_t) 1 << 32)
+
 #define NGX_RATELIMIT_SYNC_POLL_MS     5000
 #define NGX_RATELIMIT_SYNC_AGAIN_MS    1000   /* after no answer */
 
@@ -402,7 +408,8 @@ ngx_ratelimit_sync_compare(ngx_ratelimit_sync_t *sync, uint64_t version,
  * In a thread: compares Redis' record with this gateway's. rc becomes NGX_OK:
  * Redis' record is published; NGX_BUSY: meanwhile another one was published;
  * NGX_DECLINED: it is refused; NGX_DONE: Redis has lost its last writes, or
- * everything; or NGX_ERROR: memory is out.
+ * everything, or has a version that no change made; or NGX_ERROR: memory is
+ * out.
  */
 static void
 ngx_ratelimit_sync_compare_work(void *data)
@@ -412,6 +419,12 @@ ngx_ratelimit_sync_compare_work(void *data)
     task->rc = ngx_ratelimit_store_read(task->limiter->store, 0, task->pool,
                                         &task->own);
     if (task->rc == NGX_ERROR) {
+        return;
+    }
+
+    if (task->entry.version > task->own.version + NGX_RATELIMIT_SYNC_LEAP) {
+        task->why = "its version is that of no change";
+        task->rc = task->own.version ? NGX_DONE : NGX_DECLINED;
         return;
     }
 
