@@ -152,6 +152,35 @@ for my $rule (@RULES) {
     $other->stop;
 }
 
+# all tokens come back: the gateway's own counter has heard of some alone
+
+for my $rule (@RULES) {
+    my @requests;
+
+    # a response tells that it costs nothing, and Redis has heard of the cost
+
+    for my $cost (1, 9) {
+        my $request = t::Gateway::connect_to($gateway);
+
+        redis_cli($port, 'CONFIG', 'RESETSTAT');
+        print $request "POST /$rule?k=all&cost=$cost&more=0 HTTP/1.1\r\n"
+                       . "Host: t\r\nConnection: close\r\n"
+                       . "Content-Length: 1\r\n\r\n";
+        ok(wait_for(sub { later(0.2); calls() > 0 }), "$rule: $cost spent");
+        push @requests, $request;
+    }
+
+    redis_cli($port, 'CONFIG', 'RESETSTAT');
+    print $_ 'x' for @requests;
+    ok(wait_for(sub { later(0.2); calls() > 0 }), "$rule: both come back");
+
+    ok(wait_for(sub {
+           advance(1.1);
+           $gateway->get("/$rule?k=all&cost=10")->{status} == 200;
+       }), "$rule: what has come back can be spent");
+    later(0.2) for 1 .. 2;
+}
+
 # gateways that have spent a limit together, and more than it: each tells Redis
 # once, and nobody calls for no request
 

@@ -51,9 +51,9 @@ my $gateway = t::Gateway->new(http => <<"CONF")->start;
     }
 CONF
 
-# of a path as it is meant, the rule with the least capacity that matches
+# of the readings of a path, the rule with the least capacity that matches one
 sub strictest {
-    my ($method, $path) = @_;
+    my ($method, @paths) = @_;
 
     my @found;
 
@@ -61,7 +61,8 @@ sub strictest {
         my ($match, $methods, $capacity) = @{ $rules{$id} };
 
         next if defined $methods && $methods ne $method;
-        push @found, $id if !defined $match || $path =~ expression($match);
+        push @found, $id
+            if !defined $match || grep { $_ =~ expression($match) } @paths;
     }
 
     my ($least) = sort { $rules{$a}[2] <=> $rules{$b}[2] } @found;
@@ -92,6 +93,16 @@ sub disguised {
     return $path . ('', '', '/', ';v')[rand 4];
 }
 
+# how a server reads it that knows no parameters behind ";"
+sub plain {
+    my $path = shift;
+
+    $path =~ s/%2F/\//g;
+    1 while $path =~ s{/(?:\.?|q/\.\.)/}{/};
+
+    return $path =~ s{/$}{}r;
+}
+
 my ($wrong, %met) = ('');
 
 for my $k (1 .. 600) {
@@ -106,7 +117,7 @@ for my $k (1 .. 600) {
 
     my $answer = $gateway->get("$method $asked?k=$k", 'Content-Length: 0');
     my $got = header($answer, 'X-Rule');
-    my $expected = strictest($method, $path);
+    my $expected = strictest($method, $path, plain($asked));
     my $limit = header($answer, 'X-RateLimit-Limit');
 
     $met{$got =~ /^r(\d+)$/ && $1 <= 996 ? ($1 - 1) % 6 : $got}++;

@@ -481,7 +481,9 @@ sim_refill_failed(sim_refill_t *refill, int32_t debit)
         told.debit = debit;
 
         sim_refill_env(refill, &env);
-        ngx_ratelimit_async_failed(&refill->leased->async, &env, &told);
+        told.asked_ms = (uint32_t) (env.now_us / 1000);
+        ngx_ratelimit_async_failed(&refill->leased->async, refill->node->limit,
+                                   &env, &told);
     }
 }
 

@@ -206,6 +206,87 @@ test_share(void **state)
 }
 
 
+/* The gateway's own counter denies: Redis is asked, once a second. */
+static void
+test_denied_alone(void **state)
+{
+    ledger_t  l;
+
+    ledger_make(&l, fixed(100, 60));
+
+    assert_int_equal(spend(&l, 0, 20), ASK);
+    assert_int_equal(l.ask, 1);
+    assert_int_equal(call(&l, 0), 0);
+    assert_int_equal(l.told.look, 20);
+
+    assert_int_equal(spend(&l, 1, 20), ASK);
+    assert_int_equal(l.ask, 0);
+    assert_int_equal(spend(&l, 1000, 20), ASK);
+    assert_int_equal(l.ask, 1);
+
+    /* Redis has more, also if nobody has spent anything */
+
+    answered(&l, 1001, 0, 90, 30000, 0);
+    assert_int_equal(spend(&l, 1001, 20), PAID);
+
+    ledger_make(&l, sliding(100, 60));
+    assert_int_equal(spend(&l, 0, 20), ASK);
+    assert_int_equal(call(&l, 0), 0);
+    answered(&l, 1, 0, 100, 0, 0);
+    assert_int_equal(spend(&l, 2, 20), PAID);
+    assert_int_equal(l.answer.remaining, 80);
+
+    /* a fixed window has named its end: nobody asks again */
+
+    ledger_make(&l, fixed(100, 60));
+    assert_int_equal(spend(&l, 0, 20), ASK);
+    assert_int_equal(call(&l, 0), 0);
+    answered(&l, 1, 0, 0, 30000, 30000);
+    assert_int_equal(spend(&l, 20000, 20), DENIED);
+    assert_int_equal(l.ask, 0);
+}
+
+
+/* What did not run is told again, but not in the next fixed window. */
+static void
+test_failed_late(void **state)
+{
+    ledger_t  l;
+
+    known(&l, fixed(100, 60), 0, 100, 30000);
+    assert_int_equal(spend(&l, 29900, 40), PAID);
+    assert_int_equal(call(&l, 29900), 40);
+    assert_int_equal(due(&l, 30100), 0);
+
+    on(&l, 30200);
+    ngx_ratelimit_async_failed(&l.async, &l.limit, &l.env, &l.told);
+    assert_int_equal(l.async.owed, 0);
+    assert_int_equal(l.async.asking, 0);
+}
+
+
+/* What came back while Redis was away has its age, and windows that are over. */
+static void
+test_gives_late(void **state)
+{
+    ledger_t  l;
+
+    known(&l, bucket(100, 1), 0, 0, 100000);
+    assert_int_equal(give(&l, 1000, 500, 90), 90);
+    assert_int_equal(call(&l, 1100), -90);
+    ngx_ratelimit_async_failed(&l.async, &l.limit, &l.env, &l.told);
+
+    assert_int_equal(give(&l, 2000, 1500, 5), 5);
+    assert_int_equal(call(&l, 3600000), -95);
+    assert_int_equal(l.told.age_us, 3599000000);
+
+    known(&l, sliding(100, 60), 0, 0, 60000);
+    assert_int_equal(give(&l, 1000, 500, 90), 90);
+    assert_int_equal(due(&l, 70000), 0);
+    assert_int_equal(l.async.owed, 0);
+}
+
+
 /* More than a capacity is told by several calls, and a failed one again. */
 static void
 test_surplus(void **state)
@@ -217,7 +298,7 @@ test_surplus(void **state)
     charge(&l, 100, 25);
     assert_int_equal(spend(&l, 100, 1), DENIED);
     assert_int_equal(call(&l, 100), 10);
-    ngx_ratelimit_async_failed(&l.async, &l.env, &l.told);
+    ngx_ratelimit_async_failed(&l.async, &l.limit, &l.env, &l.told);
     assert_int_equal(l.async.owed, 25);
     assert_int_equal(due(&l, 199), 0);
     assert_int_equal(due(&l, 200), 1);
@@ -231,7 +312,7 @@ test_surplus(void **state)
     /* one that may have run is not told again */
 
     l.told.debit = 0;
-    ngx_ratelimit_async_failed(&l.async, &l.env, &l.told);
+    ngx_ratelimit_async_failed(&l.async, &l.limit, &l.env, &l.told);
     assert_int_equal(l.async.owed, 0);
 
     /* whatever is charged, nothing wraps; a worker that ends tells all */
@@ -243,6 +324,7 @@ test_surplus(void **state)
     assert_int_equal(spend(&l, 1, 1), DENIED);
     ngx_ratelimit_async_call(&l.async, &l.limit, &l.env, 1, &l.told);
     assert_int_equal(l.told.debit, MOST);
+    assert_int_equal(l.async.asking, 0);
     assert_int_equal(l.async.owed, 0);
 }
 
@@ -829,14 +911,16 @@ test_alone(void **state)
             paid += gateway_request(g, ms, 1);
 
             if (g->asked != -1) {
-                ngx_ratelimit_async_failed(&g->l.async, &g->l.env, &g->l.told);
+                ngx_ratelimit_async_failed(&g->l.async, &g->l.limit, &g->l.env,
+                                           &g->l.told);
                 g->asked = -1;
             }
 
             if (ms % 100 == 0 && due(&g->l, ms)
                 && call(&g->l, ms))
             {
-                ngx_ratelimit_async_failed(&g->l.async, &g->l.env, &g->l.told);
+                ngx_ratelimit_async_failed(&g->l.async, &g->l.limit, &g->l.env,
+                                           &g->l.told);
             }
         }
 
@@ -859,6 +943,9 @@ main(void)
     const struct CMUnitTest  tests[] = {
         cmocka_unit_test(test_debits_once),
         cmocka_unit_test(test_share),
+        cmocka_unit_test(test_denied_alone),
+        cmocka_unit_test(test_failed_late),
+        cmocka_unit_test(test_gives_late),
         cmocka_unit_test(test_surplus),
         cmocka_unit_test(test_gives_back),
         cmocka_unit_test(test_windows_end),

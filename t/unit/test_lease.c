@@ -744,19 +744,67 @@ test_nobody_sweeps(void **state)
 }
 
 
+static unsigned
+denies(lease_t *lease, const limit_t *limit, int64_t ms)
+{
+    env_t     env;
+    answer_t  answer;
+
+    env = at(ms);
+
+    return ngx_ratelimit_lease_denies(lease, limit, &env, 1, &answer);
+}
+
+
+/* What Redis has rejected, of a counter of which each request asks. */
+static void
+test_denies(void **state)
+{
+    lease_t   lease;
+    limit_t   limit, other;
+    answer_t  answer;
+    env_t     env;
+
+    static const ngx_ratelimit_lease_ask_t  ask = { .cost = 1, .want = 1 };
+
+    limit = one_bucket();
+    other = bucket_100();
+    answer = said(0, 0, 3600000, 3600000);
+    env = at(0);
+
+    memset(&lease, 0, sizeof(lease));
+    assert_int_equal(denies(&lease, &limit, 0), 0);
+
+    (void) ngx_ratelimit_lease_fill(&lease, &limit, &env, env.now_us, &ask,
+                                    &answer);
+    assert_int_equal(denies(&lease, &limit, 3599000), 1);
+    assert_int_equal(denies(&lease, &limit, 3600100), 0);
+
+    /* another limit ends it, also if this one applies again */
+
+    memset(&lease, 0, sizeof(lease));
+    (void) ngx_ratelimit_lease_fill(&lease, &limit, &env, env.now_us, &ask,
+                                    &answer);
+    assert_int_equal(denies(&lease, &limit, 1), 1);
+    assert_int_equal(denies(&lease, &other, 2), 0);
+    assert_int_equal(denies(&lease, &limit, 3), 0);
+}
+
+
 int
 main(void)
 {
-    struct CMUnitTest  tests[6 + COUNT(cases)] = {
+    struct CMUnitTest  tests[7 + COUNT(cases)] = {
         cmocka_unit_test(test_place),
         cmocka_unit_test(test_pay_no_demand),
         cmocka_unit_test(test_ahead_once),
         cmocka_unit_test(test_sweep),
         cmocka_unit_test(test_limits_mixed),
         cmocka_unit_test(test_nobody_sweeps),
+        cmocka_unit_test(test_denies),
     };
 
-    cases_add(&tests[6], cases, COUNT(cases));
+    cases_add(&tests[7], cases, COUNT(cases));
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

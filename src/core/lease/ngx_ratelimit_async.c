@@ -56,6 +56,14 @@ ngx_ratelimit_async_take(ngx_ratelimit_async_t *async,
     ngx_ratelimit_async_begin(async, limit, env->now_us);
 
     if (!async->answered) {
+
+        /* if the gateway's own counter denies, Redis may have more */
+
+        async->denied_cost = ngx_ratelimit_lease_min(cost, limit->capacity);
+        *ask = !ngx_ratelimit_async_asking(async, env->now_us)
+               && ngx_ratelimit_lease_passed_ms(env->now_us, async->asked_ms)
+                  >= NGX_RATELIMIT_LEASE_LOST_MS;
+
         return NGX_RATELIMIT_LEASE_ASK;
     }
 
@@ -217,7 +225,7 @@ ngx_ratelimit_async_give(ngx_ratelimit_async_t *async,
     }
 
     ngx_ratelimit_async_count(async, limit, env->now_us, -(int64_t) tokens);
-    async->owed -= (int32_t) tokens;
+    ngx_ratelimit_async_owe(async, env->now_us, -(int64_t) tokens);
 
     return tokens;
 }
@@ -285,18 +293,25 @@ ngx_ratelimit_async_call(ngx_ratelimit_async_t *async,
         call->debit = (int32_t) -most;
     }
 
-    if (call->debit < 0 && !ngx_ratelimit_lease_of_bucket(limit)) {
-        call->age_us = ngx_ratelimit_window_age_us(limit, env->now_us,
-                           ngx_ratelimit_async_until_us(async, limit,
-                                                        env->now_us));
+    if (call->debit < 0) {
+        call->age_us = ngx_ratelimit_lease_of_bucket(limit)
+                       ? (uint64_t) 1000
+                         * ngx_ratelimit_lease_passed_ms(env->now_us,
+                                                         async->since_ms)
+                       : ngx_ratelimit_window_age_us(limit, env->now_us,
+                             ngx_ratelimit_async_until_us(async, limit,
+                                                          env->now_us));
     }
 
     call->look = call->debit || all ? 0 : async->denied_cost;
+    call->asked_ms = ngx_ratelimit_lease_ms(env->now_us);
     async->owed -= call->debit;
 
-    if (call->debit || call->look) {
+    /* nobody hears the answer to a worker that ends */
+
+    if ((call->debit || call->look) && !all) {
         async->asking = 1;
-        async->asked_ms = ngx_ratelimit_lease_ms(env->now_us);
+        async->asked_ms = call->asked_ms;
     }
 }
 
@@ -334,7 +349,8 @@ ngx_ratelimit_async_answered(ngx_ratelimit_async_t *async,
     /* beyond half of what its clock counts Redis is asked again */
 
     if (call->look && answer->retry_us / 1000 < INT32_MAX
-        && answer->retry_us && !ngx_ratelimit_lease_of_bucket(limit))
+        && answer->retry_us
+        && limit->algorithm == NGX_RATELIMIT_SLIDING_WINDOW)
     {
         async->denied_cost = call->look;
         async->retry_ms = ngx_ratelimit_lease_ms(env->now_us)
@@ -367,6 +383,13 @@ ngx_ratelimit_async_learn(ngx_ratelimit_async_t *async,
 
     fresh_us = ngx_ratelimit_lease_fresh_us(asked_us, answer);
 
+    /* of a window that nobody has spent of, the longest time */
+
+    if (answer->reset_us == 0 && !ngx_ratelimit_lease_of_bucket(limit)) {
+        fresh_us = same && old.window.end_us > env->now_us
+                   ? old.window.end_us : env->now_us + limit->window_us;
+    }
+
     if (ngx_ratelimit_lease_of_bucket(limit)) {
         ngx_ratelimit_async_set(async, limit, fresh_us, 0);
         ngx_ratelimit_async_count(async, limit, env->now_us, async->owed);
@@ -396,17 +419,25 @@ ngx_ratelimit_async_learn(ngx_ratelimit_async_t *async,
 
 void
 ngx_ratelimit_async_failed(ngx_ratelimit_async_t *async,
-    const ngx_ratelimit_lease_env_t *env,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     const ngx_ratelimit_async_call_t *call)
 {
+    ngx_ratelimit_async_begin(async, limit, env->now_us);
+
     async->asking = 0;
     async->asked_ms = ngx_ratelimit_lease_ms(env->now_us);
 
-    ngx_ratelimit_async_owe(async, env->now_us, call->debit);
+    /* what was spent of a fixed window is none of the next one's */
 
-    if (call->debit > 0) {
-        async->since_ms = call->since_ms;
+    if (call->debit == 0
+        || (limit->algorithm == NGX_RATELIMIT_FIXED_WINDOW
+            && (int32_t) (async->began_ms - call->asked_ms) > 0))
+    {
+        return;
     }
+
+    ngx_ratelimit_async_owe(async, env->now_us, call->debit);
+    async->since_ms = call->since_ms;
 }
 
 
@@ -454,7 +485,7 @@ ngx_ratelimit_async_begin(ngx_ratelimit_async_t *async,
         async->bucket = bucket;
         async->answered = 0;
         async->asked_ms = ngx_ratelimit_lease_ms(now_us)
-                          - NGX_RATELIMIT_LEASE_HOLD_MS;
+                          - NGX_RATELIMIT_LEASE_LOST_MS;
         ngx_ratelimit_async_set(async, limit, 0, limit->capacity);
     }
 
@@ -488,8 +519,8 @@ ngx_ratelimit_async_pass(ngx_ratelimit_async_t *async,
 
     if (now_us >= async->window.end_us) {
 
-        if (async->owed && (!async->answered
-                            || !ngx_ratelimit_lease_flows(limit)))
+        if (async->owed < 0 || !async->answered
+            || !ngx_ratelimit_lease_flows(limit))
         {
             async->owed = 0;
         }
@@ -606,11 +637,11 @@ static void
 ngx_ratelimit_async_owe(ngx_ratelimit_async_t *async, uint64_t now_us,
     int64_t tokens)
 {
-    if (async->owed <= 0) {
+    tokens += async->owed;
+
+    if (async->owed == 0 || (tokens > 0) != (async->owed > 0)) {
         async->since_ms = ngx_ratelimit_lease_ms(now_us);
     }
-
-    tokens += async->owed;
 
     async->owed = (int32_t) (tokens < NGX_RATELIMIT_MAX_TOKENS
                              ? tokens : NGX_RATELIMIT_MAX_TOKENS);

@@ -51,6 +51,7 @@ typedef struct {
 typedef struct {
     int32_t   debit;        /* below 0: gives back */
     uint32_t  since_ms;     /* it was owed since */
+    uint32_t  asked_ms;     /* of the call */
     uint32_t  look;         /* when so much can be paid */
     uint64_t  age_us;       /* of what it gives back */
 } ngx_ratelimit_async_call_t;
@@ -109,7 +110,7 @@ void ngx_ratelimit_async_answered(ngx_ratelimit_async_t *async,
     uint64_t asked_us, const ngx_ratelimit_async_call_t *call,
     const ngx_ratelimit_answer_t *answer);
 void ngx_ratelimit_async_failed(ngx_ratelimit_async_t *async,
-    const ngx_ratelimit_lease_env_t *env,
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     const ngx_ratelimit_async_call_t *call);
 
 /* As ngx_ratelimit_lease_lost(), of an answer to this call. */

@@ -111,9 +111,11 @@ ngx_ratelimit_lease_denies(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
     uint32_t cost, ngx_ratelimit_answer_t *answer)
 {
-    if (lease->retry_ms == 0 || lease->mark != limit->mark) {
+    if (lease->retry_ms == 0) {
         return 0;
     }
+
+    /* another limit ends what this one has rejected */
 
     ngx_ratelimit_lease_begin(lease, limit, env->now_us);
 
@@ -121,7 +123,9 @@ ngx_ratelimit_lease_denies(ngx_ratelimit_lease_t *lease,
         ngx_ratelimit_lease_forget(lease);
     }
 
-    if (!ngx_ratelimit_lease_denied(lease, limit, env->now_us, cost)) {
+    if (lease->mark != limit->mark
+        || !ngx_ratelimit_lease_denied(lease, limit, env->now_us, cost))
+    {
         return 0;
     }
 

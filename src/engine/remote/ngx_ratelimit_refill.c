@@ -465,7 +465,9 @@ ngx_ratelimit_refill_debit(ngx_ratelimit_refill_t *refill, unsigned all)
     ngx_ratelimit_leased_unlock(&locked);
 
     if (all) {
-        told.debit += (int32_t) refill->owed;
+        told.debit += (int32_t) ngx_min(refill->owed,
+                                        (uint32_t) (NGX_RATELIMIT_MAX_TOKENS
+                                                    - ngx_max(told.debit, 0)));
 
     } else if (due && refill->call == NULL) {
         ngx_ratelimit_refill_call(refill);

@@ -175,7 +175,8 @@ ngx_ratelimit_refill_failed(ngx_ratelimit_refill_t *refill,
 
     } else {
         call->told.debit = ran ? 0 : call->told.debit;
-        ngx_ratelimit_async_failed(lease, &locked.env, &call->told);
+        ngx_ratelimit_async_failed(lease, &refill->limit, &locked.env,
+                                   &call->told);
     }
 
     ngx_ratelimit_leased_unlock(&locked);
