@@ -114,6 +114,13 @@ ngx_http_ratelimit_api_abandon(ngx_http_ratelimit_api_t *api)
     if (api->work && api->work->job) {
         ngx_http_ratelimit_api_work_free(api->work);
         api->work = NULL;
+
+    } else if (api->work && api->work->turn) {
+
+        /* the answer may be in its memory; the client may be slow */
+
+        api->work->turn = 0;
+        ngx_http_ratelimit_api_turn_end();
     }
 
     if (api->forget) {
