@@ -265,7 +265,7 @@ test_failed_late(void **state)
 }
 
 
-/* What came back while Redis was away has its age, and windows that are over. */
+/* What came back while Redis was away has its age. */
 static void
 test_gives_late(void **state)
 {

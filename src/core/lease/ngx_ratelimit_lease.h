@@ -95,8 +95,8 @@ ngx_ratelimit_lease_e ngx_ratelimit_lease_take(ngx_ratelimit_lease_t *lease,
     uint32_t cost, ngx_ratelimit_answer_t *answer, unsigned *ahead);
 
 /*
- * Of a counter of which each request asks: 1 and the answer, if Redis has
- * rejected the cost, as DENIED above.
+ * For a counter of which each request asks. Returns 1 and the answer, as DENIED
+ * above, if Redis has rejected the cost.
  */
 unsigned ngx_ratelimit_lease_denies(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,

@@ -1,7 +1,7 @@
 /*
- * Who may use the endpoint, and read the metrics: a client with a token of a
- * file, or with a certificate that the server has verified; without both, a
- * client on the gateway's machine.
+ * The guard of the endpoint and of the metrics. It lets in a client with a
+ * token of a file, or with a certificate that the server has verified. If a
+ * location has neither, it lets in clients on the gateway's machine.
  */
 
 #ifndef NGX_HTTP_RATELIMIT_GUARD_H_INCLUDED
@@ -13,7 +13,7 @@
 
 #define NGX_HTTP_RATELIMIT_GUARD_CHALLENGE  "Bearer realm=\"ratelimit\""
 
-/* Of a location, in the configuration's pool. */
+/* A location's, in the configuration's pool. */
 typedef struct {
     ngx_array_t  *tokens;       /* ngx_http_ratelimit_token_t; NULL: none */
     ngx_array_t  *names;        /* ngx_str_t: of the server, that nobody else
@@ -22,7 +22,7 @@ typedef struct {
 } ngx_http_ratelimit_guard_t;
 
 
-/* Of a merged location. Returns NGX_OK, or NGX_ERROR: memory is out. */
+/* For a merged location. Returns NGX_OK, or NGX_ERROR: memory is out. */
 ngx_int_t ngx_http_ratelimit_guard_merge(ngx_conf_t *cf,
     ngx_http_ratelimit_guard_t *guard);
 
