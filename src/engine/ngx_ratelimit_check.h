@@ -81,9 +81,9 @@ struct ngx_ratelimit_counter_s {
     uint32_t                        cost;
     u_char                          dry_run;      /* if over its limit, the
                                                      request passes */
-    u_char                          look;         /* charged by the response */
     u_char                          source;       /* ngx_ratelimit_source_e, by
                                                      the engine */
+    unsigned                        look:1;       /* charged by the response */
     unsigned                        fail_mode:2;  /* ngx_ratelimit_fail_mode_e,
                                                      not DEFAULT; in Redis */
 
