@@ -15,7 +15,6 @@ package t::Gateway;
 use strict;
 use warnings;
 
-use Cwd qw( abs_path );
 use Errno qw( EAGAIN EINTR );
 use Exporter qw( import );
 use File::Basename qw( dirname );
@@ -41,7 +40,6 @@ our $TOKEN = 'Authorization: Bearer a-token-of-the-tests-0123456789';
 # what wait_for() does between two looks
 our $BETWEEN = sub { };
 
-my $ROOT = dirname(dirname(abs_path(__FILE__)));
 my $BAD = qr/\[(?:alert|emerg|crit)\]|Sanitizer|runtime error:|open socket/;
 
 my ($made, %running) = (0);
@@ -51,7 +49,7 @@ my ($made, %running) = (0);
 sub dir {
     my $name = shift;
 
-    my $dir = "$ROOT/$ENV{RATELIMIT_LOGS}/$$/$name";
+    my $dir = "$ENV{RATELIMIT_LOGS}/$$/$name";
 
     make_path("$dir/temp");
 

@@ -41,6 +41,7 @@ use warnings;
 
 use Cwd ();
 use File::Path ();
+use File::Spec ();
 use POSIX ();
 use Test::More;
 
@@ -54,7 +55,9 @@ BEGIN {
         or die "run it in the repository: prove -I. t/x.t\n";
 
     $pid = $$;
-    $tmp = "$root/" . ($ENV{RATELIMIT_LOGS} ||= 'build/t') . "/$$";
+    $ENV{RATELIMIT_LOGS} =
+        File::Spec->rel2abs($ENV{RATELIMIT_LOGS} || 'build/t');
+    $tmp = "$ENV{RATELIMIT_LOGS}/$$";
     File::Path::make_path($tmp);
 
     my $nginx = -x '/usr/sbin/nginx' ? '/usr/sbin/nginx' : 'nginx';
@@ -158,7 +161,7 @@ sub folder() { return $tmp }
 
 # t/clock.c as tools/test.sh has made it, for t::Clock.
 sub clock_library() {
-    my $library = "$root/$ENV{RATELIMIT_LOGS}/clock.so";
+    my $library = "$ENV{RATELIMIT_LOGS}/clock.so";
     return -e $library ? $library : die "run it with make test T=t/x.t\n";
 }
 

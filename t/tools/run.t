@@ -4,8 +4,8 @@
 use strict;
 use warnings;
 
-use Cwd qw( abs_path );
 use File::Path qw( make_path remove_tree );
+use File::Spec;
 use Test::More;
 use t::Ports qw( free_ports );
 
@@ -14,7 +14,7 @@ plan skip_all => 'the gateway loads the module' if $ENV{RATELIMIT_STATIC};
 my $port = free_ports(12);
 my $redis = free_ports(6);
 my $logs = ($ENV{RATELIMIT_LOGS} // 'build/t') . "/$$";
-my $dir = abs_path('.') . "/$logs/run";
+my $dir = File::Spec->rel2abs("$logs/run");
 
 make_path($dir);
 

@@ -3,15 +3,15 @@
 use strict;
 use warnings;
 
-use Cwd qw( abs_path );
 use JSON::PP ();
 use File::Path qw( make_path remove_tree );
+use File::Spec;
 use Test::More;
 use t::Ports qw( free_ports );
 
 my $port = free_ports(21);
 my $logs = ($ENV{RATELIMIT_LOGS} // 'build/t') . "/$$";
-my $dir = abs_path('.') . "/$logs/run";
+my $dir = File::Spec->rel2abs("$logs/run");
 
 make_path($dir);
 
