@@ -201,7 +201,7 @@ function lookup() {
         { name: "Limit", class: "number", cell: (row) => row.unknown
               ? el("span", { class: "faint" }, "unknown: ",
                    data(row.unknown))
-              : number(row.limit) + (row.window_seconds
+              : row.unlimited ? "unlimited" : number(row.limit) + (row.window_seconds
                   ? " in " + duration(row.window_seconds) : "") },
         { name: "Used", class: "number", cell: (row) =>
               row.used === undefined || row.used === null ? "\u2013"
@@ -275,7 +275,7 @@ function lookup() {
                            + "penalty ", data(now.penalty), "."]
                         : "The counter is reset.";
                 } })),
-            !addable || row.algorithm === "concurrency" || row.unknown ? null
+            !addable || row.algorithm === "concurrency" || !row.limit ? null
                 : button("Top up", "top up " + row.rule, () => topUp(row)));
     }
 

@@ -34,7 +34,7 @@ function rulesView() {
         { name: "Rule", cell: (rule) => data(rule.rule) },
         { name: "Counted by", cell: (rule) => data(rule.counted_by) },
         { name: "Limit", cell: (rule) => data((rule.limit === null
-              ? "by a variable"
+              ? (rule.unlimited ? "unlimited" : "by a variable")
               : rule.algorithm + ": limit " + number(rule.limit)
                 + (rule.window_seconds
                    ? " in " + duration(rule.window_seconds) : ""))

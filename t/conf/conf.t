@@ -22,6 +22,7 @@ my @RULE = qw( zone= key= match= methods= tier= host= api_key= network= header=
 my @ZONE = qw( zone= redis= state= keys_in_clear= new_keys= );
 my $RATE = '"r/" and a period after the number of requests, as in "100r/m"';
 my $COUNT = 'a whole number from 1 to 1073741824';
+my $NUMBER = 'a number from 0 to 1073741824, or "unlimited"';
 my $NO_LIMIT = 'expected "rate", or "limit" and "window"';
 my $TIERS = '"<tier>:<limit or rate>", with commas between';
 
@@ -131,8 +132,8 @@ refused(with_rate('1r/s %1'),
         ['state=', 'a file'], ['redis=', 'the name of a "ratelimit_redis"'],
         (map { ["keys_in_clear=$_", '"off" or "on"'] } '', 'yes', 'onn'),
         (map { ["new_keys=$_", $RATE] } '10', '10/m'),
-        (map { ["new_keys=$_", 'a number of requests from 1 to 1073741824'] }
-         '', '0r/m'),
+        ['new_keys=', 'a number of requests from 0 to 1073741824'],
+        ['new_keys=0r/m', 'a limit from 1 to 1073741824'],
         ['new_keys=$arg_n', 'a rate without variables']);
 refused(with_rate('1r/s %1 %1'), '"ratelimit_zone" has "%1", expected one "%n"',
         'state=a', 'keys_in_clear=on', 'redis=a', 'new_keys=1r/s', 'rate=1r/s');
@@ -195,8 +196,8 @@ refused(with_rate('1r/s redis=gone') . ' %1',
 
 # rates and capacities
 
-for (['a number of requests from 1 to 1073741824',
-      map { "${_}r/s" } '', '0', '-1', '1073741825', '99999999999999999999'],
+for (['a number of requests from 0 to 1073741824',
+      map { "${_}r/s" } '', '-1', '1073741825', '99999999999999999999'],
      [$RATE, '5', '100', '5/s', '5q/s', '5r'],
      ['a whole number of requests, as in "1r/2s" for one in two seconds',
       '0.5r/s', '1.5r/s', '.5r/s'],
@@ -232,8 +233,8 @@ invalid(with_rule('rate=1r/s algorithm=%1'), 'ratelimit_rule', 'algorithm=',
         . '"sliding_log" or "concurrency"',
         '', 'bucket', 'token_bucket2', 'Token_bucket');
 invalid(with_rule('limit=%1 window=1m'), 'ratelimit_rule', 'limit=',
-        "$COUNT, or a text with variables",
-        '', '0', '-1', '1073741825', '5r/s', '1.5');
+        'a whole number from 0 to 1073741824, "unlimited", or a text with '
+        . 'variables', '', 'none', '-1', '1073741825', '5r/s', '1.5');
 invalid(with_rule('limit=1 window=%1'), 'ratelimit_rule', 'window=',
         'a time from 1s to 366d in whole seconds, "calendar:day", '
         . '"calendar:week" or "calendar:month"', 'calendar:', 'calendar:days', '',
@@ -482,8 +483,8 @@ refused(with_rule('%1 tiers=%2'),
         ['rate=1r/s', 'a', $TIERS], ['rate=1r/s', 'a:1r/s,', $TIERS],
         ['rate=1r/s', ':1r/s', 'a tier before each ":"'],
         ['rate=1r/s', 'a:5', $RATE], ['rate=$arg_r', 'a:5', $RATE],
-        ['limit=5 window=1m', 'a:1r/s', 'a number from 1 to 1073741824'],
-        ['limit=$arg_l window=1m', 'a:0', 'a number from 1 to 1073741824'],
+        ['limit=5 window=1m', 'a:1r/s', $NUMBER],
+        ['limit=$arg_l window=1m', 'a:-1', $NUMBER],
         ['rate=1r/s', 'a:1r/s,b:2r/s,a:3r/s', 'one limit of each tier'],
         ['algorithm=sliding_log limit=5 window=1m', 'a:10001',
          'a limit of at most 10000 requests for sliding_log']);
@@ -570,7 +571,7 @@ refused(with_penalty('time=1m after=10001r/m'),
         . 'of at most 10000 requests');
 refused(with_penalty('time=1m after=x'),
         '"ratelimit_penalty" has an invalid "after=x", expected a number of '
-        . 'requests from 1 to 1073741824');
+        . 'requests from 0 to 1073741824');
 refused(with_penalty('after=1r/m time=1m %1'),
         '"ratelimit_penalty" has "%1", expected one "%2"',
         ['time=2m', 'time='], ['zone=y', 'zone=']);

@@ -255,7 +255,7 @@ GET /?k=a&n=many
 --- response_headers
 !X-RateLimit-Limit
 --- error_log
-ratelimit rule "z" of zone "z" has a limit of "manyr/h", expected a number of requests from 1 to 1073741824; it is not applied
+ratelimit rule "z" of zone "z" has a limit of "manyr/h", expected a number of requests from 0 to 1073741824; it is not applied
 
 
 

@@ -82,7 +82,7 @@ GET /?k=a&plan=free
 --- response_headers
 X-Rule: rest
 --- error_log
-ratelimit rule "plan" of zone "z" has a limit of "free", expected a number from 1 to 1073741824; it is not applied
+ratelimit rule "plan" of zone "z" has a limit of "free", expected a number from 0 to 1073741824, or "unlimited"; it is not applied
 
 
 

@@ -29,6 +29,8 @@ typedef unsigned __int128       wide_t;
 #define MONTHLY  NGX_RATELIMIT_FIXED_WINDOW, MONTH
 #define SLIDING  NGX_RATELIMIT_SLIDING_WINDOW, NONE
 #define LOG      NGX_RATELIMIT_SLIDING_LOG, NONE
+#define ZERO     NGX_RATELIMIT_TOKENS_NONE
+#define ANY      NGX_RATELIMIT_TOKENS_ANY
 #define SLOTS    NGX_RATELIMIT_CONCURRENCY, NONE
 
 typedef struct {
@@ -46,6 +48,15 @@ static const char  slots_text[] = "a limit alone for concurrency";
 static const char  capacity_text[] = "a capacity with the refill rate";
 
 static const inherit_t  inherits[] = {
+    /* words: the window is inherited, from the rule and from the word */
+    { { TOKEN, 100, MINUTE, 7 }, { ZERO }, { TOKEN, ZERO, MINUTE, 7 }, NULL },
+    { { FIXED, ANY }, { ZERO, MINUTE }, { FIXED, ZERO, MINUTE }, NULL },
+    { { DAILY, 5 }, { ANY, MINUTE }, { FIXED, ANY, MINUTE }, NULL },
+    { { TOKEN, ANY, MINUTE }, { 500 }, { TOKEN, 500, MINUTE, 500 }, NULL },
+    { { TOKEN, ZERO, MINUTE }, { 0, 0, 20 }, { TOKEN, ZERO, MINUTE },
+      "a limit or a refill rate with the capacity" },
+    { { FIXED, ZERO }, { 5 }, { FIXED, 0 }, window_text },
+
     /* a bucket: a limit is the capacity, too */
     { { TOKEN, 100, MINUTE }, { 500 },
       { TOKEN, 500, MINUTE, 500 }, NULL },

@@ -239,7 +239,7 @@ static const bad_t  bads[] = {
       "must be at most 1073741824" },
     { TOKEN("'capacity':1e300,'limit':1,'window':1"), "params/capacity",
       "must be at most 1073741824" },
-    { TOKEN("'limit':-1,'window':1"), "params/limit", "must be > 0" },
+    { TOKEN("'limit':-1,'window':1"), "params/limit", "must be at least 0" },
     { TOKEN("'limit':'10','window':1"), "params/limit",
       "expected a number, or a string with variables" },
     { TOKEN("'limit':[],'window':1"), "params/limit",
@@ -372,15 +372,17 @@ static const bad_t  bads[] = {
 
     /* tiers and keys of a rule */
     { RULE(",'tiers':[]"), "tiers", "expected an object" },
-    { RULE(",'tiers':{'pro':5}"), "tiers/pro", "expected an object" },
-    { RULE(",'tiers':{'pro':null}"), "tiers/pro", "expected an object" },
+    { RULE(",'tiers':{'pro':5.5}"), "tiers/pro", "must be a whole number" },
+    { RULE(",'tiers':{'pro':null}"), "tiers/pro",
+      "expected a number or a string or an object" },
     { RULE(",'tiers':{'pro':{}}"), "tiers/pro",
       "expected 'limit', 'capacity' or 'refill_rate'" },
     { RULE(",'tiers':{'':{'limit':1}}"), "tiers/",
       "expected the name of a tier..." },
-    { RULE(",'tiers':{'pro':{'limit':0}}"), "tiers/pro/limit", "must be > 0" },
+    { RULE(",'tiers':{'pro':{'limit':-1}}"), "tiers/pro/limit",
+      "must be at least 0" },
     { RULE(",'tiers':{'pro':{'limit':'$l'}}"), "tiers/pro/limit",
-      "expected a number" },
+      "expected a number, or 'unlimited'" },
     { RULE(",'tiers':{'pro':{'rate':'1r/s'}}"), "tiers/pro/rate",
       "is not known, expected one of 'limit', 'window', 'capacity', "
       "'refill_rate'" },
@@ -403,9 +405,9 @@ static const bad_t  bads[] = {
     { RULE(",'limits_by_api_key':{'sk_*':{'limit':1}}"),
       "limits_by_api_key/sk_*",
       "expected one API key: one with '*' or '?' in it as 'sha256:...'" },
-    { RULE(",'limits_by_api_key':{'sk':{'limit':0}}"),
+    { RULE(",'limits_by_api_key':{'sk':{'limit':-1}}"),
       "limits_by_api_key/sk/limit",
-      "must be > 0" },
+      "must be at least 0" },
     { RULE(",'limits_by_api_key':{'k':{'limit':1},"
       "'sha256:8254c329a92850f6d539dd376f4816"
       "ee2764517da5e0235514af433164480d7a':{'limit':1}}"),
@@ -418,8 +420,8 @@ static const bad_t  bads[] = {
       "expected a value of the key of the rule" },
     { RULE(",'limits_by_key':{'acme*':{'limit':1}}"), "limits_by_key/acme*",
       "expected one value: one with '*' or '?' in it as 'sha256:...'" },
-    { RULE(",'limits_by_key':{'a':{'limit':0}}"), "limits_by_key/a/limit",
-      "must be > 0" },
+    { RULE(",'limits_by_key':{'a':{'limit':-1}}"), "limits_by_key/a/limit",
+      "must be at least 0" },
     { RULE(",'limits_by_key':{'sha256:1':{'limit':1}}"),
       "limits_by_key/sha256:1",
       "expected 64 hexadecimal digits behind 'sha256:'" },
@@ -548,9 +550,9 @@ static const bad_t  bads[] = {
       "expected 'absolute' or 'multiplicative'" },
     { OVERRIDE("'key':'k','type':'absolute'"), "/overrides/0/value",
       "is missing" },
-    { VALUE("absolute", "0"), "/overrides/0/value", "must be > 0" },
+    { VALUE("absolute", "-1"), "/overrides/0/value", "must be at least 0" },
     { VALUE("absolute", "'5'"), "/overrides/0/value",
-      "expected a number or an object" },
+      "expected a number, or 'unlimited'" },
     { VALUE("absolute", "{}"), "/overrides/0/value",
       "expected 'limit', 'capacity' or 'refill_rate'" },
     { VALUE("absolute", "{'window':5}"), "/overrides/0/value/window",
@@ -804,7 +806,7 @@ test_all_at_once(void **state)
         { "/rules/0/match/route", "expected a path template..." },
         { "/rules/0/colour", "is not known..." },
         { "/rules/0/sync", "expected a zone..." },
-        { "/rules/0/tiers/pro/limit", "must be > 0" },
+        { "/rules/0/tiers/pro/limit", "must be at least 0" },
         { "/rules/1/id", "is missing" },
         { "/tier_of/keys/k", "expected a string" },
         { "/allow/0", "expected a string or an object" },
@@ -816,7 +818,7 @@ test_all_at_once(void **state)
     assert_null(document_written(&alone,
         "{'extra':1,'rules':[{'id':'a','match':{'route':'x'},'params':{"
         "'capacity':0,'capcity':1,'refill_rate':1},'percent':101,'colour':1,"
-        "'sync':'strict','tiers':{'pro':{'limit':0}}},{'params':{'limit':1,"
+        "'sync':'strict','tiers':{'pro':{'limit':-1}}},{'params':{'limit':1,"
         "'window':1}}],'tier_of':{'keys':{'k':1}},'allow':[1],'overrides':["
         "{'id':'o','key':'k','rule':'z','value':1}]}"));
 

@@ -107,8 +107,8 @@ static const step_t  steps[] = {
     /* all problems at once */
 
     wrong(DOCUMENT, PUT, 0, "{'deny':[1,'*'],'rules':[{'id':'a'," P(1)
-        "},{'id':'b'," P(0) "}]}", "/rules/1/params/limit b: must be > 0; "
-        "/deny/0 : expected a string or an object"),
+        "},{'id':'b'," P(-1) "}]}", "/rules/1/params/limit b: must be at least "
+        "0; /deny/0 : expected a string or an object"),
 
     /* names of former documents */
 
@@ -128,8 +128,8 @@ static const step_t  steps[] = {
     base("{'rules':[]}", 0),
     step(VALIDATE, POST, 0, 0, "{'rules':[{'id':'a'," P(1) "}]}", OK, NULL,
         NULL),
-    wrong(VALIDATE, POST, 0, "{'rules':[{'id':'a'," P(0) "}]}",
-        "/rules/0/params/limit a: must be > 0"),
+    wrong(VALIDATE, POST, 0, "{'rules':[{'id':'a'," P(-1) "}]}",
+        "/rules/0/params/limit a: must be at least 0"),
     wrong(VALIDATE, POST, 0, 0, " : is no JSON: it is empty, at byte 0"),
     step(VALIDATE, POST, 0, 0, "{'deny':['*']}", DENY_ALL, NULL, NULL),
     step(DOCUMENT, PUT, 0, 0, "{'deny':['*']}", DENY_ALL, NULL, NULL),
@@ -155,12 +155,13 @@ static const step_t  steps[] = {
         "},{'id':'new'," P(5) "}]}"),
     wrong(RULE, PUT, "users", "{'id':'user'," P(5) "}",
         "/rules/1/id users: is not the one that the path has"),
-    wrong(RULE, PUT, "users", "{" P(0) "}",
-        "/rules/1/params/limit users: must be > 0"),
-    wrong(RULE, PUT, "third", "{" P(0) "}",
-        "/rules/2/params/limit third: must be > 0"),
-    wrong(RULE, PUT, "users", "{'id':1," P(0) "}", "/rules/1/id users: is not "
-        "the one that the path has; /rules/1/params/limit users: must be > 0"),
+    wrong(RULE, PUT, "users", "{" P(-1) "}",
+        "/rules/1/params/limit users: must be at least 0"),
+    wrong(RULE, PUT, "third", "{" P(-1) "}",
+        "/rules/2/params/limit third: must be at least 0"),
+    wrong(RULE, PUT, "users", "{'id':1," P(-1) "}", "/rules/1/id users: is not "
+        "the one that the path has; /rules/1/params/limit users: must be at "
+        "least 0"),
     wrong(RULE, PUT, "users", "[]", "/rules/1 : expected an object"),
     wrong(RULE, PUT, "users", "null", "/rules/1 : expected an object"),
     gone(RULE, "orders", NEXT "'rules':[{'id':'users'," P(20) "}]}"),
@@ -176,8 +177,8 @@ static const step_t  steps[] = {
         "{'id':'orders'," P(11) ",'percent':50}", NEXT
         "'rules':[{'id':'orders'," P(11) ",'percent':50},{'id':'users'," P(20)
         "}]}"),
-    wrong(RULE, PATCH, "users", "{'params':{'limit':0}}",
-        "/rules/1/params/limit users: must be > 0"),
+    wrong(RULE, PATCH, "users", "{'params':{'limit':-1}}",
+        "/rules/1/params/limit users: must be at least 0"),
     wrong(RULE, PATCH, "orders", "{'id':null}",
         "/rules/0/id orders: is not the one that the path has"),
     wrong(RULE, PATCH, "orders", "{'id':'users'}",
@@ -194,10 +195,10 @@ static const step_t  steps[] = {
     step(RULE, PATCH, "a", 0, "{'limits_by_api_key':{'sk/1':null}}", OK, "{"
         "'id':'a',"
         P(9) ",'limits_by_api_key':{}}", "*"),
-    wrong(RULE, PATCH, "a", "{'limits_by_api_key':{'sk/2':{'limit':0}}}",
-        "/rules/0/limits_by_api_key/sk~12/limit a: must be > 0"),
-    wrong(RULE, PATCH, "a", "{'limits_by_api_key':{'sk~2':{'limit':0}}}",
-        "/rules/0/limits_by_api_key/sk~02/limit a: must be > 0"),
+    wrong(RULE, PATCH, "a", "{'limits_by_api_key':{'sk/2':{'limit':-1}}}",
+        "/rules/0/limits_by_api_key/sk~12/limit a: must be at least 0"),
+    wrong(RULE, PATCH, "a", "{'limits_by_api_key':{'sk~2':{'limit':-1}}}",
+        "/rules/0/limits_by_api_key/sk~02/limit a: must be at least 0"),
     wrong(RULE, PATCH, "a", "{'limits_by_api_key':{'sk/1':null,'#sk/1#':{"
         "'limit':9}}}",
         TWICE),
@@ -245,8 +246,8 @@ static const step_t  steps[] = {
     step(TIER_LIMITS, PUT, "pro", "rule=odd", "{'limit':5}", CREATED, "*", "*"),
     wrong(RULE, PATCH, "odd", "{'percent':50}",
         "/rules/0/key odd: expected a known variable"),
-    step(TIER_LIMITS, PUT, "pro", "rule=odd", "{'limit':0}", INVALID,
-        "/rules/0/tiers/pro/limit odd: must be > 0", NULL),
+    step(TIER_LIMITS, PUT, "pro", "rule=odd", "{'limit':-1}", INVALID,
+        "/rules/0/tiers/pro/limit odd: must be at least 0", NULL),
     wrong(TEMPORARY_LIMITS, POST, 0, "{'id':'o','key':'l','rule':'odd'," V "}",
         "/rules/0/key odd: expected a known variable; /overrides/1/id o: is "
         "taken by another override"),
@@ -282,10 +283,12 @@ static const step_t  steps[] = {
         ",'tiers':{}},{'id':'c'," P(9) ",'tiers':{'pro':{'limit':5}}}]}"),
     step(TIER_LIMITS, PUT, "pro", "rule=d", "{'limit':5}", NOT_FOUND, NULL,
         NULL),
-    wrong(TIER_LIMITS, PUT, "pro", "{'limit':0}", "/rules/0/tiers/pro/limit a: "
-        "must be > 0; /rules/1/tiers/pro/limit b: must be > 0"),
-    wrong(TIER_LIMITS, PUT, "pro", "7", "/rules/0/tiers/pro a: expected an "
-        "object; /rules/1/tiers/pro b: expected an object"),
+    wrong(TIER_LIMITS, PUT, "pro", "{'limit':-1}",
+        "/rules/0/tiers/pro/limit a: must be at least 0; "
+        "/rules/1/tiers/pro/limit b: must be at least 0"),
+    wrong(TIER_LIMITS, PUT, "pro", "true", "/rules/0/tiers/pro a: expected a "
+        "number or a string or an object; /rules/1/tiers/pro b: expected a "
+        "number or a string or an object"),
 
     /* a rule that had tiers and has none any more is still one */
 

@@ -67,6 +67,10 @@ value(const ngx_ratelimit_param_t *p, const char *quote)
         say("an object");
     }
 
+    if (p->flags & NGX_RATELIMIT_WORD) {
+        say(", or %sunlimited%s", quote, quote);
+    }
+
     if (p->flags & NGX_RATELIMIT_VARIABLES) {
         say("; or text with variables");
     }
@@ -282,8 +286,9 @@ schema(const ngx_ratelimit_param_t *p, ngx_uint_t in)
         say("'\n");
     }
 
-    variables = (p->flags & NGX_RATELIMIT_VARIABLES)
-                && in != NGX_RATELIMIT_OF_AMOUNT
+    variables = ((p->flags & NGX_RATELIMIT_WORD)
+                 || ((p->flags & NGX_RATELIMIT_VARIABLES)
+                     && in != NGX_RATELIMIT_OF_AMOUNT))
                 && p->kind == NGX_RATELIMIT_A_NUMBER;
     type = types[p->kind];
 

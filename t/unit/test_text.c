@@ -19,7 +19,8 @@ test_rate(void **state)
         uint64_t     tokens;
         uint64_t     period_s;
     } cases[] = {
-        { "1r/s", 1, 1 },            { "100r/m", 100, 60 },
+        { "1r/s", 1, 1 },            { "0r/s", 0, 1 },
+        { "100r/m", 100, 60 },
         { "10r/5s", 10, 5 },         { "7r/2h", 7, 7200 },
         { "5r/d", 5, 86400 },        { "1r/366d", 1, 366 * 86400 },
         { "1r/31622400s", 1, 31622400 },
@@ -48,7 +49,7 @@ test_rate_wrong(void **state)
         const char  *expected;
     } cases[] = {
         { "", "a number of" },           { "r/s", "a number of" },
-        { "0r/s", "a number of" },       { "-1r/s", "a number of" },
+        { "-1r/s", "a number of" },
         { "1073741825r/s", "a number of" },
         { "99999999999999999999r/s", "a number of" },
         { "10", "\"r/\"" },              { "10r", "\"r/\"" },

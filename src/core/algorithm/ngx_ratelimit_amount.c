@@ -96,6 +96,24 @@ ngx_ratelimit_amount_inherit(const ngx_ratelimit_spec_t *base,
 {
     *spec = *base;
 
+    /* for amounts on top of it, the window stays known */
+
+    if (amount->tokens >= NGX_RATELIMIT_TOKENS_NONE) {
+        spec->tokens = amount->tokens;
+
+        if (amount->period_us || amount->calendar) {
+            spec->period_us = amount->period_us;
+            spec->calendar = amount->calendar;
+            spec->window_us = 0;
+        }
+
+        return NULL;
+    }
+
+    if (base->tokens >= NGX_RATELIMIT_TOKENS_NONE) {
+        spec->tokens = 0;
+    }
+
     if (amount->tokens == 0 && (amount->period_us || amount->calendar)) {
         return "a limit with the window";
     }
@@ -276,7 +294,8 @@ ngx_ratelimit_amount_scale(const ngx_ratelimit_spec_t *base,
 
     /* a limit that is not known stays so, as one does that has no period */
 
-    if (base->tokens == 0 || millionths == 0
+    if (base->tokens == 0 || base->tokens >= NGX_RATELIMIT_TOKENS_NONE
+        || millionths == 0
         || (base->period_us == 0
             && base->algorithm != NGX_RATELIMIT_FIXED_WINDOW
             && base->algorithm != NGX_RATELIMIT_CONCURRENCY))

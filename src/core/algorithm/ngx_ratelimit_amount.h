@@ -10,7 +10,8 @@
 
 /* 0: not said */
 typedef struct {
-    uint64_t                   tokens;      /* "limit", or of the rate */
+    uint64_t                   tokens;      /* "limit", or of the rate; NONE or
+                                               ANY of a limit */
     uint64_t                   period_us;   /* "window", or of the rate */
     uint64_t                   capacity;
     ngx_ratelimit_calendar_e   calendar;

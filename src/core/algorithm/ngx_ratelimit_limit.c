@@ -39,6 +39,19 @@ const char *const  ngx_ratelimit_algorithm_names[] = {
 };
 
 
+uint64_t
+ngx_ratelimit_limit_word(const u_char *text, size_t len)
+{
+    if (len == 1 && text[0] == '0') {
+        return NGX_RATELIMIT_TOKENS_NONE;
+    }
+
+    return (len == sizeof("unlimited") - 1
+            && memcmp(text, "unlimited", len) == 0)
+           ? NGX_RATELIMIT_TOKENS_ANY : 0;
+}
+
+
 const char *
 ngx_ratelimit_limit_init(ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_spec_t *spec)
@@ -73,17 +86,6 @@ ngx_ratelimit_limit_mark(const ngx_ratelimit_limit_t *limit)
 
     return (uint16_t) (mark >> 48) | 1;
 }
-
-
-const ngx_ratelimit_limit_t  ngx_ratelimit_limit_zero = {
-    .algorithm = NGX_RATELIMIT_FIXED_WINDOW,
-    .window_us = 1000000,
-    .mark = 1,
-    .whole = 1,
-    .digits = 1,
-    .text_len = sizeof("0, 0;w=1") - 1,
-    .text = "0, 0;w=1"
-};
 
 
 uint64_t
@@ -171,6 +173,15 @@ static const char *
 ngx_ratelimit_limit_prepare(ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_spec_t *spec)
 {
+    /* nothing is counted: as if in windows of a second */
+
+    if (spec->tokens >= NGX_RATELIMIT_TOKENS_NONE) {
+        limit->algorithm = NGX_RATELIMIT_FIXED_WINDOW;
+        limit->window_us = 1000000;
+        limit->unlimited = (spec->tokens == NGX_RATELIMIT_TOKENS_ANY);
+        return NULL;
+    }
+
     limit->algorithm = spec->algorithm;
     limit->calendar = spec->calendar;
 
@@ -399,6 +410,10 @@ ngx_ratelimit_limit_part(const ngx_ratelimit_limit_t *whole,
 
     *part = *whole;
     rate = &part->rate;
+
+    if (whole->capacity == 0) {
+        return NULL;
+    }
 
     open = (own->burst < rate->capacity) ? own->burst + 1 : rate->capacity;
 

@@ -46,11 +46,16 @@ typedef enum {
     NGX_RATELIMIT_CALENDAR_WEEK        /* from Monday on */
 } ngx_ratelimit_calendar_e;
 
+/* tokens that are no number: each request is rejected; there is no limit */
+#define NGX_RATELIMIT_TOKENS_NONE  (UINT64_MAX - 1)
+#define NGX_RATELIMIT_TOKENS_ANY   UINT64_MAX
+
 /* A limit as an operator says it. A member that an algorithm ignores is 0. */
 typedef struct {
     ngx_ratelimit_algorithm_e  algorithm;
     ngx_ratelimit_calendar_e   calendar;    /* fixed_window */
-    uint64_t                   tokens;      /* of the rate; limit; slots */
+    uint64_t                   tokens;      /* of the rate; limit; slots; NONE
+                                               or ANY */
     uint64_t                   period_us;   /* 0 with a calendar, and slots */
     uint64_t                   capacity;    /* token_bucket; 0: tokens */
     uint64_t                   burst;       /* leaky_bucket */
@@ -69,7 +74,8 @@ typedef struct {
     ngx_ratelimit_calendar_e   calendar;
     const ngx_ratelimit_tz_t  *tz;          /* the spec's */
     uint32_t                   month_day;
-    uint32_t                   capacity;    /* the most that can be left */
+    uint32_t                   capacity;    /* the most that can be left; 0:
+                                               no counter is kept */
     uint32_t                   code;        /* window_us in 12 bits, or the
                                                calendar; of windows */
     uint64_t                   window_us;   /* until a spent counter equals a
@@ -87,12 +93,13 @@ typedef struct {
        of a limit has the text of the whole, which is what clients see */
     uint8_t                    digits;      /* of the capacity */
     uint8_t                    text_len;
+    uint8_t                    unlimited;   /* with capacity 0 */
     u_char                     text[NGX_RATELIMIT_LIMIT_BYTES];
 } ngx_ratelimit_limit_t;
 
 
-/* Of capacity 0: each request is rejected, and no counter is kept. */
-extern const ngx_ratelimit_limit_t  ngx_ratelimit_limit_zero;
+/* NONE of "0", ANY of "unlimited"; 0: the text is none of these. */
+uint64_t ngx_ratelimit_limit_word(const u_char *text, size_t len);
 
 /*
  * Prepares a limit. Returns NULL, or what was expected as a constant string

@@ -27,11 +27,11 @@ ngx_ratelimit_rate_parse(const u_char *text, size_t len, uint64_t *tokens,
                "seconds";
     }
 
-    if (ngx_ratelimit_number_parse(text, p - text, 1,
+    if (ngx_ratelimit_number_parse(text, p - text, 0,
                                    NGX_RATELIMIT_MAX_TOKENS, &n)
         != 0)
     {
-        return "a number of requests from 1 to 1073741824";
+        return "a number of requests from 0 to 1073741824";
     }
 
     if (last - p < 2 || p[0] != 'r' || p[1] != '/') {

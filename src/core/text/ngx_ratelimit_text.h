@@ -9,7 +9,7 @@
 #include "ngx_ratelimit_types.h"
 
 /*
- * Reads "<n>r/<period>": n is 1..2^30; period is s, m, h or d, or a number of
+ * Reads "<n>r/<period>": n is 0..2^30; period is s, m, h or d, or a number of
  * them ("10r/5s", "100r/m"), at most 366 days. Returns NULL and the two
  * numbers, or what was expected as a constant string.
  */

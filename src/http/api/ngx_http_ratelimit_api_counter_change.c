@@ -63,6 +63,13 @@ ngx_http_ratelimit_api_counter_amount(ngx_http_ratelimit_api_counters_t *all)
     text = &api->body.text;
     inspect = &all->counters[0].inspect;
 
+    if (inspect->limit->capacity == 0) {
+        return ngx_http_ratelimit_api_problem(api, 422, "invalid",
+                   "rule \"%V\" counts nothing of this key: its limit is %s; "
+                   "nothing is changed", &inspect->rule->id,
+                   inspect->limit->unlimited ? "\"unlimited\"" : "0");
+    }
+
     if (inspect->limit->algorithm == NGX_RATELIMIT_CONCURRENCY) {
         return ngx_http_ratelimit_api_problem(api, 422, "invalid",
                    "rule \"%V\" has algorithm=concurrency: it counts requests "

@@ -663,9 +663,15 @@ ngx_http_ratelimit_api_counter_json(ngx_http_ratelimit_api_counter_t *counter)
         rc = json_object_set_new(json, "reset", json_true());
 
     } else {
-        rc = ngx_http_ratelimit_json_counter(json, &counter->inspect);
-        rc |= json_object_set_new(json, "used",
+        if (counter->limit.unlimited) {
+            rc = ngx_http_ratelimit_json_limit(json, &counter->limit, NULL);
+
+        } else {
+            rc = ngx_http_ratelimit_json_counter(json, &counter->inspect);
+            rc |= json_object_set_new(json, "used",
                       ngx_http_ratelimit_api_counter_used(&counter->inspect));
+        }
+
         rc |= json_object_set_new(json, "tier",
                       ngx_http_ratelimit_json_name(&counter->subject.tier));
         rc |= json_object_set_new(json, "override",

@@ -220,6 +220,11 @@ ngx_http_ratelimit_json_limit(json_t *json, const ngx_ratelimit_limit_t *limit,
 {
     int  rc;
 
+    if (limit->unlimited) {
+        return json_object_set_new(json, "limit", json_null())
+               | json_object_set_new(json, "unlimited", json_true());
+    }
+
     rc = json_object_set_new(json, "algorithm",
                  json_string(ngx_ratelimit_algorithm_names[limit->algorithm]));
     rc |= json_object_set_new(json, "limit", json_integer(limit->capacity));

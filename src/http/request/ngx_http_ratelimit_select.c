@@ -79,6 +79,7 @@ ngx_http_ratelimit_select(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
         limit = limits[i];
 
         s.of = limit;
+        s.nfree = 0;
         s.limiter = limit->limiter;
         s.policy = ctx->policies[i];
 
@@ -236,6 +237,15 @@ ngx_http_ratelimit_select_rule(ngx_http_ratelimit_selection_t *s,
         rc = ngx_http_ratelimit_select_limit(s, rule, &client->key, &limit);
 
         if (rc != NGX_OK) {
+
+            /* its group has no limit, then */
+
+            if (rc == NGX_DECLINED && s->match == NGX_RATELIMIT_UNLIMITED
+                && rule->group_index && s->nfree < NGX_RATELIMIT_MAX_COUNTERS)
+            {
+                s->free[s->nfree++] = rule;
+            }
+
             return rc;
         }
     }
@@ -363,6 +373,14 @@ ngx_http_ratelimit_select_in_group(ngx_http_ratelimit_selection_t *s,
 
     if (rule->group_index == 0) {
         return 0;
+    }
+
+    for (i = 0; i < s->nfree; i++) {
+        if (s->free[i]->group_index == rule->group_index
+            && ngx_ratelimit_rule_every(s->free[i], &s->subject))
+        {
+            return 1;
+        }
     }
 
     check = &s->ctx->check;

@@ -22,6 +22,9 @@ typedef struct {
     ngx_ratelimit_match_e          match;      /* of the last rule, which does
                                                   not apply */
     ngx_http_ratelimit_limit_t    *of;         /* what the location says */
+    ngx_uint_t                     nfree;      /* rules of the zone that have
+                                                  no limit, and a group */
+    ngx_ratelimit_rule_t          *free[NGX_RATELIMIT_MAX_COUNTERS];
 
     /* where a policy needs them */
     u_char                        *listed;     /* ngx_ratelimit_listed_e, by the

@@ -31,8 +31,12 @@ ngx_http_ratelimit_select_limit(ngx_http_ratelimit_selection_t *s,
 
     rc = ngx_http_ratelimit_select_allowed(s, rule, key, limit);
 
-    return (rc == NGX_OK && rule->parted && rule->number == s->of->part
-            && (*limit)->capacity)
+    if (rc == NGX_OK && (*limit)->unlimited) {
+        s->match = NGX_RATELIMIT_UNLIMITED;
+        return NGX_DECLINED;
+    }
+
+    return (rc == NGX_OK && rule->parted && rule->number == s->of->part)
            ? ngx_http_ratelimit_select_part(s, rule, limit) : rc;
 }
 
@@ -136,8 +140,6 @@ ngx_http_ratelimit_select_dynamic(ngx_http_ratelimit_selection_t *s,
     ngx_ratelimit_allowance_t    *allowance;
     ngx_http_ratelimit_values_t  *values;
 
-    static const ngx_str_t  unlimited = ngx_string("unlimited");
-
     values = rule->data;
     allowance = ngx_palloc(s->request->pool,
                            sizeof(ngx_ratelimit_allowance_t));
@@ -149,18 +151,9 @@ ngx_http_ratelimit_select_dynamic(ngx_http_ratelimit_selection_t *s,
         return NGX_ERROR;
     }
 
-    if (text.len == 0 || ngx_ratelimit_equal(&text, &unlimited)) {
+    if (text.len == 0) {
         s->match = NGX_RATELIMIT_LIMIT_EMPTY;
         return NGX_DECLINED;
-    }
-
-    /* "0", "0r/s": nobody passes */
-
-    if (text.data[0] == '0' && (text.len == 1 || text.data[1] == 'r')) {
-        allowance->spec = rule->spec;
-        allowance->limit = ngx_ratelimit_limit_zero;
-        *made = allowance;
-        return NGX_OK;
     }
 
     expected = ngx_ratelimit_rule_spec(&rule->spec, &text, &allowance->spec);

@@ -614,7 +614,7 @@ ngx_ratelimit_document_never(const ngx_ratelimit_rule_t *rule)
            && rule->networks == NULL && rule->nconditions == 0
            && rule->statuses == NULL && !rule->dynamic && !rule->dynamic_cost
            && rule->ntier_limits == 0 && rule->key_limits == NULL
-           && rule->cost > rule->limit.capacity;
+           && rule->limit.capacity && rule->cost > rule->limit.capacity;
 }
 
 

@@ -226,8 +226,9 @@ ngx_ratelimit_read_types(const ngx_ratelimit_param_t *param, ngx_uint_t in)
         types |= NGX_RATELIMIT_IS_ARRAY;
     }
 
-    if ((param->flags & NGX_RATELIMIT_VARIABLES)
-        && in != NGX_RATELIMIT_OF_AMOUNT)
+    if ((param->flags & NGX_RATELIMIT_WORD)
+        || ((param->flags & NGX_RATELIMIT_VARIABLES)
+            && in != NGX_RATELIMIT_OF_AMOUNT))
     {
         types |= NGX_RATELIMIT_IS_TEXT;
     }
@@ -433,10 +434,17 @@ ngx_ratelimit_read_string(ngx_ratelimit_rule_read_t *read, const json_t *value)
         return "";
     }
 
-    expected = (read->param->kind == NGX_RATELIMIT_A_NUMBER
-                && !ngx_ratelimit_variables_in(&text))
-               ? "a number, or a string with variables"
-               : ngx_ratelimit_param_text(&read->draft, read->param, &text);
+    /* "5" is no number, and an amount has no variables */
+
+    expected = (read->param->kind != NGX_RATELIMIT_A_NUMBER
+                || ngx_ratelimit_limit_word(text.data, text.len)
+                   == NGX_RATELIMIT_TOKENS_ANY
+                || (read->in != NGX_RATELIMIT_OF_AMOUNT
+                    && ngx_ratelimit_variables_in(&text)))
+               ? ngx_ratelimit_param_text(&read->draft, read->param, &text)
+               : (read->in == NGX_RATELIMIT_OF_AMOUNT)
+               ? "a number, or \"unlimited\""
+               : "a number, or a string with variables";
 
     if (expected && read->param->id == NGX_RATELIMIT_PARAM_ALGORITHM) {
         read->draft.unknown = 1;
@@ -726,14 +734,26 @@ ngx_ratelimit_read_amount(ngx_ratelimit_reader_t *reader, json_t *value,
     problems = reader->problems->n;
     draft = &read.draft;
 
-    if (!ngx_ratelimit_read_is(reader, value, NGX_RATELIMIT_IS_OBJECT)) {
-        return NGX_DECLINED;
-    }
-
     ngx_ratelimit_read_init(&read, reader, NGX_RATELIMIT_OF_AMOUNT, NULL);
     draft->unknown = 1;     /* to which algorithm it belongs, is seen later */
 
-    ngx_ratelimit_read_object(&read, value, NGX_RATELIMIT_OF_AMOUNT);
+    if (json_is_object(value)) {
+        ngx_ratelimit_read_object(&read, value, NGX_RATELIMIT_OF_AMOUNT);
+
+    } else {
+        read.in = NGX_RATELIMIT_OF_AMOUNT;
+        read.param = ngx_ratelimit_param(NGX_RATELIMIT_PARAM_LIMIT, read.in);
+        draft->says = (uint64_t) 1 << NGX_RATELIMIT_PARAM_LIMIT;
+
+        if (ngx_ratelimit_read_is(reader, value,
+                                  ngx_ratelimit_read_types(read.param,
+                                                           read.in)
+                                  | NGX_RATELIMIT_IS_OBJECT))
+        {
+            ngx_ratelimit_read_value(reader, value, &read);
+        }
+    }
+
     ngx_ratelimit_draft_exclude(draft);
 
     bucket = algorithm == NULL || *algorithm == NGX_RATELIMIT_TOKEN_BUCKET

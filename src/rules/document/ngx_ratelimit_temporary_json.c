@@ -81,8 +81,8 @@ static const ngx_ratelimit_member_t  ngx_ratelimit_temporary_members[] = {
     { "rule", NGX_RATELIMIT_IS_TEXT, .read = ngx_ratelimit_temporary_rule },
     { "type", NGX_RATELIMIT_IS_TEXT|NGX_RATELIMIT_IS_NEEDED,
       .read = ngx_ratelimit_temporary_type },
-    { "value", NGX_RATELIMIT_IS_NUMBER|NGX_RATELIMIT_IS_OBJECT
-               |NGX_RATELIMIT_IS_NEEDED,
+    { "value", NGX_RATELIMIT_IS_NUMBER|NGX_RATELIMIT_IS_TEXT
+               |NGX_RATELIMIT_IS_OBJECT|NGX_RATELIMIT_IS_NEEDED,
       .read = ngx_ratelimit_temporary_value },
     { "expires_at", NGX_RATELIMIT_IS_TEXT,
       .read = ngx_ratelimit_temporary_expires_at },
@@ -354,11 +354,6 @@ ngx_ratelimit_temporary_value(ngx_ratelimit_reader_t *reader, json_t *value,
 {
     ngx_ratelimit_temporary_read_t *draft = data;
 
-    int64_t                  tokens;
-    ngx_ratelimit_amount_t  *amount;
-
-    amount = &draft->limit->amount;
-
     if (!draft->typed) {
         return;
     }
@@ -367,19 +362,12 @@ ngx_ratelimit_temporary_value(ngx_ratelimit_reader_t *reader, json_t *value,
         draft->limit->millionths = ngx_ratelimit_temporary_factor(reader,
                                                                   value);
 
-    } else if (!json_is_number(value)) {
+    } else {
         draft->amount = ngx_ratelimit_read_amount(reader, value,
                                                   draft->rule
                                                 ? &draft->rule->spec.algorithm
-                                                : NULL, amount)
+                                                : NULL, &draft->limit->amount)
                         == NGX_OK;
-
-    } else if (ngx_ratelimit_read_number(reader, value, 1,
-                                         NGX_RATELIMIT_MAX_TOKENS, &tokens)
-               == NGX_OK)
-    {
-        amount->tokens = (uint64_t) tokens;
-        draft->amount = 1;
     }
 }
 

@@ -307,8 +307,11 @@ ngx_ratelimit_draft_spec(ngx_ratelimit_draft_t *draft,
     permits = (spec->algorithm == NGX_RATELIMIT_CONCURRENCY);
     bucket = NGX_RATELIMIT_BUCKETS >> spec->algorithm & 1;
 
+    ngx_ratelimit_draft_amount(draft, bucket, &amount);
+
     if (ngx_ratelimit_says(draft, LIMIT) && !ngx_ratelimit_says(draft, WINDOW)
-        && !permits)
+        && !permits
+        && (draft->rule.dynamic || amount.tokens < NGX_RATELIMIT_TOKENS_NONE))
     {
         *id = NGX_RATELIMIT_PARAM_LIMIT;
         return "\"window\" with it";
@@ -336,8 +339,6 @@ ngx_ratelimit_draft_spec(ngx_ratelimit_draft_t *draft,
         *id = NGX_RATELIMIT_PARAM_WINDOW;
         return "one of \"window\" and \"refill_rate\"";
     }
-
-    ngx_ratelimit_draft_amount(draft, bucket, &amount);
 
     base = *spec;
     expected = ngx_ratelimit_amount_inherit(&base, &amount, spec);
@@ -424,10 +425,15 @@ ngx_ratelimit_draft_amount(const ngx_ratelimit_draft_t *draft,
     }
 
     amount->tokens = draft->limit;
+
+    if (ngx_ratelimit_says(draft, LIMIT) && draft->limit == 0) {
+        amount->tokens = NGX_RATELIMIT_TOKENS_NONE;
+    }
+
     amount->period_us = draft->window_us;
     amount->calendar = draft->calendar;
 
-    if (!bucket && draft->limit == 0 && ngx_ratelimit_says(draft, WINDOW)) {
+    if (!bucket && amount->tokens == 0 && ngx_ratelimit_says(draft, WINDOW)) {
         amount->tokens = draft->capacity;
     }
 }

@@ -125,11 +125,12 @@ const ngx_ratelimit_param_t  ngx_ratelimit_params[] = {
     { NGX_RATELIMIT_PARAM_RATE, "rate=", "rate", NGX_RATELIMIT_OF_LIMIT,
       NGX_RATELIMIT_A_TEXT, .flags = NGX_RATELIMIT_VARIABLES,
       .algorithms = NGX_RATELIMIT_RATES, .set = ngx_ratelimit_set_rate,
-      .expected = "a rate, as in \"100r/m\"" },
+      .expected = "a rate, as in \"100r/m\", or \"unlimited\"" },
 
     { NGX_RATELIMIT_PARAM_LIMIT, "limit=", "limit",
       NGX_RATELIMIT_OF_LIMIT|NGX_RATELIMIT_OF_AMOUNT, NGX_RATELIMIT_A_NUMBER,
-      NGX_RATELIMIT_AT(limit), .flags = NGX_RATELIMIT_VARIABLES, .min = 1,
+      NGX_RATELIMIT_AT(limit),
+      .flags = NGX_RATELIMIT_VARIABLES|NGX_RATELIMIT_WORD,
       .max = NGX_RATELIMIT_MAX_TOKENS },
 
     { NGX_RATELIMIT_PARAM_WINDOW, "window=", "window",
@@ -436,8 +437,7 @@ static const char *
 ngx_ratelimit_set_rate(ngx_ratelimit_draft_t *draft,
     const ngx_ratelimit_param_t *param, ngx_str_t *text)
 {
-    return ngx_ratelimit_rate_parse(text->data, text->len, &draft->tokens,
-                                    &draft->period_us);
+    return ngx_ratelimit_rule_rate(text, &draft->tokens, &draft->period_us);
 }
 
 

@@ -35,6 +35,7 @@
 #define NGX_RATELIMIT_QUIET      0x10   /* 1 in JSON says nothing */
 #define NGX_RATELIMIT_SHARED     0x20   /* beyond its first value it needs
                                            Redis */
+#define NGX_RATELIMIT_WORD       0x80   /* "unlimited" is a value of it */
 #define NGX_RATELIMIT_NOTE       0x40   /* the document keeps it, for people:
                                            of size bytes at most */
 

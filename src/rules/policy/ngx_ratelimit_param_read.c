@@ -72,6 +72,14 @@ ngx_ratelimit_param_text(ngx_ratelimit_draft_t *draft,
         }
     }
 
+    if ((param->flags & NGX_RATELIMIT_WORD)
+        && ngx_ratelimit_limit_word(text->data, text->len)
+           == NGX_RATELIMIT_TOKENS_ANY)
+    {
+        return ngx_ratelimit_param_number(draft, param,
+                                          (int64_t) NGX_RATELIMIT_TOKENS_ANY);
+    }
+
     if (param->flags & NGX_RATELIMIT_NOTE) {
         return (text->len && text->len <= param->size) ? NULL
                                                        : param->expected;
@@ -170,8 +178,10 @@ ngx_ratelimit_param_expected(ngx_ratelimit_draft_t *draft,
         p = ngx_ratelimit_names_write(p, last, param->names);
 
     } else {
-        p = ngx_slprintf(p, last, "a whole number from %L to %L%s", param->min,
-                         param->max,
+        p = ngx_slprintf(p, last, "a whole number from %L to %L%s%s",
+                         param->min, param->max,
+                         (param->flags & NGX_RATELIMIT_WORD)
+                         ? ", \"unlimited\"" : "",
                          (param->flags & NGX_RATELIMIT_VARIABLES)
                          ? ", or a text with variables" : "");
     }

@@ -289,7 +289,7 @@ ngx_ratelimit_policy_needs(const ngx_ratelimit_policy_t *policy,
     }
 
     if (rule->ntier_limits || rule->key_limits || rule->dynamic
-        || rule->parted || policy->temporary_limits)
+        || rule->parted || rule->limit.unlimited || policy->temporary_limits)
     {
         needs |= NGX_RATELIMIT_NEEDS_LIMIT;
     }

@@ -17,19 +17,44 @@ ngx_ratelimit_rule_spec(const ngx_ratelimit_spec_t *spec,
     if (spec->period_us || spec->calendar
         || spec->algorithm == NGX_RATELIMIT_CONCURRENCY)
     {
-        if (ngx_ratelimit_number_parse(text->data, text->len, 1,
-                                       NGX_RATELIMIT_MAX_TOKENS,
-                                       &made->tokens)
-            != 0)
+        made->tokens = ngx_ratelimit_limit_word(text->data, text->len);
+
+        if (made->tokens == 0
+            && ngx_ratelimit_number_parse(text->data, text->len, 1,
+                                          NGX_RATELIMIT_MAX_TOKENS,
+                                          &made->tokens)
+               != 0)
         {
-            return "a number from 1 to 1073741824";
+            return "a number from 0 to 1073741824, or \"unlimited\"";
         }
 
         return NULL;
     }
 
-    return ngx_ratelimit_rate_parse(text->data, text->len, &made->tokens,
-                                    &made->period_us);
+    return ngx_ratelimit_rule_rate(text, &made->tokens, &made->period_us);
+}
+
+
+const char *
+ngx_ratelimit_rule_rate(const ngx_str_t *text, uint64_t *tokens,
+    uint64_t *period_us)
+{
+    const char  *expected;
+
+    *tokens = ngx_ratelimit_limit_word(text->data, text->len);
+
+    if (*tokens) {
+        return NULL;
+    }
+
+    expected = ngx_ratelimit_rate_parse(text->data, text->len, tokens,
+                                        period_us);
+
+    if (expected == NULL && *tokens == 0) {
+        *tokens = NGX_RATELIMIT_TOKENS_NONE;
+    }
+
+    return expected;
 }
 
 
@@ -55,6 +80,10 @@ ngx_ratelimit_rule_split(const ngx_ratelimit_rule_t *rule)
     n = rule->shards;
     spec = &rule->spec;
     capacity = rule->limit.capacity;
+
+    if (capacity == 0) {
+        return "a limit from 1 on";
+    }
 
     if (capacity < n) {
         return "as many shards as requests of the limit, or fewer";

@@ -264,8 +264,15 @@ struct ngx_ratelimit_limiter_s {
 
 
 /*
- * The spec of a rule with what text says: a rate ("100r/m"), or a number of
- * tokens where the spec has a period, a calendar or slots. Returns NULL, or
+ * A rate, a word for a limit in its place (ngx_ratelimit_limit_word()), or one
+ * of 0 requests, which is the word, too. Returns NULL, or what was expected.
+ */
+const char *ngx_ratelimit_rule_rate(const ngx_str_t *text, uint64_t *tokens,
+    uint64_t *period_us);
+
+/*
+ * The spec of a rule with what text says: such a rate, or a number of tokens or
+ * a word where the spec has a period, a calendar or slots. Returns NULL, or
  * what was expected as a constant string.
  */
 const char *ngx_ratelimit_rule_spec(const ngx_ratelimit_spec_t *spec,

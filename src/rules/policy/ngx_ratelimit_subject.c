@@ -43,6 +43,7 @@ static const char  *ngx_ratelimit_match_names[NGX_RATELIMIT_MATCHES] = {
     "group",
     "key_empty",
     "percent",
+    "unlimited",
     "limit_empty",
     "limit_wrong",
     "too_many"

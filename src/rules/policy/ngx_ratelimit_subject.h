@@ -46,6 +46,7 @@ typedef enum {
     NGX_RATELIMIT_GROUP_TAKEN,   /* another rule of its group applies */
     NGX_RATELIMIT_KEY_EMPTY,
     NGX_RATELIMIT_NOT_IN_SHARE,  /* percent */
+    NGX_RATELIMIT_UNLIMITED,
     NGX_RATELIMIT_LIMIT_EMPTY,   /* a variable */
     NGX_RATELIMIT_LIMIT_WRONG,   /* what a variable said */
     NGX_RATELIMIT_TOO_MANY,      /* rules for one request */
