@@ -7,12 +7,13 @@
 # The function runs in the server's process and answers each command, of the
 # connection number $t::FakeRedis::CONNECTION; undef closes the connection, ''
 # says nothing, a reference to an array of these does one after the other, with
-# pauses. SCRIPT LOAD and CLIENT SETNAME get their answer here, and so does the
-# gateways' heartbeat, that one node lives: SETNAME and the heartbeat are no
-# commands that are counted or heard. Where the function has left a command of the connection without an
+# pauses. SCRIPT LOAD, CLIENT SETNAME and CLUSTER MYID get their answer here, and
+# so does the gateways' heartbeat, that one node lives: all but SCRIPT LOAD are
+# no commands that are counted or heard. Where the function has left a command of the connection without an
 # answer the heartbeat gets none either, since answers are in order.
 #
-# Options: port; addr, 127.0.0.1 unless given; load => 1 has the function answer SCRIPT LOAD too;
+# Options: port; addr, 127.0.0.1 unless given; id, of its node, of 40 bytes, or
+# the error of CLUSTER MYID; load => 1 has the function answer SCRIPT LOAD too;
 # names => 1 CLIENT SETNAME, which is heard then; beats => 1 the heartbeat,
 # is_beat(command), which is counted and heard then; greeting =>
 # a function, what it gives is sent at each connection's begin; narrow => small
@@ -122,6 +123,9 @@ sub heard {
 }
 
 
+sub bulk { return '$' . length($_[0]) . "\r\n$_[0]\r\n" }
+
+
 # The test's time, where it has one of its own.
 sub now { return $INC{'t/Clock.pm'} ? t::Clock::now() : Time::HiRes::time() }
 
@@ -161,6 +165,13 @@ sub serve {
             while (my @command = command(\$buffer{$socket})) {
                 if ($command[0] eq 'CLIENT' && !$options{names}) {
                     answer($socket, "+OK\r\n") if !$owes{$number{$socket}};
+                    next;
+                }
+
+                if ($command[0] eq 'CLUSTER' && $command[1] eq 'MYID') {
+                    my $id = $options{id} // 'id';
+                    answer($socket, $id =~ /^-/ ? "$id\r\n" : bulk($id))
+                        if !$owes{$number{$socket}};
                     next;
                 }
 

@@ -11,7 +11,8 @@ static unsigned ngx_ratelimit_slot_map_node(ngx_ratelimit_slot_map_t *map,
 
 int
 ngx_ratelimit_slot_map_add(ngx_ratelimit_slot_map_t *map, int64_t first,
-    int64_t last, const u_char *host, size_t len, int64_t port)
+    int64_t last, const u_char *host, size_t len, int64_t port,
+    const u_char id[NGX_RATELIMIT_SLOT_MAP_ID])
 {
     int64_t                    slot;
     unsigned                   owner;
@@ -23,6 +24,8 @@ ngx_ratelimit_slot_map_add(ngx_ratelimit_slot_map_t *map, int64_t first,
     {
         return 0;
     }
+
+    memcpy(node.id, id, NGX_RATELIMIT_SLOT_MAP_ID);
 
     owner = ngx_ratelimit_slot_map_node(map, &node);
 
@@ -55,6 +58,13 @@ ngx_ratelimit_slot_map_node(ngx_ratelimit_slot_map_t *map,
             && nodes[n].len == node->len
             && memcmp(nodes[n].host, node->host, node->len) == 0)
         {
+            /* a proxy for several nodes, which cannot be told apart */
+
+            if (memcmp(nodes[n].id, node->id, NGX_RATELIMIT_SLOT_MAP_ID) != 0)
+            {
+                memset(nodes[n].id, 0, NGX_RATELIMIT_SLOT_MAP_ID);
+            }
+
             return n + 1;
         }
     }

@@ -13,11 +13,14 @@
 
 #define NGX_RATELIMIT_SLOT_MAP_NODES  1024
 #define NGX_RATELIMIT_SLOT_MAP_HOST   255    /* bytes of a name */
+#define NGX_RATELIMIT_SLOT_MAP_ID     40     /* of a node's id */
 
 typedef struct {
     uint16_t               port;
     u_char                 len;
     u_char                 host[NGX_RATELIMIT_SLOT_MAP_HOST];
+    u_char                 id[NGX_RATELIMIT_SLOT_MAP_ID];
+                                     /* zeroed: not known */
 } ngx_ratelimit_slot_node_t;
 
 /* zeroed: no node has a slot */
@@ -45,12 +48,14 @@ int ngx_ratelimit_slot_node_set(ngx_ratelimit_slot_node_t *node,
 
 /*
  * Gives the slots first..last to a node; of two owners the later one has it.
- * Returns 1, or 0 and changes nothing: a number is out of range, the node is
- * none, the map has as many nodes as it can, or slots were given four times as
- * often as there are any.
+ * id is its id, or zeros; a node that is named with two ids has none. Returns
+ * 1, or 0 and changes nothing: a number is out of range, the node is none, the
+ * map has as many nodes as it can, or slots were given four times as often as
+ * there are any.
  */
 int ngx_ratelimit_slot_map_add(ngx_ratelimit_slot_map_t *map, int64_t first,
-    int64_t last, const u_char *host, size_t len, int64_t port);
+    int64_t last, const u_char *host, size_t len, int64_t port,
+    const u_char id[NGX_RATELIMIT_SLOT_MAP_ID]);
 
 /*
  * Brings the nodes into the order of their first slots and drops those without

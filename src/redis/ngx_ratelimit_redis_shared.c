@@ -12,7 +12,7 @@
 #include <openssl/rand.h>
 
 /* changed with every change of the layout */
-#define NGX_RATELIMIT_REDIS_SHARED_LAYOUT  14
+#define NGX_RATELIMIT_REDIS_SHARED_LAYOUT  15
 
 /* the newest map and one before, each of any size */
 #define NGX_RATELIMIT_REDIS_SHARED_MAPS    2
@@ -399,7 +399,7 @@ ngx_ratelimit_redis_stat(const ngx_ratelimit_redis_t *redis,
     stat->gateways = ngx_ratelimit_redis_gateways(redis);
     stat->clock_ms = shared->clock_ms;
     stat->clocked = (shared->clocked != 0);
-    stat->mapped = (redis->mode == NGX_RATELIMIT_REDIS_SENTINEL
+    stat->mapped = (redis->mode != NGX_RATELIMIT_REDIS_SERVER
                     && atomic_load(&shared->answered_ms));
     stat->map_age_ms = ngx_max(0, (int64_t) (ngx_current_msec
                                      - atomic_load(&shared->answered_ms)));

@@ -13,7 +13,7 @@ use t::Clock;
 use t::Gateway qw( tally wait_for );
 
 # rights that a kind of Redis alone is asked for; all others: "server"
-my %ONLY = (cluster => [qw( +cluster|slots +asking )],
+my %ONLY = (cluster => [qw( +cluster|slots +cluster|myid +asking )],
             database => [qw( +select )]);
 
 # those that zones with documents need beside the others

@@ -156,3 +156,28 @@ is(told($one->get('/?k=f')), '200 PASSED 98',
 exact($one, 'after a failover');
 
 $one->stop;
+
+# the primary is killed, and another program's Redis stands at its address
+
+my $owner = owner($slot);
+my $many = gateway(1024);
+
+sub asked { return join ' ', sort map { told($many->get('/?k=' . rand)) }
+                             1 .. 60 }
+
+unlike(asked(), qr/DEGRADED/, 'before a primary is killed');
+
+# no failover for now
+redis_cli($_, qw( config set cluster-replica-no-failover yes )) for @ports;
+kill KILL => redis_cli($owner, qw( info server )) =~ /process_id:(\d+)/;
+redis_start(port => $owner);
+$many->log_has(qr/no connection to 127.0.0.1:$owner: another server is at its address/,
+               'a stranger: the log');
+like(asked(), qr/DEGRADED.*PASSED/, 'a stranger: some are degraded');
+
+for my $port (grep { $_ != $owner } @ports) {
+    redis_cli($port, qw( config set cluster-replica-no-failover no ));
+}
+
+ok(wait_for(sub { asked() !~ /DEGRADED/ }), 'a failover');
+$many->stop;

@@ -11,7 +11,8 @@
 #include "ngx_ratelimit_redis_codec.h"
 
 #define SLOTS_HEAD  "*2\r\n*4\r\n:0\r\n:5460\r\n"
-#define PRIMARY     "*4\r\n$9\r\n127.0.0.1\r\n:7001\r\n$2\r\nid\r\n*0\r\n"
+#define ID          "0123456789abcdef0123456789abcdef01234567"
+#define PRIMARY     "*4\r\n$9\r\n127.0.0.1\r\n:7001\r\n$40\r\n" ID "\r\n*0\r\n"
 #define REPLICA     "*4\r\n$9\r\n127.0.0.9\r\n:7009\r\n$2\r\nid\r\n*0\r\n"
 #define SLOTS_TAIL  "*3\r\n:5461\r\n:16383\r\n*3\r\n$-1\r\n:7002\r\n$0\r\n\r\n"
 
@@ -281,11 +282,13 @@ test_slots(void **state)
         assert_true(range->port == 7001);
         assert_int_equal(range->host_len, 9);
         assert_memory_equal(range->host, "127.0.0.1", 9);
+        assert_memory_equal(range->id, ID, 40);
 
         range++;
         assert_true(range->first == 5461 && range->last == 16383);
         assert_true(range->port == 7002);
         assert_int_equal(range->host_len, 0);
+        assert_int_equal(range->id[0], 0);
     }
 }
 

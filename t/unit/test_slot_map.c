@@ -32,12 +32,24 @@ map_new(void)
 
 
 static int
+add_id(ngx_ratelimit_slot_map_t *map, int64_t first, int64_t last,
+    const char *host, int64_t port, char id)
+{
+    u_char  ids[NGX_RATELIMIT_SLOT_MAP_ID];
+
+    memset(ids, id, sizeof(ids));
+
+    return ngx_ratelimit_slot_map_add(map, first, last,
+                                      (const u_char *) host, strlen(host),
+                                      port, ids);
+}
+
+
+static int
 add(ngx_ratelimit_slot_map_t *map, int64_t first, int64_t last,
     const char *host, int64_t port)
 {
-    return ngx_ratelimit_slot_map_add(map, first, last,
-                                      (const u_char *) host, strlen(host),
-                                      port);
+    return add_id(map, first, last, host, port, 0);
 }
 
 
@@ -95,6 +107,31 @@ test_add(void **state)
     assert_int_equal(add(map, 0, 0, host, 1), 0);
     host[NGX_RATELIMIT_SLOT_MAP_HOST] = '\0';
     assert_int_equal(add(map, 0, 0, host, 1), 1);
+
+    free(map);
+}
+
+
+/* Nodes keep their ids; one host of two nodes has none. */
+static void
+test_ids(void **state)
+{
+    ngx_ratelimit_slot_map_t  *map;
+
+    map = map_new();
+
+    assert_int_equal(add_id(map, 9, 9, "a", 1, 'a'), 1);
+    assert_int_equal(add_id(map, 1, 1, "b", 1, 'b'), 1);
+    assert_int_equal(add_id(map, 2, 2, "b", 1, 'b'), 1);
+    assert_int_equal(add_id(map, 3, 3, "c", 1, 'c'), 1);
+    assert_int_equal(add_id(map, 4, 4, "c", 1, 'd'), 1);
+    assert_int_equal(add_id(map, 5, 5, "c", 1, 'c'), 1);
+    ngx_ratelimit_slot_map_finish(map);
+
+    assert_int_equal(map->nnodes, 3);
+    assert_int_equal(map->nodes[0].id[39], 'b');
+    assert_int_equal(map->nodes[1].id[0], 0);
+    assert_int_equal(map->nodes[2].id[0], 'a');
 
     free(map);
 }
@@ -213,6 +250,7 @@ main(void)
 {
     const struct CMUnitTest  tests[] = {
         cmocka_unit_test(test_add),
+        cmocka_unit_test(test_ids),
         cmocka_unit_test(test_given),
         cmocka_unit_test(test_too_many),
         cmocka_unit_test(test_finish),

@@ -227,7 +227,7 @@ ngx_ratelimit_redis_breaker_heard(ngx_ratelimit_redis_node_t *node,
     place = node->place;
     node->heard_ms = ngx_current_msec;
 
-    if (place == NULL) {
+    if (place == NULL || node->stranger) {
         return;
     }
 

@@ -26,6 +26,7 @@ typedef enum {
     NGX_RATELIMIT_REDIS_AUTH,
     NGX_RATELIMIT_REDIS_REAUTH,   /* the same on an open connection */
     NGX_RATELIMIT_REDIS_SETNAME,  /* CLIENT SETNAME, whatever it answers */
+    NGX_RATELIMIT_REDIS_MYID,     /* CLUSTER MYID: see node_known() */
     NGX_RATELIMIT_REDIS_SELECT,
     NGX_RATELIMIT_REDIS_LOAD,     /* SCRIPT LOAD */
     NGX_RATELIMIT_REDIS_SLOTS,    /* CLUSTER SLOTS */

@@ -20,6 +20,7 @@ static void ngx_ratelimit_redis_reply(ngx_ratelimit_redis_node_t *node,
 static void ngx_ratelimit_redis_reply_command(
     ngx_ratelimit_redis_node_t *node, ngx_ratelimit_redis_kind_e kind,
     ngx_uint_t current);
+static void ngx_ratelimit_redis_reply_myid(ngx_ratelimit_redis_node_t *node);
 static ngx_ratelimit_breaker_reply_e ngx_ratelimit_redis_reply_how(
     const ngx_ratelimit_redis_node_t *node,
     const ngx_ratelimit_redis_call_t *call);
@@ -159,6 +160,11 @@ ngx_ratelimit_redis_reply_command(ngx_ratelimit_redis_node_t *node,
 
         return;
 
+    case NGX_RATELIMIT_REDIS_MYID:
+
+        ngx_ratelimit_redis_reply_myid(node);
+        return;
+
     case NGX_RATELIMIT_REDIS_SELECT:
         ngx_ratelimit_redis_reply_setup(node, "SELECT");
         return;
@@ -168,6 +174,7 @@ ngx_ratelimit_redis_reply_command(ngx_ratelimit_redis_node_t *node,
 
         if (node->reply.type == REDIS_REPLY_ERROR) {
             ngx_ratelimit_redis_node_log_reply(node, "SCRIPT LOAD");
+            node->conn.unfit = 1;
 
         } else {
             node->conn.good = 1;
@@ -186,6 +193,38 @@ ngx_ratelimit_redis_reply_command(ngx_ratelimit_redis_node_t *node,
     default: /* ASKING, SETNAME: whatever was answered */
         return;
     }
+}
+
+
+/*
+ * A server that is no node of any Cluster says so by an error. One that tells
+ * no id for another reason, as a missing right, is not checked.
+ */
+
+static void
+ngx_ratelimit_redis_reply_myid(ngx_ratelimit_redis_node_t *node)
+{
+    ngx_ratelimit_redis_reply_t  *reply;
+
+    static const char  disabled[] = "cluster support disabled";
+
+    reply = &node->reply;
+
+    if (reply->type != REDIS_REPLY_ERROR) {
+        if (reply->text_len == NGX_RATELIMIT_SLOT_MAP_ID) {
+            ngx_memcpy(node->own_id, reply->text, NGX_RATELIMIT_SLOT_MAP_ID);
+        }
+
+    } else if (memmem(reply->text, reply->text_len, disabled,
+                      sizeof(disabled) - 1))
+    {
+        ngx_memset(node->own_id, '-', NGX_RATELIMIT_SLOT_MAP_ID);
+
+    } else {
+        ngx_ratelimit_redis_node_log_reply(node, "CLUSTER MYID");
+    }
+
+    ngx_ratelimit_redis_node_known(node);
 }
 
 

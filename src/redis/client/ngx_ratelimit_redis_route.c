@@ -170,6 +170,10 @@ ngx_ratelimit_redis_call_queue(ngx_ratelimit_redis_call_t *call,
 
         /* a call has waited for it already, and in vain */
 
+    } else if (node->stranger && !node->conn.lazy) {
+
+        /* the server at its address is no node of the Cluster */
+
     } else if (node->conn.pending < NGX_RATELIMIT_REDIS_MAX_PENDING) {
 
         /* the client of checks has its own renewed at once */

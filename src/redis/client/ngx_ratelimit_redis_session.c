@@ -81,6 +81,18 @@ ngx_ratelimit_redis_session_open(ngx_ratelimit_redis_conn_t *conn)
                                                                 : NGX_ERROR;
     }
 
+    if (client->redis->mode == NGX_RATELIMIT_REDIS_CLUSTER) {
+        ngx_str_set(&args[0], "CLUSTER");
+        ngx_str_set(&args[1], "MYID");
+
+        if (ngx_ratelimit_redis_command(node, NGX_RATELIMIT_REDIS_MYID, args,
+                                        2)
+            == NULL)
+        {
+            return NGX_ERROR;
+        }
+    }
+
     if (client->redis->database) {
         kind = NGX_RATELIMIT_REDIS_SELECT;
         ngx_str_set(&args[0], "SELECT");
@@ -207,6 +219,7 @@ ngx_ratelimit_redis_session_closed(ngx_ratelimit_redis_conn_t *conn,
 
     node = conn->data;
     node->loading = 0;
+    ngx_memzero(node->own_id, sizeof(node->own_id));
 
     if (node->reader) {
         ngx_ratelimit_redis_reader_free(node->reader, &node->reply);
@@ -219,7 +232,8 @@ ngx_ratelimit_redis_session_closed(ngx_ratelimit_redis_conn_t *conn,
 
     ngx_ratelimit_redis_session_drop(node, keeps);
 
-    ngx_ratelimit_redis_breaker_lost(node, was == NGX_RATELIMIT_REDIS_UP);
+    ngx_ratelimit_redis_breaker_lost(node, was == NGX_RATELIMIT_REDIS_UP
+                                           && !node->stranger);
 
     ngx_ratelimit_redis_refresh(node->client);
 }
@@ -298,6 +312,14 @@ ngx_ratelimit_redis_session_used(ngx_ratelimit_redis_conn_t *conn)
                || topology->slots == NULL
                || !topology->mapped
                || node->owned;
+    }
+
+    if (used && node->stranger && conn->state == NGX_RATELIMIT_REDIS_UP) {
+
+        /* its name may lead elsewhere by now */
+
+        ngx_ratelimit_redis_conn_break(conn, 0, NGX_RATELIMIT_REDIS_STRANGER);
+        return 0;
     }
 
     if (used) {

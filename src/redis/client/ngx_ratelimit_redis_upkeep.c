@@ -73,6 +73,7 @@ ngx_ratelimit_redis_upkeep_handler(ngx_event_t *ev)
 
     ngx_ratelimit_redis_nodes_keep(client);
     ngx_ratelimit_redis_auth_look(client);
+    ngx_ratelimit_redis_topology_renew(client);
 
     wait_ms = ngx_ratelimit_redis_heartbeat(client);
     next_ms = ngx_min(wait_ms, NGX_RATELIMIT_REDIS_UPKEEP_MS);
@@ -240,7 +241,9 @@ ngx_ratelimit_redis_probe(ngx_ratelimit_redis_node_t *node)
 
     client = node->client;
 
-    if (node->place == NULL || node->conn.state != NGX_RATELIMIT_REDIS_UP) {
+    if (node->place == NULL || node->stranger
+        || node->conn.state != NGX_RATELIMIT_REDIS_UP)
+    {
         return NGX_RATELIMIT_REDIS_UPKEEP_MS;
     }
 

@@ -369,13 +369,17 @@ ngx_ratelimit_redis_read_string(const redisReadTask *task, char *data,
 
     if (reply->form == NGX_RATELIMIT_REDIS_FORM_SLOTS
         && ngx_ratelimit_redis_depth(task) == 3
-        && task->idx == 0
         && task->parent->idx == 2)
     {
-        ngx_ratelimit_redis_range_host(reply, data, len);
+        if (task->idx == 0) {
+            ngx_ratelimit_redis_range_host(reply, data, len);
+
+        } else if (task->idx == 2 && len == NGX_RATELIMIT_SLOT_MAP_ID) {
+            ngx_memcpy(reply->ranges[reply->nranges - 1].id, data, len);
+        }
     }
 
-    /* the node's array goes on with an id and [name, value, ...] */
+    /* behind its id the node's array goes on with [name, value, ...] */
 
     if (reply->form == NGX_RATELIMIT_REDIS_FORM_SLOTS
         && ngx_ratelimit_redis_depth(task) == 4

@@ -8,6 +8,7 @@
 #include "ngx_ratelimit_redis.h"
 
 #include "ngx_ratelimit_hash.h"
+#include "ngx_ratelimit_slot_map.h"
 
 #define NGX_RATELIMIT_REDIS_MAX_REPLY  65536  /* bytes */
 #define NGX_RATELIMIT_REDIS_MAX_TEXT   512    /* of an error kept */
@@ -33,6 +34,7 @@ typedef struct {
     u_char                      ip;       /* the next value is its address */
     u_char                      host_len;
     u_char                      host[NGX_RATELIMIT_REDIS_MAX_HOST];
+    u_char                      id[NGX_RATELIMIT_SLOT_MAP_ID]; /* or zeros */
 } ngx_ratelimit_redis_range_t;
 
 

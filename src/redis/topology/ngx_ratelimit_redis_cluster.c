@@ -8,11 +8,14 @@
 
 #define ngx_ratelimit_redis_is_up(node)                                       \
     ((node)->role == NGX_RATELIMIT_REDIS_DATA                                 \
-     && (node)->conn.state == NGX_RATELIMIT_REDIS_UP)
+     && (node)->conn.state == NGX_RATELIMIT_REDIS_UP                         \
+     && !(node)->stranger)
 
 
-static void ngx_ratelimit_redis_seeds_connect(
+static ngx_ratelimit_redis_node_t *ngx_ratelimit_redis_seeds_connect(
     ngx_ratelimit_redis_client_t *client);
+static ngx_ratelimit_redis_node_t *ngx_ratelimit_redis_identified(
+    ngx_ratelimit_redis_client_t *client, const u_char *id);
 static size_t ngx_ratelimit_redis_own_host(ngx_ratelimit_redis_node_t *node,
     u_char *text);
 static ngx_ratelimit_redis_node_t *ngx_ratelimit_redis_named(
@@ -37,8 +40,7 @@ ngx_ratelimit_redis_cluster_from(ngx_ratelimit_redis_client_t *client)
     }
 
     if (up == 0) {
-        ngx_ratelimit_redis_seeds_connect(client);
-        return NULL;
+        return ngx_ratelimit_redis_seeds_connect(client);
     }
 
     /* the workers' lists are much alike, so the node asks all in turn */
@@ -57,23 +59,56 @@ ngx_ratelimit_redis_cluster_from(ngx_ratelimit_redis_client_t *client)
 }
 
 
-static void
+static ngx_ratelimit_redis_node_t *
 ngx_ratelimit_redis_seeds_connect(ngx_ratelimit_redis_client_t *client)
 {
-    ngx_uint_t                   i;
-    ngx_ratelimit_redis_node_t  *node;
+    ngx_uint_t                   i, n, from;
+    ngx_ratelimit_redis_node_t  *node, *stranger;
     ngx_ratelimit_redis_host_t  *hosts;
 
     hosts = client->redis->hosts.elts;
+    n = client->redis->hosts.nelts;
+    from = atomic_load(&client->redis->shared->refreshes) % n;
 
-    for (i = 0; i < client->redis->hosts.nelts; i++) {
-        node = ngx_ratelimit_redis_node_get(client, &hosts[i],
+    stranger = NULL;
+
+    for (i = 0; i < n; i++) {
+        node = ngx_ratelimit_redis_node_get(client, &hosts[(from + i) % n],
                                             NGX_RATELIMIT_REDIS_DATA);
 
         if (node && client->control) {
             ngx_ratelimit_redis_conn_retry(&node->conn);
         }
+
+        if (node && node->conn.state == NGX_RATELIMIT_REDIS_UP) {
+            stranger = node;
+        }
     }
+
+    return stranger;
+}
+
+
+/* The node that has that id, NULL where none is known. */
+
+static ngx_ratelimit_redis_node_t *
+ngx_ratelimit_redis_identified(ngx_ratelimit_redis_client_t *client,
+    const u_char *id)
+{
+    const u_char                *known;
+    ngx_ratelimit_redis_node_t  *node;
+
+    node = NULL;
+
+    while (ngx_ratelimit_redis_node_next(client, &node)) {
+        known = node->own_id[0] ? node->own_id : node->map_id;
+
+        if (id[0] && ngx_memcmp(known, id, NGX_RATELIMIT_SLOT_MAP_ID) == 0) {
+            return node;
+        }
+    }
+
+    return NULL;
 }
 
 
@@ -86,7 +121,10 @@ ngx_ratelimit_redis_map_write(ngx_ratelimit_redis_node_t *node,
     ngx_int_t                     port;
     ngx_str_t                    *master;
     ngx_uint_t                    i, valid;
+    ngx_ratelimit_redis_node_t   *known;
     ngx_ratelimit_redis_range_t  *range;
+
+    static const u_char  none[NGX_RATELIMIT_SLOT_MAP_ID];
 
     valid = 0;
     ngx_memzero(map, sizeof(ngx_ratelimit_slot_map_t));
@@ -104,7 +142,7 @@ ngx_ratelimit_redis_map_write(ngx_ratelimit_redis_node_t *node,
         valid = ngx_ratelimit_slot_map_add(map, 0,
                                            NGX_RATELIMIT_CLUSTER_SLOTS - 1,
                                            master[0].data, master[0].len,
-                                           port);
+                                           port, none);
     }
 
     for (i = 0; i < node->reply.nranges; i++) {
@@ -118,8 +156,21 @@ ngx_ratelimit_redis_map_write(ngx_ratelimit_redis_node_t *node,
             len = ngx_ratelimit_redis_own_host(node, text);
         }
 
+        /* while names spread: it is where it was */
+
+        known = (len == 1 && host[0] == '?')
+                ? ngx_ratelimit_redis_identified(node->client, range->id)
+                : NULL;
+
+        if (known) {
+            host = known->conn.host.host.data;
+            len = known->conn.host.host.len;
+            range->port = known->conn.host.port;
+        }
+
         valid += ngx_ratelimit_slot_map_add(map, range->first, range->last,
-                                            host, len, range->port);
+                                            host, len, range->port,
+                                            range->id);
     }
 
     ngx_ratelimit_slot_map_finish(map);
@@ -133,7 +184,7 @@ ngx_ratelimit_redis_map_apply(ngx_ratelimit_redis_client_t *client,
     const ngx_ratelimit_slot_map_t *map)
 {
     ngx_uint_t                   i, owner;
-    ngx_ratelimit_redis_node_t  *nodes[1 + NGX_RATELIMIT_SLOT_MAP_NODES];
+    ngx_ratelimit_redis_node_t  *node, *nodes[1 + NGX_RATELIMIT_SLOT_MAP_NODES];
 
     client->topology.moved = 0;
     client->topology.mapped = 1;
@@ -141,12 +192,20 @@ ngx_ratelimit_redis_map_apply(ngx_ratelimit_redis_client_t *client,
     nodes[0] = NULL;
 
     for (i = 0; i < map->nnodes; i++) {
-        nodes[i + 1] = ngx_ratelimit_redis_named(client, &map->nodes[i]);
+        node = ngx_ratelimit_redis_named(client, &map->nodes[i]);
+        nodes[i + 1] = node;
 
         /* too many, or no memory: the same map may do better later */
 
-        if (nodes[i + 1] == NULL) {
+        if (node == NULL) {
             client->topology.moved = 1;
+            continue;
+        }
+
+        ngx_memcpy(node->map_id, map->nodes[i].id, sizeof(node->map_id));
+
+        if (node->own_id[0]) {
+            ngx_ratelimit_redis_node_known(node);
         }
     }
 

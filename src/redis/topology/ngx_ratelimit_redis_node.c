@@ -284,9 +284,35 @@ ngx_ratelimit_redis_nodes_keep(ngx_ratelimit_redis_client_t *client)
 
 
 void
+ngx_ratelimit_redis_node_known(ngx_ratelimit_redis_node_t *node)
+{
+    ngx_uint_t  was;
+
+    was = node->stranger;
+
+    node->stranger = (node->map_id[0] && node->own_id[0]
+                      && ngx_memcmp(node->map_id, node->own_id,
+                                    NGX_RATELIMIT_SLOT_MAP_ID)
+                         != 0);
+
+    if (node->stranger || was) {
+        node->conn.unfit = node->stranger;
+    }
+
+    /* its calls end with the connection, and none is kept for the next one */
+
+    if (node->stranger && (!was || node->conn.lazy)) {
+        node->conn.good = 0;
+        ngx_ratelimit_redis_conn_break(&node->conn, 0,
+                                       NGX_RATELIMIT_REDIS_STRANGER);
+    }
+}
+
+
+void
 ngx_ratelimit_redis_node_up(ngx_ratelimit_redis_node_t *node)
 {
-    if (node->place && node->client->control == NULL) {
+    if (node->place && !node->stranger && node->client->control == NULL) {
         atomic_store(&node->place->up_ms, ngx_current_msec);
     }
 }

@@ -10,8 +10,12 @@
 #include "ngx_ratelimit_redis_conn.h"
 #include "ngx_ratelimit_redis_error.h"
 #include "ngx_ratelimit_redis_shared.h"
+#include "ngx_ratelimit_slot_map.h"
 
 #define NGX_RATELIMIT_REDIS_MAX_NODES  1024     /* of one client */
+
+/* why a connection breaks */
+#define NGX_RATELIMIT_REDIS_STRANGER  "another server is at its address"
 
 typedef struct ngx_ratelimit_redis_node_s  ngx_ratelimit_redis_node_t;
 
@@ -37,6 +41,11 @@ struct ngx_ratelimit_redis_node_s {
     uint32_t                       credit;    /* for its breaker */
 
     ngx_uint_t                     owned;     /* hash slots in the map */
+    u_char                         map_id[NGX_RATELIMIT_SLOT_MAP_ID];
+                                              /* its id, by the map, and */
+    u_char                         own_id[NGX_RATELIMIT_SLOT_MAP_ID];
+                                              /* by its connection, which is
+                                                 UP; zeros: not known */
     ngx_msec_t                     lost_ms;   /* was UP no more, or began */
     ngx_msec_t                     heard_ms;  /* the last reply */
     uint64_t                       read_us;   /* when what is read now came; 0:
@@ -46,6 +55,8 @@ struct ngx_ratelimit_redis_node_s {
     unsigned                       loading:1; /* SCRIPT LOAD is queued */
     unsigned                       vain:1;    /* a call waited for it to be UP
                                                  until its deadline */
+    unsigned                       stranger:1; /* the ids differ: it takes no
+                                                 calls */
 
     ngx_ratelimit_log_limit_t      lines;     /* where there is no place, */
     _Atomic uint32_t               said;      /* and a hash of the last one */
@@ -76,6 +87,14 @@ void ngx_ratelimit_redis_node_free(ngx_ratelimit_redis_node_t *node);
  * given away. Once a second.
  */
 void ngx_ratelimit_redis_nodes_keep(ngx_ratelimit_redis_client_t *client);
+
+/*
+ * An id of node is known. If the map has another one than the server at its
+ * address, this is no node of the Cluster: its connection breaks. Until an id
+ * is another one, connections take no calls and break after a second: meanwhile
+ * they may be asked for a new map.
+ */
+void ngx_ratelimit_redis_node_known(ngx_ratelimit_redis_node_t *node);
 
 /* node's connection is up: the gateway is connected to it, for a while. */
 void ngx_ratelimit_redis_node_up(ngx_ratelimit_redis_node_t *node);

@@ -6,7 +6,8 @@
  * ms.
  *
  * A worker that wants a map looks at that memory every 100 ms until a question
- * that was asked later has been answered. Sentinels are asked all the time.
+ * that was asked later has been answered. A Cluster is asked each minute, too,
+ * and Sentinels all the time.
  */
 
 #include "ngx_ratelimit_redis_client.h"
@@ -19,6 +20,7 @@
 #define NGX_RATELIMIT_REDIS_NEXT_MS     10    /* and a call waits for it, or
                                                  the node asked is gone */
 #define NGX_RATELIMIT_REDIS_LOOK_MS     100
+#define NGX_RATELIMIT_REDIS_RENEW_MS    60000
 #define NGX_RATELIMIT_REDIS_ANEW_MS     600000
 #define NGX_RATELIMIT_REDIS_KEEP_MS     50    /* while an answer comes */
 
@@ -187,6 +189,24 @@ ngx_ratelimit_redis_topology_tick(ngx_ratelimit_redis_client_t *client)
     }
 
     ngx_ratelimit_redis_topology_wait(client);
+}
+
+
+void
+ngx_ratelimit_redis_topology_renew(ngx_ratelimit_redis_client_t *client)
+{
+    uint64_t  asked;
+
+    asked = atomic_load(&client->redis->shared->asked_ms);
+
+    /* another worker's clock may be a moment ahead */
+
+    if (client->redis->mode == NGX_RATELIMIT_REDIS_CLUSTER
+        && (int64_t) (ngx_current_msec - asked)
+           >= NGX_RATELIMIT_REDIS_RENEW_MS)
+    {
+        ngx_ratelimit_redis_refresh(client);
+    }
 }
 
 
@@ -413,6 +433,7 @@ ngx_ratelimit_redis_topology_up(ngx_ratelimit_redis_node_t *node)
 
     if (t->slots == NULL
         || ngx_exiting
+        || node->stranger
         || !ngx_ratelimit_redis_asks(client)
         || node->role
            != (client->redis->mode == NGX_RATELIMIT_REDIS_SENTINEL

@@ -61,6 +61,9 @@ void ngx_ratelimit_redis_topology_wait(ngx_ratelimit_redis_client_t *client);
 /* Something changed: a map is wanted soon, one a second for the gateway. */
 void ngx_ratelimit_redis_refresh(ngx_ratelimit_redis_client_t *client);
 
+/* Once a second: a Cluster's map is asked for each minute. */
+void ngx_ratelimit_redis_topology_renew(ngx_ratelimit_redis_client_t *client);
+
 /* node's connection is UP: maybe it was waited for, to be asked. */
 void ngx_ratelimit_redis_topology_up(ngx_ratelimit_redis_node_t *node);
 
@@ -75,8 +78,9 @@ void ngx_ratelimit_redis_topology_reply(ngx_ratelimit_redis_node_t *node,
 /* cluster.c */
 
 /*
- * A node to ask, UP, another one each time, NULL where none is: then the seeds
- * are connected to.
+ * A node to ask, UP, another one each time. Where none is, the seeds are
+ * connected to; one that is a stranger by the old map is asked for the new one.
+ * NULL: none is UP yet.
  */
 ngx_ratelimit_redis_node_t *ngx_ratelimit_redis_cluster_from(
     ngx_ratelimit_redis_client_t *client);

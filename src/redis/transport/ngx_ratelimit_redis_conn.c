@@ -168,6 +168,7 @@ ngx_ratelimit_redis_conn_begin(ngx_ratelimit_redis_conn_t *conn)
 
     ngx_ratelimit_redis_conn_mark(conn);
     conn->good = 0;
+    conn->unfit = 0;
 
     if (conn->timer.timer_set) {
         ngx_del_timer(&conn->timer);
@@ -575,7 +576,9 @@ ngx_ratelimit_redis_conn_check(ngx_ratelimit_redis_conn_t *conn)
 
         /* staying connected shows that it is back, too */
 
-        if (ngx_current_msec - conn->up_ms >= NGX_RATELIMIT_BACKOFF_MAX_MS) {
+        if (ngx_current_msec - conn->up_ms >= NGX_RATELIMIT_BACKOFF_MAX_MS
+            && !conn->unfit)
+        {
             ngx_ratelimit_redis_conn_recovered(conn);
         }
 

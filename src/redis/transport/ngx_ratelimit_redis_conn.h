@@ -76,7 +76,7 @@ typedef struct {
                                            ngx_ratelimit_redis_state_e was,
                                            ngx_uint_t keeps);
 
-    /* Its timer: whether it is still of use. Frees it where not. */
+    /* Its timer: whether it is still of use. Frees or breaks it where not. */
     ngx_uint_t                   (*used)(ngx_ratelimit_redis_conn_t *conn);
 } ngx_ratelimit_redis_owner_t;
 
@@ -122,6 +122,8 @@ struct ngx_ratelimit_redis_conn_s {
     ngx_msec_t                     up_ms;     /* when it came up */
     ngx_msec_t                     retried_ms; /* ahead of its backoff */
     unsigned                       good:1;    /* it has answered well */
+    unsigned                       unfit:1;   /* it is of no use: that it stays
+                                                 UP is no recovery */
     unsigned                       lazy:1;    /* connects where a request needs
                                                  it, and not by itself */
 
