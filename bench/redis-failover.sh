@@ -40,7 +40,7 @@ measure() {
                 cluster-require-full-coverage "$3" > "$DIR/answer"
         done
 
-        TEST_NGINX_LOAD_MODULES=$MODULE \
+        TEST_NGINX_LOAD_MODULES=$MODULE RATELIMIT_LOGS=$DIR \
             perl -I. bench/redis-failover.pl "$DIR/cluster" "$cluster" "$1" \
             $((3 * $2 / 1000 + 10)) >> "$DIR/runs"
         stop_cluster
