@@ -121,6 +121,10 @@ sub then_told {
     return $gateway->told(@_);
 }
 
+# an hour's bucket gets a token in 36 seconds, which a busy machine may need
+
+t::Clock::stop();
+
 # more than the request took
 
 is($gateway->told('/tokens?k=a&cost=30'), '200 PASSED 70', 'charged, and told at once');
@@ -176,8 +180,6 @@ sub wait_of {
     return header_of($path, 'Retry-After') || 0;
 }
 
-t::Clock::stop();
-
 for my $zone (qw( local fleet )) {
     for (@{$limits{$zone}}) {
         my ($name, undef, $longer) = @$_;
@@ -216,8 +218,6 @@ for my $name ('late', 'hour') {
     ok(abs(header($answer, 'X-RateLimit-Reset') - t::Clock::now() - $reset) <= 1,
        'the same moment');
 }
-
-t::Clock::go();
 
 # less than it took
 
@@ -295,4 +295,5 @@ for (['/reserve?k=g1&cost=40', 'g1 reserve 40', 'charged'],
     ok(wait_for(sub { $gateway->read('cost.log') =~ /^\Q$line\E$/m }), $name);
 }
 
+t::Clock::go();
 $gateway->stop;
