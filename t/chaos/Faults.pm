@@ -419,7 +419,8 @@ sub quit {
     for my $time (1 .. $is{times}) {
         for my $answers (0, 1) {
             my @nodes = $cluster->primaries;
-            my $gateway = $run->gateway_new("leaver$time$answers", '900ms');
+            my $gateway = $run->gateway_new("leaver$time$answers",
+                                            $answers ? '10s' : '900ms');
             my $wanted = $answers ? 'PASSED' : 'DEGRADED';
 
             $run->waits('the gateway has its connections', sub {
