@@ -9,6 +9,11 @@
 /* of an address of IPv6 the bytes of its /64 */
 #define NGX_RATELIMIT_PENALTY_V6  8
 
+/* the networks of which the table has but so many rows */
+#define NGX_RATELIMIT_PENALTY_NET_V4   24
+#define NGX_RATELIMIT_PENALTY_NET_V6   56
+#define NGX_RATELIMIT_PENALTY_WIDE_V6  48
+
 /* "/" and these */
 typedef u_char  ngx_ratelimit_penalty_covered_t[1 + NGX_RATELIMIT_PENALTY_V6];
 
@@ -17,6 +22,10 @@ static ngx_ratelimit_penalty_t *ngx_ratelimit_penalty_of(
 static ngx_str_t ngx_ratelimit_penalty_covered(
     const ngx_ratelimit_penalty_t *penalty, const ngx_str_t *key,
     ngx_ratelimit_penalty_covered_t covered);
+static ngx_uint_t ngx_ratelimit_penalty_by_address(const ngx_str_t *key);
+static ngx_ratelimit_id_t ngx_ratelimit_penalty_prefix(
+    const ngx_ratelimit_penalty_t *penalty,
+    const u_char address[NGX_RATELIMIT_ADDRESS], ngx_uint_t bits);
 static ngx_uint_t ngx_ratelimit_penalty_v6(
     const u_char address[NGX_RATELIMIT_ADDRESS]);
 static ngx_ratelimit_id_t ngx_ratelimit_penalty_hash(
@@ -60,6 +69,7 @@ ngx_ratelimit_penalty_prepare(ngx_ratelimit_penalty_t *penalty,
     penalty->kind = penalty->salt.hi;
     penalty->binary = ngx_ratelimit_equal(&penalty->key, &binary);
     penalty->text = ngx_ratelimit_equal(&penalty->key, &text);
+    penalty->address = ngx_ratelimit_penalty_by_address(&penalty->key);
 
     rule = &penalty->rule;
     rule->id = penalty->id;
@@ -70,6 +80,50 @@ ngx_ratelimit_penalty_prepare(ngx_ratelimit_penalty_t *penalty,
                                                  6);
 
     return NGX_OK;
+}
+
+
+/* Whether the key, as it is written, has the address of the client. */
+static ngx_uint_t
+ngx_ratelimit_penalty_by_address(const ngx_str_t *key)
+{
+    u_char      ch;
+    size_t      i, at;
+    ngx_uint_t  n;
+
+    static const ngx_str_t  names[] = {
+        ngx_string("binary_remote_addr"), ngx_string("remote_addr"),
+        ngx_string("ratelimit_client")
+    };
+
+    for (at = 0; at < key->len; at++) {
+
+        if (key->data[at] != '$') {
+            continue;
+        }
+
+        at += (at + 1 < key->len && key->data[at + 1] == '{');
+
+        for (i = at + 1; i < key->len; i++) {
+            ch = ngx_tolower(key->data[i]);
+
+            if ((ch < 'a' || ch > 'z') && (ch < '0' || ch > '9') && ch != '_') {
+                break;
+            }
+        }
+
+        for (n = 0; n < sizeof(names) / sizeof(names[0]); n++) {
+            if (i - at - 1 == names[n].len
+                && ngx_strncasecmp(key->data + at + 1, names[n].data,
+                                   names[n].len)
+                   == 0)
+            {
+                return 1;
+            }
+        }
+    }
+
+    return 0;
 }
 
 
@@ -200,23 +254,114 @@ ngx_ratelimit_penalty_covered(const ngx_ratelimit_penalty_t *penalty,
 }
 
 
-/* A /24 or a /56; never 0. */
+/* As keys are named, but no key has such a name. */
+static ngx_ratelimit_id_t
+ngx_ratelimit_penalty_prefix(const ngx_ratelimit_penalty_t *penalty,
+    const u_char address[NGX_RATELIMIT_ADDRESS], ngx_uint_t bits)
+{
+    ngx_str_t           text;
+    ngx_ratelimit_id_t  id, hash;
+
+    text.data = (u_char *) address;
+    text.len = bits / 8;
+
+    hash = ngx_ratelimit_penalty_hash(penalty->limiter, &text);
+
+    id.hi = hash.lo;
+    id.lo = hash.hi;
+
+    return id;
+}
+
+
 uint64_t
 ngx_ratelimit_penalty_network(const ngx_ratelimit_penalty_t *penalty,
-    u_char address[NGX_RATELIMIT_ADDRESS])
+    const u_char address[NGX_RATELIMIT_ADDRESS], ngx_uint_t of_address)
 {
-    uint64_t    hash;
-    ngx_str_t   text;
-    ngx_uint_t  v6;
+    uint64_t            wide;
+    ngx_uint_t          v6;
+    ngx_ratelimit_id_t  id;
 
     v6 = ngx_ratelimit_penalty_v6(address);
+    wide = 0;
 
-    text.data = address;
-    text.len = v6 ? 56 / 8 : (NGX_RATELIMIT_MAPPED + 24) / 8;
+    if (v6) {
+        id = ngx_ratelimit_penalty_prefix(penalty, address,
+                                          NGX_RATELIMIT_PENALTY_WIDE_V6);
+        wide = of_address ? id.hi : id.lo;
+        wide = ((wide | 3) - 2) << 32;
+    }
 
-    hash = ngx_ratelimit_penalty_hash(penalty->limiter, &text).lo;
+    id = ngx_ratelimit_penalty_prefix(penalty, address,
+                      v6 ? NGX_RATELIMIT_PENALTY_NET_V6
+                         : NGX_RATELIMIT_MAPPED + NGX_RATELIMIT_PENALTY_NET_V4);
 
-    return (hash | 3) - !v6;
+    return wide | (uint32_t) (((of_address ? id.hi : id.lo) | 3) - !v6);
+}
+
+
+ngx_uint_t
+ngx_ratelimit_penalty_crowd(const ngx_ratelimit_penalty_t *penalty,
+    const u_char address[NGX_RATELIMIT_ADDRESS],
+    ngx_ratelimit_penalized_t *made)
+{
+    ngx_uint_t  bits, prefix;
+
+    if (!ngx_ratelimit_penalty_v6(address)) {
+        bits = NGX_RATELIMIT_PENALTY_NET_V4;
+        prefix = NGX_RATELIMIT_MAPPED + bits;
+
+    } else {
+        bits = (made->network >> 32) ? NGX_RATELIMIT_PENALTY_NET_V6
+                                     : NGX_RATELIMIT_PENALTY_WIDE_V6;
+        prefix = bits;
+    }
+
+    made->id = ngx_ratelimit_penalty_prefix(penalty, address, prefix);
+    made->id.hi ^= penalty->salt.hi;
+    made->id.lo ^= penalty->salt.lo;
+
+    return bits;
+}
+
+
+uint64_t
+ngx_ratelimit_penalty_networks(const ngx_ratelimit_penalty_t *penalty,
+    const u_char address[NGX_RATELIMIT_ADDRESS], uint64_t now_ms,
+    ngx_uint_t *bits)
+{
+    uint64_t                    ms, until_ms;
+    ngx_uint_t                  of;
+    ngx_ratelimit_penalized_t   row;
+    ngx_ratelimit_penalties_t  *penalties;
+
+    penalties = ngx_ratelimit_zone_penalties(&penalty->limiter->zone);
+
+    if (!ngx_ratelimit_penalties_any_network(penalties, now_ms)) {
+        return 0;
+    }
+
+    until_ms = 0;
+
+    /* a high half: the /56 */
+
+    row.network = (uint64_t) ngx_ratelimit_penalty_v6(address) << 32;
+
+    for ( ;; ) {
+        of = ngx_ratelimit_penalty_crowd(penalty, address, &row);
+        ms = ngx_ratelimit_penalties_until(penalties, &row.id, now_ms);
+
+        if (ms > until_ms) {
+            until_ms = ms;
+            *bits = of;
+        }
+
+        if (row.network == 0) {
+            return until_ms;
+        }
+
+        row.network = 0;
+    }
 }
 
 
@@ -234,11 +379,12 @@ ngx_ratelimit_penalty_v6(const u_char address[NGX_RATELIMIT_ADDRESS])
 
 ngx_ratelimit_penalty_t *
 ngx_ratelimit_penalty_find(const ngx_ratelimit_limiter_t *limiter,
-    const ngx_str_t *of, const ngx_str_t *key, uint64_t now_ms,
+    const ngx_str_t *of, const ngx_str_t *key,
+    const u_char address[NGX_RATELIMIT_ADDRESS], uint64_t now_ms,
     uint64_t *until_ms)
 {
     uint64_t                   ms;
-    ngx_uint_t                 i;
+    ngx_uint_t                 i, bits;
     ngx_ratelimit_id_t         id;
     ngx_ratelimit_penalty_t   *found, **penalties;
 
@@ -261,6 +407,12 @@ ngx_ratelimit_penalty_find(const ngx_ratelimit_limiter_t *limiter,
         ms = ngx_ratelimit_penalties_until(
                                   ngx_ratelimit_zone_penalties(&limiter->zone),
                                   &id, now_ms);
+
+        if (address && penalties[i]->address) {
+            ms = ngx_max(ms, ngx_ratelimit_penalty_networks(penalties[i],
+                                                            address, now_ms,
+                                                            &bits));
+        }
 
         if (ms > *until_ms) {
             *until_ms = ms;

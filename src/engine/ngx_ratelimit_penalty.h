@@ -15,7 +15,12 @@ typedef enum {
     NGX_RATELIMIT_PENALTY_BAN = 0,
     NGX_RATELIMIT_PENALTY_CLOSE,     /* and the connection is closed */
     NGX_RATELIMIT_PENALTY_DELAY,     /* and the answer is held back */
-    NGX_RATELIMIT_PENALTY_ACTIONS
+    NGX_RATELIMIT_PENALTY_ACTIONS,
+
+    /* counted as such are */
+    NGX_RATELIMIT_PENALTY_NONE = NGX_RATELIMIT_PENALTY_ACTIONS, /* no place */
+    NGX_RATELIMIT_PENALTY_NETWORK,   /* a network's own */
+    NGX_RATELIMIT_PENALTY_COUNTS
 } ngx_ratelimit_penalty_action_e;
 
 /* The names of the actions, with NULL behind them. */
@@ -37,6 +42,7 @@ typedef struct {
     ngx_ratelimit_id_t               salt;
     unsigned                         binary:1;   /* by $binary_remote_addr */
     unsigned                         text:1;     /* by $remote_addr */
+    unsigned                         address:1;  /* the key has an address */
     uint64_t                         kind;
 
     void                            *data;       /* the layer above: its key */
@@ -62,11 +68,13 @@ ngx_uint_t ngx_ratelimit_penalty_active(
 
 /*
  * Until when a key is penalized, and by which penalty: the one that ends last
- * of those that count by a key written as of. NULL: by none.
+ * of those that count by a key written as of. address: that of the key, or
+ * NULL. NULL: by none.
  */
 ngx_ratelimit_penalty_t *ngx_ratelimit_penalty_find(
     const ngx_ratelimit_limiter_t *limiter, const ngx_str_t *of,
-    const ngx_str_t *key, uint64_t now_ms, uint64_t *until_ms);
+    const ngx_str_t *key, const u_char address[NGX_RATELIMIT_ADDRESS],
+    uint64_t now_ms, uint64_t *until_ms);
 
 /*
  * Names a key in the table of penalized keys. That of an address of IPv6 is its
@@ -75,9 +83,28 @@ ngx_ratelimit_penalty_t *ngx_ratelimit_penalty_find(
 ngx_ratelimit_id_t ngx_ratelimit_penalty_id(
     const ngx_ratelimit_penalty_t *penalty, const ngx_str_t *key);
 
-/* Names the network of an address in that table. */
+/*
+ * The networks of an address, as a row has them. Keys that have an address, and
+ * those that have none, do not count together.
+ */
 uint64_t ngx_ratelimit_penalty_network(const ngx_ratelimit_penalty_t *penalty,
-    u_char address[NGX_RATELIMIT_ADDRESS]);
+    const u_char address[NGX_RATELIMIT_ADDRESS], ngx_uint_t of_address);
+
+/*
+ * The network whose own row a penalty that finds its network crowded is: sets
+ * made->id, and returns the bits of its prefix.
+ */
+ngx_uint_t ngx_ratelimit_penalty_crowd(const ngx_ratelimit_penalty_t *penalty,
+    const u_char address[NGX_RATELIMIT_ADDRESS],
+    ngx_ratelimit_penalized_t *made);
+
+/*
+ * Until when a network of the address is penalized, 0: none is, and the bits of
+ * its prefix.
+ */
+uint64_t ngx_ratelimit_penalty_networks(const ngx_ratelimit_penalty_t *penalty,
+    const u_char address[NGX_RATELIMIT_ADDRESS], uint64_t now_ms,
+    ngx_uint_t *bits);
 
 /* Counts an event of a key. Returns whether the key has had too many now. */
 ngx_uint_t ngx_ratelimit_penalty_event(ngx_ratelimit_penalty_t *penalty,

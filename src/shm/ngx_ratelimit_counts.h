@@ -49,7 +49,7 @@ typedef enum {
     NGX_RATELIMIT_COUNTS_BY_NETWORK,   /* requests: their key is too new */
     NGX_RATELIMIT_COUNTS_TOO_MANY,     /* requests with too many rules */
     NGX_RATELIMIT_COUNTS_PENALTIES     /* by action; behind them those that
-                                          had no place */
+                                          had no place, those of networks */
 } ngx_ratelimit_counts_of_zone_e;
 
 /* the row of all that finds none */

@@ -15,7 +15,7 @@
 
 /* two networks may share a count: the fewer, the more counts */
 #define NGX_RATELIMIT_PENALTIES_NETS     65536
-#define NGX_RATELIMIT_PENALTIES_COUNT    1000   /* anew, in ms */
+#define NGX_RATELIMIT_PENALTIES_COUNT    100    /* anew, in ms */
 
 typedef struct {
     ngx_ratelimit_lock_t  lock;
@@ -29,6 +29,7 @@ struct ngx_ratelimit_penalties_s {
                                                   it gets its number, and when
                                                   its row is there */
     _Atomic uint64_t               latest_ms;  /* no penalty ends later */
+    _Atomic uint64_t               network_ms; /* none of a network does */
     _Atomic uint64_t               set;
     _Atomic uint64_t               counted_ms; /* networks were */
     _Atomic uint16_t               networks[NGX_RATELIMIT_PENALTIES_NETS];
@@ -57,12 +58,18 @@ static void ngx_ratelimit_penalties_store(ngx_ratelimit_penalties_t *p,
     const ngx_ratelimit_penalized_t *row);
 static void ngx_ratelimit_penalties_store_change(ngx_ratelimit_penalties_t *p,
     ngx_ratelimit_penalties_place_t *place, ngx_ratelimit_penalized_t *row);
+static ngx_uint_t ngx_ratelimit_penalties_most(uint32_t network);
+static _Atomic uint16_t *ngx_ratelimit_penalties_counter(
+    ngx_ratelimit_penalties_t *p, uint32_t network);
 static ngx_uint_t ngx_ratelimit_penalties_full(
-    ngx_ratelimit_penalties_t *p, uint64_t network);
-static ngx_uint_t ngx_ratelimit_penalties_crowded(
-    ngx_ratelimit_penalties_t *p, uint64_t network, uint64_t now_ms);
+    ngx_ratelimit_penalties_t *p, uint32_t network);
+static ngx_int_t ngx_ratelimit_penalties_crowded(
+    ngx_ratelimit_penalties_t *p, uint64_t *network, uint64_t now_ms,
+    uint64_t *until_ms);
 static void ngx_ratelimit_penalties_count(ngx_ratelimit_penalties_t *p,
     uint64_t network);
+static void ngx_ratelimit_penalties_raise(_Atomic uint64_t *latest_ms,
+    uint64_t until_ms);
 static uint64_t ngx_ratelimit_penalties_change(
     ngx_ratelimit_penalties_t *p);
 static uint64_t ngx_ratelimit_penalties_time(
@@ -95,6 +102,14 @@ ngx_ratelimit_penalties_any(const ngx_ratelimit_penalties_t *p,
 }
 
 
+ngx_uint_t
+ngx_ratelimit_penalties_any_network(const ngx_ratelimit_penalties_t *p,
+    uint64_t now_ms)
+{
+    return atomic_load_explicit(&p->network_ms, memory_order_relaxed) > now_ms;
+}
+
+
 uint64_t
 ngx_ratelimit_penalties_until(ngx_ratelimit_penalties_t *p,
     const ngx_ratelimit_id_t *id, uint64_t now_ms)
@@ -118,12 +133,13 @@ ngx_ratelimit_penalties_begin(ngx_ratelimit_penalties_t *p,
     ngx_ratelimit_penalized_t *made, const ngx_ratelimit_penalty_time_t *time,
     uint64_t now_ms)
 {
+    uint64_t                          network, until_ms;
     ngx_int_t                         rc;
     ngx_ratelimit_penalized_t        *row;
     ngx_ratelimit_penalties_place_t   place;
 
-    rc = ngx_ratelimit_penalties_crowded(p, made->network, now_ms) ? NGX_ABORT
-                                                                   : NGX_OK;
+    network = made->network;
+    rc = ngx_ratelimit_penalties_crowded(p, &network, now_ms, &until_ms);
     made->times = 0;
 
     ngx_ratelimit_penalties_lock(p, &made->id, &place);
@@ -148,9 +164,13 @@ ngx_ratelimit_penalties_begin(ngx_ratelimit_penalties_t *p,
 
     if (rc == NGX_OK) {
         made->times++;
-        made->until_ms = now_ms + ngx_ratelimit_penalties_time(time,
-                                                               made->times);
-        made->forget_ms = made->until_ms + time->max_ms;
+
+        if (time) {
+            made->until_ms = now_ms + ngx_ratelimit_penalties_time(time,
+                                                                 made->times);
+        }
+
+        made->forget_ms = made->until_ms + (time ? time->max_ms : 0);
         made->changed_ms = now_ms;
 
         ngx_ratelimit_penalties_count(p, made->network);
@@ -158,6 +178,12 @@ ngx_ratelimit_penalties_begin(ngx_ratelimit_penalties_t *p,
     }
 
     ngx_ratelimit_unlock(&place.set->lock);
+
+    if (rc == NGX_ABORT) {
+        made->network = network;
+        made->until_ms = time ? ngx_min(until_ms, now_ms + time->time_ms)
+                              : until_ms;
+    }
 
     return rc;
 }
@@ -217,14 +243,18 @@ ngx_int_t
 ngx_ratelimit_penalties_put(ngx_ratelimit_penalties_t *p,
     const ngx_ratelimit_penalized_t *row, uint64_t now_ms)
 {
+    uint64_t                         network, until_ms;
     ngx_int_t                        rc;
     ngx_uint_t                       begins, crowded;
     ngx_ratelimit_penalties_place_t  place;
 
     rc = NGX_OK;
+    network = row->network;
     begins = (row->until_ms > now_ms);
     crowded = begins
-              && ngx_ratelimit_penalties_crowded(p, row->network, now_ms);
+              && ngx_ratelimit_penalties_crowded(p, &network, now_ms,
+                                                 &until_ms)
+                 != NGX_OK;
 
     ngx_ratelimit_penalties_lock(p, &row->id, &place);
 
@@ -456,36 +486,66 @@ ngx_ratelimit_penalties_room(ngx_ratelimit_penalties_place_t *place,
 
 
 static ngx_uint_t
-ngx_ratelimit_penalties_full(ngx_ratelimit_penalties_t *p, uint64_t network)
+ngx_ratelimit_penalties_most(uint32_t network)
 {
-    ngx_uint_t  max;
+    if (!(network & 2)) {
+        return NGX_RATELIMIT_PENALTIES_WIDE;
+    }
 
-    max = (network & 1) ? NGX_RATELIMIT_PENALTIES_NET_V6
-                        : NGX_RATELIMIT_PENALTIES_NET_V4;
+    return (network & 1) ? NGX_RATELIMIT_PENALTIES_NET_V6
+                         : NGX_RATELIMIT_PENALTIES_NET_V4;
+}
 
-    return network
-           && atomic_load_explicit(
-                 &p->networks[(network >> 2) % NGX_RATELIMIT_PENALTIES_NETS],
-                 memory_order_relaxed)
-              >= max;
+
+/* NULL: this half of a row's networks is none. */
+static _Atomic uint16_t *
+ngx_ratelimit_penalties_counter(ngx_ratelimit_penalties_t *p, uint32_t network)
+{
+    return (network <= NGX_RATELIMIT_PENALTIES_OWN)
+           ? NULL
+           : &p->networks[(network >> 2) % NGX_RATELIMIT_PENALTIES_NETS];
+}
+
+
+static ngx_uint_t
+ngx_ratelimit_penalties_full(ngx_ratelimit_penalties_t *p, uint32_t network)
+{
+    _Atomic uint16_t  *counter;
+
+    counter = ngx_ratelimit_penalties_counter(p, network);
+
+    return counter
+           && atomic_load_explicit(counter, memory_order_relaxed)
+              >= ngx_ratelimit_penalties_most(network);
 }
 
 
 /*
- * Whether a network has its share of the table. One that seems to is counted
- * anew, but not each time: it may be that of an attacker. Whoever is killed
- * meanwhile leaves counts that are too low, until the next time.
+ * NGX_ABORT: a network has its share of the table; *network is then that of its
+ * own row, and *until_ms when the first of its rows ends. One that seems to
+ * have it is counted anew, but not each time: it may be that of an attacker.
+ * Between, *until_ms is 0. Whoever is killed meanwhile leaves counts that are
+ * too low, until the next time.
  */
-static ngx_uint_t
+static ngx_int_t
 ngx_ratelimit_penalties_crowded(ngx_ratelimit_penalties_t *p,
-    uint64_t network, uint64_t now_ms)
+    uint64_t *network, uint64_t now_ms, uint64_t *until_ms)
 {
-    uint64_t                    counted_ms;
-    ngx_uint_t                  at;
+    uint32_t                    of[2];
+    uint64_t                    counted_ms, first_ms[2];
+    ngx_uint_t                  at, i, n[2];
     ngx_ratelimit_penalized_t   row;
 
-    if (!ngx_ratelimit_penalties_full(p, network)) {
-        return 0;
+    /* the wider one first */
+
+    of[0] = (uint32_t) (*network >> 32);
+    of[1] = (uint32_t) *network;
+    *until_ms = 0;
+
+    if (!ngx_ratelimit_penalties_full(p, of[0])
+        && !ngx_ratelimit_penalties_full(p, of[1]))
+    {
+        return NGX_OK;
     }
 
     counted_ms = atomic_load_explicit(&p->counted_ms, memory_order_relaxed);
@@ -496,7 +556,7 @@ ngx_ratelimit_penalties_crowded(ngx_ratelimit_penalties_t *p,
                                                     memory_order_relaxed,
                                                     memory_order_relaxed))
     {
-        return 1;
+        return NGX_ABORT;
     }
 
     for (at = 0; at < NGX_RATELIMIT_PENALTIES_NETS; at++) {
@@ -504,24 +564,72 @@ ngx_ratelimit_penalties_crowded(ngx_ratelimit_penalties_t *p,
     }
 
     at = 0;
+    n[0] = n[1] = 0;
+    first_ms[0] = first_ms[1] = UINT64_MAX;
 
     while (ngx_ratelimit_penalties_next(p, &at, &row) == NGX_OK) {
-        if (row.until_ms > now_ms) {
-            ngx_ratelimit_penalties_count(p, row.network);
+
+        if (row.until_ms <= now_ms) {
+            continue;
+        }
+
+        ngx_ratelimit_penalties_count(p, row.network);
+
+        for (i = 0; i < 2; i++) {
+            if (of[i] == (uint32_t) (i ? row.network : row.network >> 32)) {
+                n[i]++;
+                first_ms[i] = ngx_min(first_ms[i], row.until_ms);
+            }
         }
     }
 
-    return ngx_ratelimit_penalties_full(p, network);
+    for (i = 0; i < 2; i++) {
+
+        /* others may share its counter */
+
+        if (of[i] > NGX_RATELIMIT_PENALTIES_OWN
+            && n[i] >= ngx_ratelimit_penalties_most(of[i]))
+        {
+            *network = (i ? (uint64_t) of[0] << 32 : 0)
+                       | NGX_RATELIMIT_PENALTIES_OWN;
+            *until_ms = first_ms[i];
+            return NGX_ABORT;
+        }
+    }
+
+    return NGX_OK;
 }
 
 
 static void
 ngx_ratelimit_penalties_count(ngx_ratelimit_penalties_t *p, uint64_t network)
 {
-    if (network) {
-        (void) atomic_fetch_add_explicit(
-                 &p->networks[(network >> 2) % NGX_RATELIMIT_PENALTIES_NETS],
-                 1, memory_order_relaxed);
+    ngx_uint_t         i;
+    _Atomic uint16_t  *counter;
+
+    for (i = 0; i < 2; i++, network >>= 32) {
+        counter = ngx_ratelimit_penalties_counter(p, (uint32_t) network);
+
+        if (counter) {
+            (void) atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
+        }
+    }
+}
+
+
+static void
+ngx_ratelimit_penalties_raise(_Atomic uint64_t *latest_ms, uint64_t until_ms)
+{
+    uint64_t  ms;
+
+    ms = atomic_load_explicit(latest_ms, memory_order_relaxed);
+
+    while (until_ms > ms
+           && !atomic_compare_exchange_weak_explicit(latest_ms, &ms, until_ms,
+                                                     memory_order_relaxed,
+                                                     memory_order_relaxed))
+    {
+        /* ms is what another worker has made it */
     }
 }
 
@@ -535,17 +643,10 @@ ngx_ratelimit_penalties_store(ngx_ratelimit_penalties_t *p,
     ngx_ratelimit_penalties_place_t *place,
     const ngx_ratelimit_penalized_t *row)
 {
-    uint64_t  latest_ms;
+    ngx_ratelimit_penalties_raise(&p->latest_ms, row->until_ms);
 
-    latest_ms = atomic_load_explicit(&p->latest_ms, memory_order_relaxed);
-
-    while (row->until_ms > latest_ms
-           && !atomic_compare_exchange_weak_explicit(&p->latest_ms, &latest_ms,
-                                                     row->until_ms,
-                                                     memory_order_relaxed,
-                                                     memory_order_relaxed))
-    {
-        /* latest_ms is what another worker has made it */
+    if (ngx_ratelimit_penalties_own(row->network)) {
+        ngx_ratelimit_penalties_raise(&p->network_ms, row->until_ms);
     }
 
     place->set->tags[place->way] = 0;

@@ -16,7 +16,7 @@
 #include "ngx_ratelimit_lock.h"
 #include "ngx_ratelimit_watch.h"
 
-#define NGX_RATELIMIT_PENALTIES_LAYOUT  5     /* another one: memory of its
+#define NGX_RATELIMIT_PENALTIES_LAYOUT  6     /* another one: memory of its
                                                  own */
 #define NGX_RATELIMIT_PENALTIES_SETS    2048
 #define NGX_RATELIMIT_PENALTIES_WAYS    16    /* rows of a set */
@@ -24,11 +24,22 @@
     (NGX_RATELIMIT_PENALTIES_SETS * NGX_RATELIMIT_PENALTIES_WAYS)
 
 /*
- * So many keys of one network may be penalized at a time: a client that has a
+ * So many rows of one network may be in force at a time: a client that has a
  * network cannot fill the table.
  */
 #define NGX_RATELIMIT_PENALTIES_NET_V4  256   /* of a /24 */
 #define NGX_RATELIMIT_PENALTIES_NET_V6  64    /* of a /56 */
+#define NGX_RATELIMIT_PENALTIES_WIDE    256   /* of a /48 */
+
+/*
+ * The networks that a row counts in, in one number. The low half is a hash of
+ * the /24 or /56, whose lowest bits are 2 for IPv4 and 3 for IPv6; the high
+ * half is one of the /48, whose lowest bits are 1, or 0 for IPv4. The low half
+ * 1: the row is a network's own. 0: the client has no network.
+ */
+#define NGX_RATELIMIT_PENALTIES_OWN     1
+#define ngx_ratelimit_penalties_own(network)                                  \
+    ((uint32_t) (network) == NGX_RATELIMIT_PENALTIES_OWN)
 
 /* Times are those of ngx_current_msec. */
 typedef struct {
@@ -39,8 +50,7 @@ typedef struct {
     uint64_t                   forget_ms;  /* until then the next one is a
                                               repetition */
     uint64_t                   changed_ms; /* on any gateway */
-    uint64_t                   network;    /* of the client: a hash, odd if it
-                                              is of IPv6; 0: it has none */
+    uint64_t                   network;    /* see above */
     uint64_t                   change;     /* the number of a change that Redis
                                               has not; 0: none */
     uint32_t                   times;      /* penalties so far */
@@ -78,10 +88,18 @@ ngx_uint_t ngx_ratelimit_penalties_any(const ngx_ratelimit_penalties_t *p,
 uint64_t ngx_ratelimit_penalties_until(ngx_ratelimit_penalties_t *p,
     const ngx_ratelimit_id_t *id, uint64_t now_ms);
 
+/* Whether a network may be: if not, a request need not look for its own. */
+ngx_uint_t ngx_ratelimit_penalties_any_network(
+    const ngx_ratelimit_penalties_t *p, uint64_t now_ms);
+
 /*
  * A penalty begins: sets the times of made, whose id, kind, network and name
- * are set. NGX_BUSY: it is under way already; NGX_DECLINED: there is no place
- * for it; NGX_ABORT: too many keys of its network are penalized.
+ * are set. time NULL: until_ms is set, too, and nothing is remembered behind
+ * it. NGX_BUSY: it is under way already; NGX_DECLINED: there is no place for
+ * it; NGX_ABORT: too many keys of its network are penalized. Then made->network
+ * is that of the network's own row, with the high half if it is a /56, and
+ * made->until_ms the end of the first of these penalties, or of this one if
+ * that is sooner; 0: it is not known now.
  */
 ngx_int_t ngx_ratelimit_penalties_begin(ngx_ratelimit_penalties_t *p,
     ngx_ratelimit_penalized_t *made, const ngx_ratelimit_penalty_time_t *time,

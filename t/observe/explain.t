@@ -330,8 +330,9 @@ is(header($answer, 'X-Penalty'), '', 'the explanation itself is not penalized');
 my ($zone) = @{ $answer->{json}{zones} };
 like(delete $zone->{penalty}{ends_at}, qr/^20\d\d-.*Z$/, 'its end');
 like(delete $zone->{penalty}{retry_after_seconds}, qr/^3[56]\d\d$/, 'in seconds');
-is_deeply($zone->{penalty}, { penalty => 'flood', action => 'ban',
-                              counted_by => '$arg_k' }, 'what it is');
+is_deeply($zone->{penalty}, { penalty => 'flood', network => undef,
+                              action => 'ban', counted_by => '$arg_k' },
+          'what it is');
 is_deeply($zone->{rules}, [], 'no rules');
 
 unlike($gateway->get('/metrics')->{body}, qr/outcome="penalized"\S* [1-9]/,

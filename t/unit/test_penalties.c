@@ -404,7 +404,7 @@ test_networks(void **state)
 
     assert_int_equal(begin_of(p, n, 10, now), NGX_ABORT);
 
-    /* all but one are over: counted anew, a second later at the soonest */
+    /* all but one are over: counted anew, 100 ms later at the soonest */
 
     now += MINUTE;
 
@@ -416,11 +416,161 @@ test_networks(void **state)
     other = row(1);
     other.id.hi = 1;
     assert_int_equal(ngx_ratelimit_penalties_end(p, &other.id, now), NGX_OK);
-    assert_int_equal(begin_of(p, n, 3, now + 999), NGX_ABORT);
-    assert_int_equal(begin_of(p, n, 3, now + 1000), NGX_OK);
-    assert_int_equal(begin_of(p, n + 1, 3, now + 1000), NGX_ABORT);
+    assert_int_equal(begin_of(p, n, 3, now + 99), NGX_ABORT);
+    assert_int_equal(begin_of(p, n, 3, now + 100), NGX_OK);
+    assert_int_equal(begin_of(p, n + 1, 3, now + 100), NGX_ABORT);
 
     table_free(p);
+}
+
+
+/*
+ * A client that fails from one address after the other, one a millisecond. Its
+ * networks are penalized where they are crowded, and then its requests are
+ * rejected. Returns how many of the addresses got a penalty of their own.
+ */
+typedef struct {
+    uint32_t    halves[2];     /* the wide network, the narrow one */
+    uint64_t    until_ms[2];   /* of their own rows */
+    ngx_uint_t  own[2];        /* how often they got a row */
+} nets_t;
+
+static ngx_int_t
+attack(ngx_ratelimit_penalties_t *p, nets_t *nets, uint64_t n, uint64_t now)
+{
+    ngx_int_t                  rc;
+    ngx_uint_t                 narrow;
+    ngx_ratelimit_penalized_t  made;
+
+    if (nets->until_ms[0] > now || nets->until_ms[1] > now) {
+        assert_true(ngx_ratelimit_penalties_any_network(p, now));
+        return NGX_BUSY;
+    }
+
+    made = row(n);
+    made.id.hi = n * 0x9e3779b97f4a7c15;
+    made.network = (uint64_t) nets->halves[0] << 32 | nets->halves[1];
+    rc = ngx_ratelimit_penalties_begin(p, &made, &doubled, now);
+
+    if (rc != NGX_ABORT || made.until_ms == 0) {
+        return rc;
+    }
+
+    /* it never outlives the first row of the network */
+
+    assert_true(ngx_ratelimit_penalties_own(made.network));
+    assert_in_range(made.until_ms, now + 1,
+                    now < NOW + MINUTE ? NOW + MINUTE : now + MINUTE);
+
+    narrow = (made.network >> 32 || nets->halves[0] == 0);
+    made.id.hi = made.id.lo = ~(uint64_t) nets->halves[narrow];
+
+    assert_int_equal(ngx_ratelimit_penalties_begin(p, &made, NULL, now),
+                     NGX_OK);
+    assert_int_equal(made.forget_ms, made.until_ms);
+    assert_int_equal(ngx_ratelimit_penalties_until(p, &made.id, now),
+                     made.until_ms);
+    nets->until_ms[narrow] = made.until_ms;
+    nets->own[narrow]++;
+
+    return NGX_ABORT;
+}
+
+
+/* Rows in force. */
+static ngx_uint_t
+in_force(ngx_ratelimit_penalties_t *p, uint64_t now)
+{
+    ngx_uint_t                 at, n;
+    ngx_ratelimit_penalized_t  found;
+
+    for (at = 0, n = 0; ngx_ratelimit_penalties_next(p, &at, &found) == NGX_OK;
+         /* void */)
+    {
+        n += (found.until_ms > now);
+    }
+
+    return n;
+}
+
+
+static void
+test_crowds(void **state)
+{
+    nets_t                      nets;
+    uint64_t                    n, now;
+    ngx_int_t                   rc;
+    ngx_uint_t                  i, narrow, many, escaped;
+    ngx_ratelimit_penalties_t  *p;
+
+    const struct {
+        ngx_uint_t    addresses;
+        ngx_uint_t    most;      /* rows of addresses in force */
+        uint32_t      wide;
+        uint32_t      narrow;
+        ngx_uint_t    narrows;   /* of the client */
+    } clients[] = {
+        { 80000, NGX_RATELIMIT_PENALTIES_NET_V6, 0x41, 0x83, 1 },
+        { 80000, NGX_RATELIMIT_PENALTIES_WIDE, 0x41, 0x83, 256 },
+        { 2000, NGX_RATELIMIT_PENALTIES_NET_V4, 0, 0x82, 1 }
+    };
+
+    for (i = 0; i < 3; i++) {
+        p = table_make();
+        now = NOW;
+        memset(&nets, 0, sizeof(nets));
+        nets.halves[0] = clients[i].wide;
+
+        /* somebody's, from before */
+
+        assert_int_equal(begin(p, 1, now), NGX_OK);
+
+        escaped = 0;
+        many = 0;
+
+        for (n = 0; n < clients[i].addresses; n++, now++) {
+            narrow = n * 7919 % clients[i].narrows;
+
+            if (clients[i].narrows > 1) {
+                nets.until_ms[1] = 0;    /* of another one */
+            }
+
+            nets.halves[1] = clients[i].narrow + 4 * narrow;
+            rc = attack(p, &nets, 1000 + n, now);
+            assert_int_not_equal(rc, NGX_DECLINED);
+            many += (rc == NGX_OK);
+            escaped += (rc == NGX_ABORT);
+
+            if (n % 100 == 0) {
+                assert_in_range(in_force(p, now), 1, clients[i].most + 4);
+            }
+
+            /* none in force is lost, before the first one ends */
+
+            if (n % 1000 == 0 && n < MINUTE) {
+                assert_int_equal(in_force(p, now),
+                                 1 + many + ngx_min(n / 1000, 2)
+                                 + nets.own[0] + nets.own[1]);
+            }
+
+            /* another one, from elsewhere */
+
+            if (n % 1000 == 999) {
+                rc = begin_of(p, 1000000 + n / 1000 % 2, 0xdeadbe43, now);
+                assert_true(rc == NGX_OK || rc == NGX_BUSY);
+            }
+
+            assert_int_equal(left(p, 1, now),
+                             MINUTE - ngx_min(now - NOW, MINUTE));
+        }
+
+        print_message("%d addresses: %d penalties, %d without, networks "
+                      "%d %d\n", (int) n, (int) many, (int) escaped,
+                      (int) nets.own[0], (int) nets.own[1]);
+        assert_true(nets.own[clients[i].narrows == 1] > 0);
+        assert_in_range(many, clients[i].most, 2 * clients[i].most);
+        table_free(p);
+    }
 }
 
 
@@ -588,6 +738,7 @@ main(void)
         cmocka_unit_test(test_redis),
         cmocka_unit_test(test_recent),
         cmocka_unit_test(test_networks),
+        cmocka_unit_test(test_crowds),
         cmocka_unit_test(test_every_instruction),
         cmocka_unit_test(test_look_between),
         cmocka_unit_test(test_leader),

@@ -711,6 +711,8 @@ ngx_http_ratelimit_api_counter_penalty(
     penalty = ngx_ratelimit_penalty_find(counter->inspect.limiter,
                                          &counter->rule->key,
                                          &counter->inspect.key,
+                                         counter->subject.addressed
+                                         ? counter->subject.address : NULL,
                                          ngx_current_msec, &until_ms);
 
     return penalty ? json_object_set_new(json, "penalty",

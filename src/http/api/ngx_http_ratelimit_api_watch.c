@@ -636,17 +636,37 @@ ngx_http_ratelimit_api_top_json(const ngx_ratelimit_limiter_t *limiter,
 }
 
 
-/* Which of the first keys have a penalty, whatever it counts by. */
+/* Whether a key in clear is an address of that network. */
+static ngx_uint_t
+ngx_http_ratelimit_api_top_in(const ngx_ratelimit_watch_key_t *name,
+    const ngx_ratelimit_network_t *network)
+{
+    ngx_ratelimit_network_t  of;
+
+    return ngx_ratelimit_network_parse((u_char *) name->data, name->len, &of)
+           == 0
+           && of.bits >= network->bits
+           && ngx_memcmp(of.address, network->address, network->bits / 8) == 0;
+}
+
+
+/*
+ * Which of the first keys have a penalty, whatever it counts by, or are in a
+ * network that has one.
+ */
 static void
 ngx_http_ratelimit_api_top_penalized(const ngx_ratelimit_limiter_t *limiter,
     const ngx_ratelimit_top_list_t *list,
     u_char penalized[NGX_HTTP_RATELIMIT_API_TOP_MAX])
 {
-    size_t                      len;
+    size_t                      len, prefix;
     uint32_t                    hash, hashes[NGX_HTTP_RATELIMIT_API_TOP_MAX];
-    ngx_uint_t                  at, i, n;
+    ngx_uint_t                  at, i, n, own;
+    ngx_ratelimit_network_t     network;
     ngx_ratelimit_watch_key_t   name;
     ngx_ratelimit_penalized_t   row;
+
+    prefix = sizeof(NGX_RATELIMIT_NETWORK_KEY) - 1;
 
     ngx_memzero(penalized, NGX_HTTP_RATELIMIT_API_TOP_MAX);
 
@@ -669,14 +689,24 @@ ngx_http_ratelimit_api_top_penalized(const ngx_ratelimit_limiter_t *limiter,
 
         len = row.name.len ? row.name.len : NGX_RATELIMIT_WATCH_SHA256;
         hash = ngx_murmur_hash2((u_char *) row.name.data, len);
+        own = ngx_ratelimit_penalties_own(row.network)
+              && row.name.len > prefix
+              && ngx_ratelimit_network_parse((u_char *) row.name.data + prefix,
+                                             row.name.len - prefix, &network)
+                 == 0;
 
         for (i = 0; i < n; i++) {
 
-            if (hashes[i] != hash) {
+            if (hashes[i] != hash && !own) {
                 continue;
             }
 
             ngx_memcpy(&name, list->keys[i].entry->name, sizeof(name));
+
+            if (own) {
+                penalized[i] |= ngx_http_ratelimit_api_top_in(&name, &network);
+                continue;
+            }
 
             penalized[i] |= (name.len == row.name.len
                              && ngx_memcmp(name.data, row.name.data, len)

@@ -10,10 +10,6 @@
 /* an address, "/" and a prefix */
 #define NGX_HTTP_RATELIMIT_CLIENT_BYTES  (NGX_INET6_ADDRSTRLEN + 4)
 
-/* of the network that "new_keys=" counts */
-#define NGX_HTTP_RATELIMIT_NETWORK_V4  24
-#define NGX_HTTP_RATELIMIT_NETWORK_V6  56
-
 static ngx_int_t ngx_http_ratelimit_client_bits(ngx_conf_t *cf,
     ngx_str_t *text, const char *family, uint64_t max, ngx_uint_t *bits);
 static u_char *ngx_http_ratelimit_client_write(u_char *p,
@@ -93,7 +89,8 @@ ngx_http_ratelimit_client_variable(ngx_http_request_t *r,
 
 
 ngx_int_t
-ngx_http_ratelimit_client_key(ngx_http_request_t *r, ngx_str_t *key)
+ngx_http_ratelimit_client_key(ngx_http_request_t *r, ngx_uint_t v4,
+    ngx_uint_t v6, ngx_str_t *key)
 {
     u_char  *p;
 
@@ -107,10 +104,7 @@ ngx_http_ratelimit_client_key(ngx_http_request_t *r, ngx_str_t *key)
 
     p = ngx_cpymem(p, NGX_RATELIMIT_NETWORK_KEY,
                    sizeof(NGX_RATELIMIT_NETWORK_KEY) - 1);
-    key->len = ngx_http_ratelimit_client_write(p, r,
-                                               NGX_HTTP_RATELIMIT_NETWORK_V4,
-                                               NGX_HTTP_RATELIMIT_NETWORK_V6)
-               - key->data;
+    key->len = ngx_http_ratelimit_client_write(p, r, v4, v6) - key->data;
 
     return NGX_OK;
 }

@@ -148,10 +148,11 @@ ngx_uint_t ngx_http_ratelimit_client_address(ngx_http_request_t *r,
     u_char address[NGX_RATELIMIT_ADDRESS]);
 
 /*
- * The client's network, /24 of IPv4 and /56 of IPv6, as a key: see
- * NGX_RATELIMIT_NETWORK_KEY. NGX_ERROR: memory is out.
+ * The client's network of so many bits as a key: see NGX_RATELIMIT_NETWORK_KEY.
+ * NGX_ERROR: memory is out.
  */
-ngx_int_t ngx_http_ratelimit_client_key(ngx_http_request_t *r, ngx_str_t *key);
+ngx_int_t ngx_http_ratelimit_client_key(ngx_http_request_t *r, ngx_uint_t v4,
+    ngx_uint_t v6, ngx_str_t *key);
 
 /* Sets a variable. */
 static ngx_inline ngx_int_t

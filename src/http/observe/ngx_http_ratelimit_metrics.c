@@ -939,7 +939,7 @@ ngx_http_ratelimit_metrics_costs(ngx_http_ratelimit_metrics_t *out,
 }
 
 
-/* By action, and those that had no place. */
+/* By action, those that had no place, and those of networks. */
 static void
 ngx_http_ratelimit_metrics_penalties(ngx_http_ratelimit_metrics_t *out,
     const void *item)
@@ -960,14 +960,16 @@ ngx_http_ratelimit_metrics_penalties(ngx_http_ratelimit_metrics_t *out,
 
     if (of->limiter && of->limiter->penalties) {
         penalties = of->limiter->penalties->elts;
-        can = 1u << NGX_RATELIMIT_PENALTY_ACTIONS;
+        can = 1u << NGX_RATELIMIT_PENALTY_NONE;
 
         for (n = 0; n < of->limiter->penalties->nelts; n++) {
             can |= 1u << penalties[n]->action;
+            can |= (unsigned) penalties[n]->address
+                   << NGX_RATELIMIT_PENALTY_NETWORK;
         }
     }
 
-    for (i = 0; i <= NGX_RATELIMIT_PENALTY_ACTIONS; i++) {
+    for (i = 0; i < NGX_RATELIMIT_PENALTY_COUNTS; i++) {
 
         if (row->words[NGX_RATELIMIT_COUNTS_PENALTIES + i] == 0
             && !(can & (1u << i)))
@@ -977,7 +979,8 @@ ngx_http_ratelimit_metrics_penalties(ngx_http_ratelimit_metrics_t *out,
 
         action.data = (u_char *) ((i < NGX_RATELIMIT_PENALTY_ACTIONS)
                                   ? ngx_ratelimit_penalty_actions[i]
-                                  : "none");
+                                  : (i == NGX_RATELIMIT_PENALTY_NONE)
+                                    ? "none" : "network");
         action.len = ngx_strlen(action.data);
 
         ngx_http_ratelimit_metrics_sample(out,

@@ -12,7 +12,8 @@ static void ngx_http_ratelimit_watch_penalized(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx, ngx_ratelimit_rejection_t *rejection);
 static void ngx_http_ratelimit_watch_keep(ngx_http_request_t *r,
     ngx_ratelimit_watch_t *watch, const ngx_ratelimit_rule_t *rule,
-    const ngx_str_t *key, ngx_ratelimit_rejection_t *rejection);
+    const ngx_str_t *key, ngx_uint_t network,
+    ngx_ratelimit_rejection_t *rejection);
 static ngx_int_t ngx_http_ratelimit_watch_name(
     const ngx_ratelimit_watch_t *watch, const ngx_str_t *rule_key,
     const ngx_str_t *text, ngx_ratelimit_watch_key_t *key);
@@ -140,7 +141,7 @@ ngx_http_ratelimit_watch_rejected(ngx_http_request_t *r,
                             ? 0 : ngx_ratelimit_limit_seconds(limit);
 
     ngx_http_ratelimit_watch_keep(r, watch, counter->rule,
-                                  &counter->client->key, rejection);
+                                  &counter->client->key, 0, rejection);
 }
 
 
@@ -168,20 +169,29 @@ ngx_http_ratelimit_watch_penalized(ngx_http_request_t *r,
     rejection->window_sec = 0;
 
     ngx_http_ratelimit_watch_keep(r, watch, &ctx->penalized->penalty->rule,
-                                  &ctx->penalized->key, rejection);
+                                  &ctx->penalized->key,
+                                  ctx->penalized->network, rejection);
 }
 
 
-/* With the names of the rule, the key and the route. */
+/* With the names of the rule, the key, maybe a network, and the route. */
 static void
 ngx_http_ratelimit_watch_keep(ngx_http_request_t *r,
     ngx_ratelimit_watch_t *watch, const ngx_ratelimit_rule_t *rule,
-    const ngx_str_t *key, ngx_ratelimit_rejection_t *rejection)
+    const ngx_str_t *key, ngx_uint_t network,
+    ngx_ratelimit_rejection_t *rejection)
 {
+    ngx_int_t                  rc;
     ngx_http_variable_value_t  route;
 
-    if (ngx_http_ratelimit_watch_name(watch, &rule->key, key, &rejection->key)
-        != NGX_OK
+    static const ngx_str_t  none = ngx_null_string;
+
+    rc = network
+         ? ngx_http_ratelimit_watch_text(&none, key, &rejection->key)
+         : ngx_http_ratelimit_watch_name(watch, &rule->key, key,
+                                         &rejection->key);
+
+    if (rc != NGX_OK
         || ngx_http_ratelimit_route_variable(r, &route, 0) != NGX_OK)
     {
         return;

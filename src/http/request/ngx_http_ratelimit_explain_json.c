@@ -358,7 +358,10 @@ ngx_http_ratelimit_explain_listed(void *data,
 }
 
 
-/* As "/penalties" has it, but for the key, of which a token may not know. */
+/*
+ * As "/penalties" has it, but for the key, of which a token may not know, if it
+ * is not the network of the client.
+ */
 static void
 ngx_http_ratelimit_explain_penalty(ngx_http_ratelimit_explain_t *explain)
 {
@@ -370,8 +373,11 @@ ngx_http_ratelimit_explain_penalty(ngx_http_ratelimit_explain_t *explain)
 
     ngx_http_ratelimit_explain_add(explain,
         ngx_http_ratelimit_explain_zone(explain, penalty->limiter),
-        json_pack("{s:{s:o, s:s, s:o, s:o, s:I}}", "penalty",
+        json_pack("{s:{s:o, s:o, s:s, s:o, s:o, s:I}}", "penalty",
             "penalty", ngx_http_ratelimit_json_text(&penalty->id),
+            "network", ngx_http_ratelimit_json_name(
+                           ctx->penalized->network ? &ctx->penalized->key
+                                                   : NULL),
             "action", ngx_ratelimit_penalty_actions[penalty->action],
             "counted_by", ngx_http_ratelimit_json_text(&penalty->key),
             "ends_at",

@@ -131,10 +131,9 @@ ngx_http_ratelimit_log_penalized(ngx_http_request_t *r,
     ngx_str_t                       key;
     const ngx_ratelimit_penalty_t  *penalty;
 
-    key = ctx->penalized->key;
     penalty = ctx->penalized->penalty;
 
-    if (ngx_http_ratelimit_key_name(r, &penalty->key, &key) != NGX_OK) {
+    if (ngx_http_ratelimit_penalty_name(r, ctx->penalized, &key) != NGX_OK) {
         return;
     }
 

@@ -16,7 +16,14 @@ static ngx_uint_t ngx_http_ratelimit_penalty_counts(
     const ngx_ratelimit_penalty_t *penalty, ngx_uint_t status);
 static void ngx_http_ratelimit_penalty_begin(ngx_http_request_t *r,
     const ngx_http_ratelimit_penalty_key_t *entry);
-static ngx_int_t ngx_http_ratelimit_penalty_name(ngx_http_request_t *r,
+static ngx_int_t ngx_http_ratelimit_penalty_crowd(ngx_http_request_t *r,
+    ngx_http_ratelimit_penalty_key_t *entry,
+    const u_char address[NGX_RATELIMIT_ADDRESS],
+    ngx_ratelimit_penalized_t *made);
+static ngx_int_t ngx_http_ratelimit_penalty_network_key(
+    ngx_http_request_t *r, ngx_uint_t bits,
+    ngx_http_ratelimit_penalty_key_t *entry);
+static ngx_int_t ngx_http_ratelimit_penalty_row_name(ngx_http_request_t *r,
     const ngx_http_ratelimit_penalty_key_t *entry,
     ngx_ratelimit_watch_key_t *name);
 static void ngx_http_ratelimit_penalty_none(ngx_http_request_t *r,
@@ -84,16 +91,22 @@ static ngx_int_t
 ngx_http_ratelimit_penalty_key(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx, ngx_ratelimit_penalty_t *penalty)
 {
+    u_char                             address[NGX_RATELIMIT_ADDRESS], *given;
+    uint64_t                           until_ms;
     ngx_str_t                          key;
+    ngx_uint_t                         bits;
     ngx_ratelimit_id_t                 id;
     ngx_ratelimit_client_t             client;
     ngx_ratelimit_penalties_t         *penalties;
     ngx_http_ratelimit_penalty_key_t  *entry;
 
-    if (ngx_http_ratelimit_value_key(r, penalty->data, &key) != NGX_OK
-        || ngx_http_ratelimit_anonymous(r, ctx, &penalty->key, &key)
-           != NGX_OK)
-    {
+    if (ngx_http_ratelimit_value_key(r, penalty->data, &key) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    given = key.data;
+
+    if (ngx_http_ratelimit_anonymous(r, ctx, &penalty->key, &key) != NGX_OK) {
         return NGX_ERROR;
     }
 
@@ -123,6 +136,8 @@ ngx_http_ratelimit_penalty_key(ngx_http_request_t *r,
     entry->penalty = penalty;
     entry->key = key;
     entry->counted = 0;
+    entry->address = penalty->address || key.data != given;
+    entry->network = 0;
 
     if (penalty->statuses) {
         ctx->needs |= NGX_HTTP_RATELIMIT_NEEDS_STATUS;
@@ -136,9 +151,30 @@ ngx_http_ratelimit_penalty_key(ngx_http_request_t *r,
         id = ngx_ratelimit_penalty_id(penalty, &key);
         entry->until_ms = ngx_ratelimit_penalties_until(penalties, &id,
                                                         ngx_current_msec);
+
+        if (entry->address && ngx_http_ratelimit_client_address(r, address)) {
+            until_ms = ngx_ratelimit_penalty_networks(penalty, address,
+                                                      ngx_current_msec, &bits);
+
+            if (until_ms > entry->until_ms) {
+                entry->until_ms = until_ms;
+                return ngx_http_ratelimit_penalty_network_key(r, bits, entry);
+            }
+        }
     }
 
     return NGX_OK;
+}
+
+
+/* The key becomes that of the client's network of so many bits. */
+static ngx_int_t
+ngx_http_ratelimit_penalty_network_key(ngx_http_request_t *r, ngx_uint_t bits,
+    ngx_http_ratelimit_penalty_key_t *entry)
+{
+    entry->network = 1;
+
+    return ngx_http_ratelimit_client_key(r, bits, bits, &entry->key);
 }
 
 
@@ -207,41 +243,47 @@ ngx_http_ratelimit_penalty_counts(const ngx_http_ratelimit_ctx_t *ctx,
 
 static void
 ngx_http_ratelimit_penalty_begin(ngx_http_request_t *r,
-    const ngx_http_ratelimit_penalty_key_t *entry)
+    const ngx_http_ratelimit_penalty_key_t *of)
 {
-    char                            note[NGX_RATELIMIT_LOG_NOTE];
-    ngx_int_t                       rc;
-    u_char                          address[NGX_RATELIMIT_ADDRESS];
-    ngx_str_t                       key;
-    ngx_ratelimit_penalty_t        *penalty;
-    ngx_ratelimit_penalized_t       made;
-    const ngx_ratelimit_limiter_t  *limiter;
+    char                               note[NGX_RATELIMIT_LOG_NOTE];
+    ngx_int_t                          rc;
+    u_char                             address[NGX_RATELIMIT_ADDRESS];
+    ngx_str_t                          key;
+    ngx_ratelimit_penalty_t           *penalty;
+    ngx_ratelimit_penalized_t          made;
+    const ngx_ratelimit_limiter_t     *limiter;
+    ngx_http_ratelimit_penalty_key_t   entry;
 
-    penalty = entry->penalty;
+    entry = *of;
+    penalty = entry.penalty;
     limiter = penalty->limiter;
-    key = entry->key;
 
     ngx_memzero(&made, sizeof(ngx_ratelimit_penalized_t));
-    made.id = ngx_ratelimit_penalty_id(penalty, &key);
+    made.id = ngx_ratelimit_penalty_id(penalty, &entry.key);
     made.kind = penalty->kind;
 
-    if (ngx_http_ratelimit_key_name(r, &penalty->key, &key) != NGX_OK
-        || ngx_http_ratelimit_penalty_name(r, entry, &made.name) != NGX_OK)
-    {
+    if (ngx_http_ratelimit_penalty_row_name(r, &entry, &made.name) != NGX_OK) {
         return;
     }
 
     /* none of a UNIX socket */
 
     if (ngx_http_ratelimit_client_address(r, address)) {
-        made.network = ngx_ratelimit_penalty_network(penalty, address);
+        made.network = ngx_ratelimit_penalty_network(penalty, address,
+                                                     entry.address);
     }
 
     rc = ngx_ratelimit_penalties_begin(
                                  ngx_ratelimit_zone_penalties(&limiter->zone),
                                  &made, &penalty->time, ngx_current_msec);
 
-    if (rc == NGX_BUSY) {
+    if (rc == NGX_ABORT && entry.address) {
+        rc = ngx_http_ratelimit_penalty_crowd(r, &entry, address, &made);
+    }
+
+    if (rc == NGX_BUSY
+        || ngx_http_ratelimit_penalty_name(r, &entry, &key) != NGX_OK)
+    {
         return;
     }
 
@@ -253,17 +295,69 @@ ngx_http_ratelimit_penalty_begin(ngx_http_request_t *r,
     }
 
     ngx_ratelimit_count(limiter->rows[NGX_RATELIMIT_COUNTS_ZONE],
-                        NGX_RATELIMIT_COUNTS_PENALTIES + penalty->action, 1);
+                        NGX_RATELIMIT_COUNTS_PENALTIES
+                        + (entry.network ? NGX_RATELIMIT_PENALTY_NETWORK
+                                         : (ngx_uint_t) penalty->action), 1);
 
-    if (ngx_http_ratelimit_log_due(r, NGX_HTTP_RATELIMIT_LOG_PENALTY, note)) {
+    if (ngx_http_ratelimit_log_due(r, entry.network
+                                      ? NGX_HTTP_RATELIMIT_LOG_NETWORK
+                                      : NGX_HTTP_RATELIMIT_LOG_PENALTY, note))
+    {
         ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
                       "ratelimit penalty \"%V\" of zone \"%V\" begins: %s for "
                       "%uL s, key \"%V\", number %uD of this key%s",
                       &penalty->id, &limiter->zone.name,
                       ngx_ratelimit_penalty_actions[penalty->action],
-                      (made.until_ms - ngx_current_msec) / 1000, &key,
+                      (made.until_ms - ngx_current_msec + 999) / 1000, &key,
                       made.times, note);
     }
+}
+
+
+/*
+ * Too many keys of the network are penalized: so is the network, until the
+ * first of them is not. Returns as begin does; NGX_BUSY also if it is not known
+ * now when that is: a later event begins the penalty.
+ */
+static ngx_int_t
+ngx_http_ratelimit_penalty_crowd(ngx_http_request_t *r,
+    ngx_http_ratelimit_penalty_key_t *entry,
+    const u_char address[NGX_RATELIMIT_ADDRESS],
+    ngx_ratelimit_penalized_t *made)
+{
+    ngx_uint_t                bits;
+    ngx_ratelimit_penalty_t  *penalty;
+
+    penalty = entry->penalty;
+
+    if (made->until_ms == 0) {
+        return NGX_BUSY;
+    }
+
+    bits = ngx_ratelimit_penalty_crowd(penalty, address, made);
+
+    if (ngx_http_ratelimit_penalty_network_key(r, bits, entry) != NGX_OK
+        || ngx_http_ratelimit_penalty_row_name(r, entry, &made->name)
+           != NGX_OK)
+    {
+        return NGX_BUSY;
+    }
+
+    return ngx_ratelimit_penalties_begin(
+                        ngx_ratelimit_zone_penalties(&penalty->limiter->zone),
+                        made, NULL, ngx_current_msec);
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_penalty_name(ngx_http_request_t *r,
+    const ngx_http_ratelimit_penalty_key_t *entry, ngx_str_t *name)
+{
+    *name = entry->key;
+
+    return entry->network
+           ? NGX_OK : ngx_http_ratelimit_key_name(r, &entry->penalty->key,
+                                                  name);
 }
 
 
@@ -272,13 +366,19 @@ ngx_http_ratelimit_penalty_begin(ngx_http_request_t *r,
  * by which its penalty can be ended.
  */
 static ngx_int_t
-ngx_http_ratelimit_penalty_name(ngx_http_request_t *r,
+ngx_http_ratelimit_penalty_row_name(ngx_http_request_t *r,
     const ngx_http_ratelimit_penalty_key_t *entry,
     ngx_ratelimit_watch_key_t *name)
 {
     ngx_str_t  key;
 
+    static const ngx_str_t  none = ngx_null_string;
+
     key = entry->key;
+
+    if (entry->network) {
+        return ngx_http_ratelimit_watch_text(&none, &key, name);
+    }
 
     if (entry->penalty->limiter->clear
         && ngx_http_ratelimit_watch_text(&entry->penalty->key, &key, name)
@@ -306,7 +406,7 @@ ngx_http_ratelimit_penalty_none(ngx_http_request_t *r,
 
     ngx_ratelimit_count(penalty->limiter->rows[NGX_RATELIMIT_COUNTS_ZONE],
                         NGX_RATELIMIT_COUNTS_PENALTIES
-                        + NGX_RATELIMIT_PENALTY_ACTIONS, 1);
+                        + NGX_RATELIMIT_PENALTY_NONE, 1);
 
     if (ngx_http_ratelimit_log_due(r, NGX_HTTP_RATELIMIT_LOG_NO_PENALTY, note))
     {

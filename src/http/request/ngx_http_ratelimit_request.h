@@ -28,6 +28,7 @@ typedef enum {
     NGX_HTTP_RATELIMIT_LOG_EXPLAINED,
     NGX_HTTP_RATELIMIT_LOG_PENALIZED,
     NGX_HTTP_RATELIMIT_LOG_PENALTY,       /* begins */
+    NGX_HTTP_RATELIMIT_LOG_NETWORK,       /* a penalty of one begins */
     NGX_HTTP_RATELIMIT_LOG_NO_PENALTY,    /* since there is no place */
     NGX_HTTP_RATELIMIT_LOG_REFUSED,       /* by a guard */
     NGX_HTTP_RATELIMIT_LOG_KINDS
@@ -52,6 +53,8 @@ typedef struct {
     uint64_t                  until_ms;  /* its end, see penalties.h; 0: it is
                                             not in force */
     ngx_uint_t                counted;   /* its event: the request has one */
+    unsigned                  address:1; /* the key has the client's address */
+    unsigned                  network:1; /* the key is a network, penalized */
 } ngx_http_ratelimit_penalty_key_t;
 
 
@@ -285,6 +288,13 @@ ngx_http_ratelimit_once_paid(const ngx_http_ratelimit_ctx_t *ctx,
  */
 ngx_int_t ngx_http_ratelimit_penalized(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx, const ngx_ratelimit_limiter_t *limiter);
+
+/*
+ * The name of a penalty's key in a log: a network's own, or a hash. NGX_ERROR:
+ * memory is out.
+ */
+ngx_int_t ngx_http_ratelimit_penalty_name(ngx_http_request_t *r,
+    const ngx_http_ratelimit_penalty_key_t *entry, ngx_str_t *name);
 
 /*
  * Counts the request's response with that status; or, if status is 0, that it

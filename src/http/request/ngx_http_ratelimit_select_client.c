@@ -4,6 +4,10 @@
 
 #include "ngx_http_ratelimit_select.h"
 
+/* of the network that "new_keys=" counts */
+#define NGX_HTTP_RATELIMIT_NETWORK_V4  24
+#define NGX_HTTP_RATELIMIT_NETWORK_V6  56
+
 static ngx_uint_t ngx_http_ratelimit_select_network(
     ngx_http_ratelimit_selection_t *s);
 static ngx_int_t ngx_http_ratelimit_select_token(
@@ -396,7 +400,10 @@ ngx_http_ratelimit_new_key(ngx_http_request_t *r,
         return NGX_OK;
     }
 
-    if (ngx_http_ratelimit_client_key(r, &network) != NGX_OK) {
+    if (ngx_http_ratelimit_client_key(r, NGX_HTTP_RATELIMIT_NETWORK_V4,
+                                      NGX_HTTP_RATELIMIT_NETWORK_V6, &network)
+        != NGX_OK)
+    {
         return NGX_ERROR;
     }
 
