@@ -5,10 +5,10 @@
 use Time::HiRes qw( sleep );
 use t::RateLimit 'no_plan';
 use t::Clock qw( advance );
-use t::Gateway qw( tally wait_for );
+use t::Gateway qw( header tally wait_for );
 use t::Api;
 
-my $WAITING = 32;
+my %WAITING = (change => 32, validation => 8);
 
 # while it is there, the thread that edits does nothing
 my $hold = t::Gateway::dir('threads') . '/hold';
@@ -19,16 +19,20 @@ t::Clock::stop();
 
 my $gateway = t::Gateway->limited(api => 1);
 my $api = t::Api->new($gateway);
-my @validate = (POST => '/document/validate', { rules => [] });
+my %edit = (
+    change => [PUT => '/document', { rules => [] }, 'If-Match: *'],
+    validation => [POST => '/document/validate', { rules => [] }]);
 
 sub hold { open my $file, '>', $hold or die "$hold: $!" }
 sub go_on { unlink $hold or die "$hold: $!" }
 
 # Begins n edits, and waits until the gateway has read them.
 sub begin {
-    my $n = shift;
+    my ($n, $of) = @_;
+
     my $before = $gateway->waiting;
-    my $begun = t::Gateway::begin_all([map { $api->request(@validate) } 1 .. $n]);
+    my $begun = t::Gateway::begin_all([map { $api->request(@{ $edit{$of} }) }
+                                       1 .. $n]);
 
     wait_for(sub {
         t::Gateway::answered($begun);
@@ -38,68 +42,101 @@ sub begin {
     return $begun;
 }
 
-# Until exactly that many may wait beside those that wait now.
+# So many may wait beside those that wait now, and no more.
 sub room_ok {
-    my ($n, $name) = @_;
+    my ($name, $of) = @_;
 
-    my ($begun, $answer) = begin($n);
+    my ($begun, $answer) = begin($WAITING{$of}, $of);
 
-    $answer = $api->send(@validate);
+    $answer = $api->send(@{ $edit{$of} });
     t::Api::problem_ok($answer, '503 unavailable', "$name: no more than that");
-    is($answer->{json}{detail}, 'too many changes wait, nothing is changed',
-       "$name: why");
-    is(t::Gateway::answered($begun), 0, "$name: $n wait");
+    is($answer->{json}{detail}, 'too many changes or validations wait, nothing '
+                                . 'is changed', "$name: why");
+    is(t::Gateway::answered($begun), 0, "$name: $WAITING{$of} wait");
 
     return $begun;
 }
 
-# the first one edits, so many wait
+is($api->send(@{ $edit{change} })->{status}, 201, 'a document');
 
-hold();
+for my $of (sort keys %edit) {
 
-my $first = begin(1);
-my $waiting = room_ok($WAITING, 'the first');
+    # the first one edits, so many wait
 
-is($api->get('/status')->{status}, 200, 'what is no edit does not wait');
-go_on();
-is(tally(t::Gateway::finish($first), t::Gateway::finish($waiting)),
-   1 + $WAITING . ' x 200', 'one after the other');
+    hold();
 
-# 30 seconds: all are answered, and their places are free. The thread still has
-# the edit of a request that is gone
+    my $first = begin(1, $of);
+    my $waiting = room_ok("the first $of", $of);
 
-hold();
-$first = begin(1);
-$waiting = begin($WAITING);
-advance(29);
-sleep 0.1;
-is(t::Gateway::answered($waiting), 0, 'they wait for 29 seconds');
-advance(2);
+    is($api->get('/status')->{status}, 200, 'what is no edit does not wait');
+    go_on();
+    is(tally(t::Gateway::finish($first), t::Gateway::finish($waiting)),
+       1 + $WAITING{$of} . ' x 200', 'one after the other');
 
-for (t::Gateway::finish($first), t::Gateway::finish($waiting)) {
-    my $answer = t::Api::answer($_);
+    # 30 seconds: all are answered, and their places are free. The thread still
+    # has the edit of a request that is gone
 
-    t::Api::problem_ok($answer, '503 unavailable', 'too long');
-    is($answer->{json}{detail}, 'it took too long, nothing is changed',
-       'too long: why');
+    hold();
+    $first = begin(1, $of);
+    $waiting = begin($WAITING{$of}, $of);
+    advance(29);
+    sleep 0.1;
+    is(t::Gateway::answered($waiting), 0, 'they wait for 29 seconds');
+    advance(2);
+
+    for (t::Gateway::finish($first), t::Gateway::finish($waiting)) {
+        my $answer = t::Api::answer($_);
+
+        t::Api::problem_ok($answer, '503 unavailable', 'too long');
+        is($answer->{json}{detail}, 'it took too long, nothing is changed',
+           'too long: why');
+    }
+
+    $waiting = room_ok('behind them', $of);
+    go_on();
+    is(tally(t::Gateway::finish($waiting)), "$WAITING{$of} x 200",
+       'they are made when the thread goes on');
 }
 
-$waiting = room_ok($WAITING, 'behind them');
+# validations need no right to write: they keep no change out, and it goes first
+
+hold();
+
+my $validations = begin(1, 'validation');
+my $more = room_ok('validations', 'validation');
+my $changes = room_ok('changes behind them', 'change');
+
 go_on();
-is(tally(t::Gateway::finish($waiting)), "$WAITING x 200",
-   'they are made when the thread goes on');
+is(tally(t::Gateway::finish($changes)), "$WAITING{change} x 200", 'changes');
+is(tally(t::Gateway::finish($validations), t::Gateway::finish($more)),
+   1 + $WAITING{validation} . ' x 200', 'and validations');
+
+hold();
+$edit{change}[2] = { deny => ['somebody'] };
+$validations = begin(1, 'validation');
+$more = begin(2, 'validation');
+$changes = begin(1, 'change');
+go_on();
+
+my ($made) = t::Gateway::finish($changes);
+
+is(header($made, 'ETag') =~ s/-.*//r, header($_, 'ETag') =~ s/-.*//r,
+   'a validation that came before it is of its version')
+    for t::Gateway::finish($more);
+t::Gateway::finish($validations);
 
 # clients that leave
 
 hold();
-$first = begin(1);
-$waiting = begin($WAITING);
+
+my $first = begin(1, 'change');
+my $waiting = begin($WAITING{change}, 'change');
 
 close $_->{socket} for map { values %{ $_->{open} } } $first, $waiting;
 ok(wait_for(sub { $gateway->waiting == 0 }), 'all leave');
-$waiting = room_ok($WAITING, 'behind those that left');
+$waiting = room_ok('behind those that left', 'change');
 go_on();
-is(tally(t::Gateway::finish($waiting)), "$WAITING x 200",
+is(tally(t::Gateway::finish($waiting)), "$WAITING{change} x 200",
    'their places were free');
 
 # a body that does not come: its right ends, too
@@ -120,6 +157,6 @@ $socket->flush;
 ok(wait_for(sub { $gateway->waiting == 1 }), 'more of it');
 advance(2);
 is(do { local $/; <$socket> } // '', '', 'no answer behind 30 seconds');
-is($api->get('/document')->{json}{version}, 0, 'and no change');
+is($api->get('/document')->{json}{version}, 2, 'and no change');
 
 $gateway->stop;

@@ -98,7 +98,8 @@ ngx_http_ratelimit_api_edit_start(ngx_http_ratelimit_api_t *api,
     if (rc == NGX_DECLINED) {
         return ngx_http_ratelimit_api_problem(api,
                    NGX_HTTP_SERVICE_UNAVAILABLE, "unavailable",
-                   "too many changes wait, nothing is changed");
+                   "too many changes or validations wait, "
+                   "nothing is changed");
     }
 
     return (rc == NGX_OK) ? ngx_http_ratelimit_api_edit_begin(api) : rc;
