@@ -262,7 +262,7 @@ sub redis_cli($@) {
 # $? is not 0 when the reply is an error, or there is none
 sub redis_try($@) {
     my ($port, @args) = @_;
-    open my $out, '-|', 'timeout', 5, 'sh', '-c', 'exec redis-cli "$@" 2>&1',
+    open my $out, '-|', 'timeout', 60, 'sh', '-c', 'exec redis-cli "$@" 2>&1',
         'sh', '-e', '-h', '127.0.0.1', '-p', $port, @args
         or die "redis-cli: $!";
     local $/;

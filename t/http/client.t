@@ -83,7 +83,7 @@ is_client('/whole', '::fffe:c000:201', '::fffe:c000:201');
 
 sub over_socket {
     my $text = output('curl', '-s', '-o', "$gateway->{dir}/body", '-D', '-',
-                      '--max-time', 5, '--unix-socket',
+                      '--max-time', 60, '--unix-socket',
                       "$gateway->{dir}/socket", @_, 'http://localhost/24');
 
     return $text =~ /^X-Got: \[(.*)\]/m ? $1 : $text;

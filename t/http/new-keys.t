@@ -134,7 +134,7 @@ is(ask('/', '203.0.113.1', 'k=s', 'k=t', 'k=u', 'k=v', 'k=w'),
 
 my @socket = map {
     output('curl', '-s', '-o', "$gateway->{dir}/body", '-w', '%{http_code}',
-           '--max-time', 5, '--unix-socket', "$gateway->{dir}/socket",
+           '--max-time', 60, '--unix-socket', "$gateway->{dir}/socket",
            "http://localhost/?k=x$_")
 } 1 .. 6;
 
