@@ -207,6 +207,11 @@ ok(wait_for(sub {
 
 # what nobody can use
 
+sub refused_version {
+    return $fleet[0]->get('/metrics')->{body}
+               =~ /^ratelimit_rules_refused_version\{zone="z"\} (\d+)$/m ? $1 : 'none';
+}
+
 sub refuse {
     my ($what, $record, $why, %hash) = @_;
 
@@ -220,6 +225,7 @@ sub refuse {
     t::Rules::redis($port, 'PUBLISH', "$prefix:rules:z", 'x');
     t::Clock::pass(0.5);
     is(() = $fleet[0]->log =~ /$why/g, 1, "$what: once");
+    is(refused_version(), $version + 1, "$what: so do the metrics");
     ok(t::Rules::follows($fleet[0], $version), "$what: the rules stay");
     is(passes($fleet[0], "refuse$what"), 32, "$what: and count");
 }
@@ -252,6 +258,7 @@ t::Rules::redis($port, 'PUBLISH', "$prefix:rules:z", 'x');
 $version = $next;
 follow('a newer minor format', @fleet);
 is(passes($fleet[1], 'newer'), 34, 'a newer minor format: counts');
+is(refused_version(), 0, 'a newer minor format: nothing is refused');
 ok(wait_for(sub {
     index($fleet[0]->read('rules.state'), $newer) == 0
 }), 'a newer minor format: is kept, whole');
