@@ -83,6 +83,7 @@ STUB(ngx_ratelimit_redis_breaker_mapped, ngx_ratelimit_redis_client_t *c)
 STUB(ngx_ratelimit_redis_breaker_doubt, ngx_ratelimit_redis_node_t *n)
 STUB(ngx_ratelimit_redis_node_log_reply, ngx_ratelimit_redis_node_t *n,
      const char *command)
+STUB(ngx_ratelimit_redis_node_known, ngx_ratelimit_redis_node_t *n)
 STUB(ngx_explicit_memzero, void *buf, size_t n)
 STUB(ngx_ratelimit_redis_auth_renew, ngx_ratelimit_redis_node_t *n)
 STUB(ngx_ratelimit_redis_conn_begin, ngx_ratelimit_redis_conn_t *c)
