@@ -1,6 +1,6 @@
 # sync=strict: what Redis has rejected is rejected here until the moment that it
-# has named, also while Redis is away. A reset, another limit and tokens that
-# come back end it.
+# has named, also while Redis is away. It is asked once more. A reset, another
+# limit and tokens that come back here end it.
 
 use t::RateLimit 'no_plan';
 use t::Clock qw( advance );
@@ -59,7 +59,7 @@ for my $rule (sort keys %LIMITS) {
 
     is(passed(@answers), 2, "$rule: the limit");
 
-    # a fixed window asks once more
+    # it asks once more
 
     advance(0.2);
     $gateway->get("/$rule?k=a");
@@ -79,6 +79,16 @@ for my $rule (sort keys %LIMITS) {
     is($gateway->get("/$rule?k=a")->{status}, 429, "$rule: shortly before");
     advance(2.01);
     is($gateway->get("/$rule?k=a")->{status}, 200, "$rule: Retry-After is over");
+}
+
+# a token that another gateway has taken and gives back at once
+
+for my $rule (sort keys %LIMITS) {
+    $gateway->get("/$rule?k=back") for 1 .. 3;
+    redis_cli($port, 'FLUSHALL');
+    is($gateway->get("/$rule?k=back")->{status}, 429, "$rule: rejected at first");
+    advance(0.2);
+    is($gateway->get("/$rule?k=back")->{status}, 200, "$rule: and asked once more");
 }
 
 # an operator resets it; a lower cost; another limit
@@ -129,7 +139,7 @@ for my $path ('/told?k=a', '/later?k=a') {
 
 $gateway->get("/$_?k=away") for map { ($_) x 3 } sort keys %LIMITS;
 advance(0.2);
-$gateway->get('/fixed?k=away');
+$gateway->get("/$_?k=away") for sort keys %LIMITS;
 redis_stop($port);
 
 wait_for(sub {

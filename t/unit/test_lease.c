@@ -129,6 +129,18 @@ static const step_t  denied_half_round[] = {
     { 0 }
 };
 
+/* A reply that was late by 400 ms is one of 399 ms ago: others take 1. */
+static const step_t  denied_late[] = {
+    FILL(1000, 1, 0, 0, 90000, 9000, AGO(400)),
+    TAKE(1001, 1, DENIED, RETRY(8599, 8602)),
+    TAKE(9590, 1, DENIED), TAKE(9610, 1, ASK),
+
+    /* it is over when it comes */
+    NEW, FILL(1000, 1, 0, 0, 90000, 200, AGO(400)),
+    TAKE(1002, 1, ASK),
+    { 0 }
+};
+
 static const step_t  denied[] = {
     TAKE(0, 2, ASK),
     FILL(1, 2, 0, 1, 99000, 1000),
@@ -483,6 +495,7 @@ static const case_t  cases[] = {
     { "size", size, { fast_bucket } },
     { "clocks of workers", clocks_of_workers, { fast_bucket } },
     { "ahead of small", ahead_of_small, { small_bucket } },
+    { "denied late", denied_late, { slow_bucket, ten_sliding } },
     { "denied", denied, { slow_bucket } },
     { "denied with tokens", denied_with_tokens, { minute } },
     { "never", never, ALL },
@@ -779,6 +792,18 @@ test_denies(void **state)
                                     &answer);
     assert_int_equal(denies(&lease, &limit, 3599000), 1);
     assert_int_equal(denies(&lease, &limit, 3600100), 0);
+
+    /* it holds its place for a minute behind the last request */
+
+    memset(&lease, 0, sizeof(lease));
+    (void) ngx_ratelimit_lease_fill(&lease, &limit, &env, env.now_us, &ask,
+                                    &answer);
+    assert_in_range(lease.busy_us, AT_US(59000), AT_US(61000));
+    assert_int_equal(denies(&lease, &limit, 50000), 1);
+    assert_in_range(lease.busy_us, AT_US(109000), AT_US(111000));
+    assert_int_equal(denies(&lease, &limit, 1000000), 1);
+    assert_int_equal(denies(&lease, &limit, 3599000), 1);
+    assert_in_range(lease.busy_us, AT_US(3599000), AT_US(3601100));
 
     /* another limit ends it, also if this one applies again */
 

@@ -27,6 +27,13 @@
 #define NGX_RATELIMIT_LEASE_REST_SHARE 8      /* of its window at most, and of
                                                  what is left of it */
 
+/*
+ * For so long without a request a lease that rejects holds its place. It still
+ * rejects if nobody has taken the place; in days, its clock has gone round.
+ */
+#define NGX_RATELIMIT_LEASE_KEEP_MS    60000
+#define NGX_RATELIMIT_LEASE_ROUND_US   ((uint64_t) INT32_MAX * 1000)
+
 /* so shortly before a window ends no call asks ahead of need */
 #define NGX_RATELIMIT_LEASE_EXACT_MS   20
 
@@ -231,6 +238,7 @@ ngx_ratelimit_lease_deny(ngx_ratelimit_lease_t *lease,
     uint32_t  passed_ms, ms, more;
 
     ngx_ratelimit_lease_tell(lease, limit, now_us, answer);
+    ngx_ratelimit_lease_keep(lease, limit, now_us);
 
     answer->granted = 0;
     answer->remaining = ngx_ratelimit_lease_min(answer->remaining, cost - 1);
@@ -482,6 +490,25 @@ ngx_ratelimit_lease_left(ngx_ratelimit_lease_t *lease,
 }
 
 
+void
+ngx_ratelimit_lease_keep(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us)
+{
+    uint32_t  passed_ms, ms;
+    uint64_t  busy_us;
+
+    passed_ms = ngx_ratelimit_lease_passed_ms(now_us, lease->answered_ms);
+    ms = ngx_ratelimit_lease_quiet_ms(lease, limit);
+    ms = ngx_ratelimit_lease_min(ms > passed_ms ? ms - passed_ms : 0,
+                                 NGX_RATELIMIT_LEASE_KEEP_MS);
+    busy_us = now_us + (uint64_t) ms * 1000;
+
+    if (lease->busy_us < busy_us) {
+        lease->busy_us = busy_us;
+    }
+}
+
+
 /* Forgets the demand if nobody has touched the lease for long. */
 static void
 ngx_ratelimit_lease_wake(ngx_ratelimit_lease_t *lease, uint64_t now_us)
@@ -490,8 +517,14 @@ ngx_ratelimit_lease_wake(ngx_ratelimit_lease_t *lease, uint64_t now_us)
         return;
     }
 
-    lease->retry_ms = 0;
-    lease->strikes = 0;
+    if (now_us - lease->busy_us >= NGX_RATELIMIT_LEASE_ROUND_US
+        || ngx_ratelimit_lease_passed_ms(now_us, lease->answered_ms)
+           >= lease->retry_ms)
+    {
+        lease->retry_ms = 0;
+        lease->strikes = 0;
+    }
+
     lease->rate = 0;
     lease->count = 0;
     lease->tick_ms = ngx_ratelimit_lease_ms(now_us);

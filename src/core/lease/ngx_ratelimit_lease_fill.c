@@ -10,8 +10,8 @@ static void ngx_ratelimit_lease_strike(ngx_ratelimit_lease_t *lease,
     const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_ask_t *ask,
     const ngx_ratelimit_answer_t *answer, uint32_t passed_ms);
 static void ngx_ratelimit_lease_spent(ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost,
-    uint64_t retry_us);
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
+    uint64_t asked_us, uint32_t cost, uint64_t retry_us);
 static uint64_t ngx_ratelimit_lease_next_us(const ngx_ratelimit_limit_t *limit,
     const ngx_ratelimit_answer_t *answer);
 static void ngx_ratelimit_lease_learn(ngx_ratelimit_lease_t *lease,
@@ -188,11 +188,11 @@ ngx_ratelimit_lease_fill(ngx_ratelimit_lease_t *lease,
     }
 
     if (answer->retry_us) {
-        ngx_ratelimit_lease_spent(lease, limit, env->now_us, ask->cost,
+        ngx_ratelimit_lease_spent(lease, limit, env, asked_us, ask->cost,
                                   answer->retry_us);
 
     } else if (answer->remaining == 0) {
-        ngx_ratelimit_lease_spent(lease, limit, env->now_us, 1,
+        ngx_ratelimit_lease_spent(lease, limit, env, asked_us, 1,
                                   ngx_ratelimit_lease_next_us(limit, answer));
     }
 
@@ -241,26 +241,29 @@ ngx_ratelimit_lease_strike(ngx_ratelimit_lease_t *lease,
 }
 
 
-/* The counter cannot pay so much, until then. */
+/*
+ * The counter cannot pay so much, until then. The reply may have been late: by
+ * as much as it took longer than others, the time has begun before.
+ */
 static void
 ngx_ratelimit_lease_spent(ngx_ratelimit_lease_t *lease,
-    const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint32_t cost,
-    uint64_t retry_us)
+    const ngx_ratelimit_limit_t *limit, const ngx_ratelimit_lease_env_t *env,
+    uint64_t asked_us, uint32_t cost, uint64_t retry_us)
 {
-    uint64_t  busy_us;
+    uint64_t  late_us;
 
     /* behind half of what its clock counts Redis is asked again */
 
-    lease->retry_ms = ngx_ratelimit_lease_min(retry_us / 1000 + 1, INT32_MAX);
-    lease->denied_cost = cost;
     lease->unnamed = (retry_us == 0 || retry_us / 1000 >= INT32_MAX);
 
-    busy_us = now_us
-              + (uint64_t) ngx_ratelimit_lease_quiet_ms(lease, limit) * 1000;
+    late_us = asked_us + (uint64_t) env->rtt_ms * 1000;
+    late_us = env->now_us > late_us ? env->now_us - late_us : 0;
+    retry_us -= late_us < retry_us ? late_us : retry_us;
 
-    if (lease->busy_us < busy_us) {
-        lease->busy_us = busy_us;
-    }
+    lease->retry_ms = ngx_ratelimit_lease_min(retry_us / 1000 + 1, INT32_MAX);
+    lease->denied_cost = cost;
+
+    ngx_ratelimit_lease_keep(lease, limit, env->now_us);
 }
 
 

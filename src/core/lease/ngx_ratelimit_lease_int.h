@@ -60,6 +60,10 @@ uint32_t ngx_ratelimit_lease_quiet_ms(
     const ngx_ratelimit_lease_t *lease, const ngx_ratelimit_limit_t *limit);
 
 
+/* The lease holds its place while it rejects, for a minute at most. */
+void ngx_ratelimit_lease_keep(ngx_ratelimit_lease_t *lease,
+    const ngx_ratelimit_limit_t *limit, uint64_t now_us);
+
 /*
  * The answer: how much is left, and until when, as if no tokens were in hand.
  */

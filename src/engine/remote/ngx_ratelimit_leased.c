@@ -166,6 +166,7 @@ ngx_ratelimit_leased_look(ngx_ratelimit_counter_t *counter)
 void
 ngx_ratelimit_leased_tell(ngx_ratelimit_counter_t *counter, ngx_uint_t answered)
 {
+    unsigned                    gave;
     ngx_ratelimit_lease_t      *lease;
     ngx_ratelimit_answer_t      answer;
     ngx_ratelimit_locked_t      locked;
@@ -193,6 +194,8 @@ ngx_ratelimit_leased_tell(ngx_ratelimit_counter_t *counter, ngx_uint_t answered)
     if (lease == NULL) {
         return;
     }
+
+    gave = lease->gave;
 
     /* tokens of a strict counter come back without the lease's knowledge */
 
@@ -222,6 +225,13 @@ ngx_ratelimit_leased_tell(ngx_ratelimit_counter_t *counter, ngx_uint_t answered)
     }
 
     if (counter->rule->sync == NGX_RATELIMIT_SYNC_STRICT && lease->retry_ms) {
+
+        /* another gateway may give back at once what it took: ask once more */
+
+        if (gave == 0 && counter->answer.retry_us) {
+            lease->gave = 1;
+        }
+
         ngx_ratelimit_leases_deny(counter->client->limiter->zone.leases,
                                   locked.env.now_us
                                   + (uint64_t) lease->retry_ms * 1000);
