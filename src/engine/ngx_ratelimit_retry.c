@@ -5,7 +5,9 @@
  * moment at which the client may come back. The entry then equals a fresh one,
  * as that of any counter does, so it needs neither a timer nor a sweep. extra
  * is the first wait in seconds, aux how often it has grown and, so that an
- * entry of another limit says nothing, some bits of the limit's mark.
+ * entry of another limit says nothing, some bits of the limit's mark. A counter
+ * has several entries, by the mark: where two limits take turns, each wait
+ * grows.
  */
 
 #include "ngx_ratelimit_backend.h"
@@ -31,6 +33,8 @@
 /* of its id; no time is that long */
 #define NGX_RATELIMIT_RETRY_BESIDE     ((uint64_t) 1 << 62)
 
+#define NGX_RATELIMIT_RETRY_ENTRIES    16
+
 #define NGX_RATELIMIT_RETRY_STEP_BITS  3
 
 #define ngx_ratelimit_retry_step(state)                                       \
@@ -39,10 +43,14 @@
     ((uint32_t) (counter)->limit->whole << NGX_RATELIMIT_RETRY_STEP_BITS      \
      & NGX_RATELIMIT_AUX_MASK)
 
+/* a mark is odd */
+#define ngx_ratelimit_retry_number(counter)                                   \
+    ((counter)->limit->whole / 2 % NGX_RATELIMIT_RETRY_ENTRIES)
+
 static ngx_uint_t ngx_ratelimit_retry_early_one(
     ngx_ratelimit_counter_t *counter);
 static void ngx_ratelimit_retry_lock(const ngx_ratelimit_counter_t *counter,
-    ngx_ratelimit_entry_t *entry);
+    ngx_uint_t number, ngx_ratelimit_entry_t *entry);
 static ngx_uint_t ngx_ratelimit_retry_waits(
     const ngx_ratelimit_counter_t *counter,
     const ngx_ratelimit_entry_t *entry);
@@ -80,7 +88,8 @@ ngx_ratelimit_retry_early_one(ngx_ratelimit_counter_t *counter)
     ngx_ratelimit_entry_t   entry;
     ngx_ratelimit_state_t  *state;
 
-    ngx_ratelimit_retry_lock(counter, &entry);
+    ngx_ratelimit_retry_lock(counter, ngx_ratelimit_retry_number(counter),
+                             &entry);
 
     if (!ngx_ratelimit_retry_waits(counter, &entry)) {
         ngx_ratelimit_table_unlock(&entry);
@@ -129,7 +138,8 @@ ngx_ratelimit_retry_note(const ngx_ratelimit_check_t *check)
             continue;
         }
 
-        ngx_ratelimit_retry_lock(counter, &entry);
+        ngx_ratelimit_retry_lock(counter,
+                                 ngx_ratelimit_retry_number(counter), &entry);
 
         if (ngx_ratelimit_retry_waits(counter, &entry)) {
             ngx_ratelimit_table_unlock(&entry);
@@ -150,17 +160,20 @@ ngx_ratelimit_retry_note(const ngx_ratelimit_check_t *check)
 void
 ngx_ratelimit_retry_forget(const ngx_ratelimit_counter_t *counter)
 {
+    ngx_uint_t             i;
     ngx_ratelimit_entry_t  entry;
 
-    ngx_ratelimit_retry_lock(counter, &entry);
+    for (i = 0; i < NGX_RATELIMIT_RETRY_ENTRIES; i++) {
+        ngx_ratelimit_retry_lock(counter, i, &entry);
 
-    if (!entry.found) {
-        ngx_ratelimit_table_unlock(&entry);
-        return;
+        if (!entry.found) {
+            ngx_ratelimit_table_unlock(&entry);
+            continue;
+        }
+
+        ngx_memzero(&entry.state, sizeof(ngx_ratelimit_state_t));
+        ngx_ratelimit_table_store(&entry, 0);
     }
-
-    ngx_memzero(&entry.state, sizeof(ngx_ratelimit_state_t));
-    ngx_ratelimit_table_store(&entry, 0);
 }
 
 
@@ -174,7 +187,8 @@ ngx_ratelimit_retry_left(const ngx_ratelimit_counter_t *counter)
         return 0;
     }
 
-    ngx_ratelimit_retry_lock(counter, &entry);
+    ngx_ratelimit_retry_lock(counter, ngx_ratelimit_retry_number(counter),
+                             &entry);
 
     left_us = ngx_ratelimit_retry_waits(counter, &entry)
               ? entry.state.fresh_us - entry.now_us : 0;
@@ -188,14 +202,14 @@ ngx_ratelimit_retry_left(const ngx_ratelimit_counter_t *counter)
 /* With Redis another gateway's reset of any counter forgets all of them. */
 static void
 ngx_ratelimit_retry_lock(const ngx_ratelimit_counter_t *counter,
-    ngx_ratelimit_entry_t *entry)
+    ngx_uint_t number, ngx_ratelimit_entry_t *entry)
 {
     uint64_t                     beside;
     ngx_ratelimit_id_t           id;
     const ngx_ratelimit_zone_t  *zone;
 
     zone = &counter->client->limiter->zone;
-    beside = NGX_RATELIMIT_RETRY_BESIDE;
+    beside = NGX_RATELIMIT_RETRY_BESIDE + ((uint64_t) number << 56);
 
     if (zone->leases) {
         beside += ngx_ratelimit_leases_forgot_us(zone->leases);

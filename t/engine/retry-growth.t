@@ -120,6 +120,15 @@ like(header($answer, 'RateLimit'), qr/"plain";r=9;/, 'the other was not charged'
 row('/limit?k=a&limit=1r/h', '200 PASSED 0', 'a token an hour');
 row('/limit?k=a&limit=1r/h', '429 REJECTED 0 3600', 'the wait');
 row('/limit?k=a&limit=5r/h', '429 REJECTED 0 720', 'that of another limit');
+row('/limit?k=b&limit=1r/m', $_, 'a limit') for '200 PASSED 0', '429 REJECTED 0 60';
+
+for my $grown ([29, 120], [58, 240], [116, 480]) {
+    advance(1);
+    row('/limit?k=b&limit=2r/m', "429 REJECTED 0 $$grown[0]", 'a limit in turn with another');
+    advance(1);
+    row('/limit?k=b&limit=1r/m', "429 REJECTED 0 $$grown[1]", 'each wait grows');
+}
+
 row('/?k=d', '200 PASSED 0', 'a token');
 row('/dry?k=d', '200 REJECTED_DRY_RUN', 'a dry run');
 advance(1);
