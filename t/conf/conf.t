@@ -950,6 +950,15 @@ warned(with_rule("rate=$$_[0]") . $USED, slow(@$_[1, 2]))
 warned('ratelimit_redis r { server 127.0.0.1:1; } ratelimit_zone $arg_k zone=z:1m '
        . "redis=r rate=3000r/s capacity=1; $USED");
 
+warned(with_rule("$$_[0] match=/a") . $USED,
+       'rule "r" of zone "z" has the limit "' . $$_[1] . '", which is none '
+       . 'without a valid token, expected a "map" of it, with a number for ""')
+    for ['rate=$ratelimit_jwt_rate', '$ratelimit_jwt_rate'],
+        ['limit=${ratelimit_JWT_quota} window=1h', '${ratelimit_JWT_quota}'],
+        ['window=1h limit=$ratelimit_jwt_plan__limit', '$ratelimit_jwt_plan__limit'];
+warned(with_rule('rate=$limit')
+       . 'map $ratelimit_jwt_rate $limit { default $ratelimit_jwt_rate; "" 1r/s; } ' . $USED);
+
 my $FOLDS = 'rule "r" of zone "z" counts by $ratelimit_route, so a client has a counter '
             . 'for each path that it invents, expected a "ratelimit_route ... /**" where '
             . '"ratelimit zone=z" is';

@@ -234,4 +234,10 @@ is(t::Api::said($api->change(PATCH => '/rules/tiers', { tiers => { plan => $_->[
     for ['0', ' expected a number, or "unlimited"'], [-1, ' must be at least 0'],
         [{ limit => '$arg_k' }, '/limit expected a number, or "unlimited"'];
 
+is(join('; ', map { "$_->{pointer} $_->{detail}" }
+        @{ $api->post('/document/validate', { rules => [{ id => 'claim',
+               params => { rate => '$ratelimit_jwt_rate' } }] })->{json}{warnings} }),
+   '/rules/0/params/rate is no limit without a valid token, expected a "map" of it in '
+   . 'nginx.conf, with a number for ""', 'a claim as a limit');
+
 $words->stop;

@@ -346,6 +346,15 @@ ngx_http_ratelimit_resolve_warn(ngx_conf_t *cf,
                           &rules[i]->place.file, rules[i]->place.line);
         }
 
+        if (ngx_ratelimit_limit_claimed(&draft->limit_text)) {
+            ngx_log_error(NGX_LOG_WARN, cf->log, 0,
+                          "rule \"%V\" of zone \"%V\" has the limit \"%V\", "
+                          "which is none without a valid token, expected a "
+                          "\"map\" of it, with a number for \"\" in %V:%ui",
+                          &draft->rule.id, &draft->zone, &draft->limit_text,
+                          &rules[i]->place.file, rules[i]->place.line);
+        }
+
         ngx_http_ratelimit_resolve_warn_rate(cf, of, rules[i]);
 
         /* a document may give tiers to API keys */

@@ -124,6 +124,15 @@ ngx_ratelimit_read_rule(ngx_ratelimit_reader_t *reader, json_t *value,
                                "each location of the zone");
     }
 
+    if (ngx_ratelimit_limit_claimed(&draft->limit_text)) {
+        ngx_ratelimit_read_add(reader, reader->warnings, "params",
+                               ngx_ratelimit_says(draft, RATE) ? "rate"
+                                                               : "limit",
+                               "is no limit without a valid token, expected a "
+                               "\"map\" of it in nginx.conf, with a number for "
+                               "\"\"");
+    }
+
     ngx_ratelimit_read_limits(&read);
 
     if (problems == reader->problems->n && !reader->failed) {

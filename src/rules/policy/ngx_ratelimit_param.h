@@ -237,8 +237,16 @@ int64_t ngx_ratelimit_param_stored(const ngx_ratelimit_draft_t *draft,
  */
 ngx_uint_t ngx_ratelimit_key_constant(const ngx_str_t *key);
 
+/* Whether a text has variables whose name begins so, or has it inside. */
+ngx_uint_t ngx_ratelimit_names(const ngx_str_t *text, const char *name);
+
 /* Whether a key has $ratelimit_route: each path without a template is one. */
-ngx_uint_t ngx_ratelimit_key_folds(const ngx_str_t *key);
+#define ngx_ratelimit_key_folds(key)                                          \
+    ngx_ratelimit_names(key, "ratelimit_route")
+
+/* Whether a limit is a claim: without a token that has it there is none. */
+#define ngx_ratelimit_limit_claimed(text)                                     \
+    ngx_ratelimit_names(text, "ratelimit_jwt_")
 
 /* Whether a document may have a tier of that name. */
 ngx_uint_t ngx_ratelimit_tier_valid(const ngx_str_t *tier);

@@ -271,14 +271,14 @@ ngx_ratelimit_key_constant(const ngx_str_t *key)
 
 
 ngx_uint_t
-ngx_ratelimit_key_folds(const ngx_str_t *key)
+ngx_ratelimit_names(const ngx_str_t *text, const char *name)
 {
-    size_t  i;
+    size_t  i, len;
 
-    static u_char  route[] = "ratelimit_route";
+    len = ngx_strlen(name);
 
-    for (i = 0; i + sizeof(route) - 1 <= key->len; i++) {
-        if (ngx_strncasecmp(key->data + i, route, sizeof(route) - 1) == 0) {
+    for (i = 0; i + len <= text->len; i++) {
+        if (ngx_strncasecmp(text->data + i, (u_char *) name, len) == 0) {
             return 1;
         }
     }
