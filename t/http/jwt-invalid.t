@@ -21,6 +21,7 @@ my %ZONES = (
     constant => 'key=$scheme',
     banned => 'key=$ratelimit_jwt_sub',
     source_banned => 'key=$ratelimit_api_key',
+    guessed => 'key=$remote_addr',
 );
 
 $gateway->configure(http => t::Gateway::limited_http(
@@ -36,6 +37,8 @@ $gateway->configure(http => t::Gateway::limited_http(
                       after=2r/1m time=5m;
     ratelimit_penalty source zone=source_banned key=\$ratelimit_api_key
                       after=2r/1m time=5m;
+    ratelimit_penalty guesses zone=guessed after=2r/1m time=5m on=401;
+    ratelimit_allow zone=guessed 192.0.2.50;
 CONF
     server => 'add_header X-Got "[$ratelimit_jwt_sub]" always;',
     locations => {
@@ -133,6 +136,17 @@ is(join(' ', map { statuses('/network', "192.0.3.$_", 'opaque') } 1 .. 3),
    '200 200 429', 'the address as $ratelimit_client has it');
 is(header(ask('/lone', 'opaque', 'X-Client: 192.0.2.9'), 'X-Got'), '[]',
    'for logs and headers the claim is empty');
+
+
+# reject: 401, which may be an event of a penalty
+
+is(statuses('/reject/guessed', '192.0.2.40', @INVALID), '401 401 401 429 429',
+   'who guesses tokens is banned');
+like(ask('/reject/guessed', $VALID, 'X-Client: 192.0.2.40')->{body}, qr/PENALIZED/,
+     'with a valid one, too');
+is(statuses('/reject/guessed', '192.0.2.41', 'opaque'), '401', 'others are not');
+is(statuses('/reject/guessed', '192.0.2.50', @INVALID), '401 401 401 401 401',
+   'nor who is on the allow list');
 
 
 # reject: 401, and nothing is counted

@@ -49,8 +49,8 @@ typedef struct {
 
 /*
  * Before any zone counts the request, where one of NEEDS_CLIENT is needed.
- * NGX_ABORT: its token is not valid, or a list denies it. A dry run lets it go
- * on.
+ * NGX_ABORT: its token is not valid, or a list denies it. NGX_BUSY: its token
+ * is not valid, and it is penalized. A dry run lets it go on.
  */
 ngx_int_t ngx_http_ratelimit_select_begin(ngx_http_ratelimit_selection_t *s);
 

@@ -12,6 +12,8 @@ static ngx_uint_t ngx_http_ratelimit_select_network(
     ngx_http_ratelimit_selection_t *s);
 static ngx_int_t ngx_http_ratelimit_select_token(
     ngx_http_ratelimit_selection_t *s);
+static ngx_int_t ngx_http_ratelimit_select_guessed(
+    ngx_http_ratelimit_selection_t *s);
 static ngx_int_t ngx_http_ratelimit_select_subject(
     ngx_http_ratelimit_selection_t *s);
 static ngx_int_t ngx_http_ratelimit_select_lists(
@@ -57,10 +59,6 @@ ngx_http_ratelimit_select_begin(ngx_http_ratelimit_selection_t *s)
         return NGX_ERROR;
     }
 
-    if (ngx_http_ratelimit_select_refused(s)) {
-        return NGX_ABORT;
-    }
-
     if (ngx_http_ratelimit_select_seen(s)
         && ngx_http_ratelimit_select_subject(s) != NGX_OK)
     {
@@ -73,7 +71,41 @@ ngx_http_ratelimit_select_begin(ngx_http_ratelimit_selection_t *s)
         return NGX_ERROR;
     }
 
-    return ngx_http_ratelimit_select_refused(s) ? NGX_ABORT : NGX_OK;
+    if (!ngx_http_ratelimit_select_refused(s)) {
+        return NGX_OK;
+    }
+
+    return s->ctx->token ? ngx_http_ratelimit_select_guessed(s) : NGX_ABORT;
+}
+
+
+/* A token that is not valid: the client may be penalized, or will be. */
+static ngx_int_t
+ngx_http_ratelimit_select_guessed(ngx_http_ratelimit_selection_t *s)
+{
+    ngx_int_t                     rc;
+    ngx_uint_t                    i;
+    ngx_http_ratelimit_limit_t  **limits;
+
+    limits = s->ctx->conf->limits->elts;
+
+    for (i = 0; i < s->ctx->conf->limits->nelts; i++) {
+        s->limiter = limits[i]->limiter;
+        s->policy = s->ctx->policies[i];
+
+        rc = ngx_http_ratelimit_select_zone(s, i);
+
+        if (rc == NGX_BUSY) {
+            s->ctx->denies = NULL;
+            s->ctx->token = NULL;
+        }
+
+        if (rc == NGX_BUSY || rc == NGX_ERROR) {
+            return rc;
+        }
+    }
+
+    return NGX_ABORT;
 }
 
 
