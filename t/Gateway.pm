@@ -494,13 +494,14 @@ sub settled {
 }
 
 
-# Calls until it returns true; false when the test's patience ends.
+# Calls until it returns true; false when the test's patience ends. Where a look
+# takes long, there are ten of them.
 sub wait_for {
     my ($what, $seconds) = @_;
 
-    my $end = time + ($seconds // $PATIENCE);
+    my ($end, $looks) = (time + ($seconds // $PATIENCE), 0);
 
-    while (time < $end) {
+    while (time < $end || $looks++ < 10) {
         my $got = $what->();
         return $got if $got;
         $BETWEEN->();
