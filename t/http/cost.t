@@ -133,7 +133,7 @@ my $quoted = 'x\n\"y' . 'z' x 60 . '...';
 is(said(), 'ratelimit rule "cost" of zone "captured" has a cost of '
            . "\"$quoted\", expected a number of 0 or more; it costs 1\n"
            . 'ratelimit rule "rate" of zone "captured" has a limit of '
-           . "\"$quoted\", expected a number of requests from 1 to "
+           . "\"$quoted\", expected a number of requests from 0 to "
            . '1073741824; it is not applied',
    'odd bytes in the log');
 
