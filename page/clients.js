@@ -201,7 +201,8 @@ function lookup() {
         { name: "Limit", class: "number", cell: (row) => row.unknown
               ? el("span", { class: "faint" }, "unknown: ",
                    data(row.unknown))
-              : row.unlimited ? "unlimited" : number(row.limit) + (row.window_seconds
+              : row.unlimited ? "unlimited"
+              : number(row.limit) + (row.window_seconds
                   ? " in " + duration(row.window_seconds) : "") },
         { name: "Used", class: "number", cell: (row) =>
               row.used === undefined || row.used === null ? "\u2013"
