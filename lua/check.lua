@@ -258,8 +258,9 @@ if need_us >= 0 then
 end
 
 -- A long bucket drops the counters that equal fresh ones whenever it has grown
--- by an eighth to a quarter (16 at 64), so that this costs each new counter the
--- same, however long the bucket is.
+-- by an eighth to a quarter (16 at 64). From 1,024 on it looks whenever 128 have
+-- come, at about 512, from a place on that the clock draws. So this costs each new
+-- counter the same, and no call takes long, however long the bucket is.
 
 if added > 0 then
     local len = call('HLEN', key)
@@ -267,18 +268,19 @@ if added > 0 then
     if len >= 64 then
         local _, exponent = frexp(len)
 
-        if len % 2 ^ (exponent - 3) < added then
-            local all, drop = call('HGETALL', key), {}
+        if len % math.min(2 ^ (exponent - 3), 128) < added then
+            local some = call('HSCAN', key, time[2], 'COUNT', '512')[2]
+            local drop = {}
 
-            for j = 1, #all, 2 do
-                local value = all[j + 1]
+            for j = 1, #some, 2 do
+                local value = some[j + 1]
 
                 if #value < 7 or unpack_state('>I7', value) < now then
-                    drop[#drop + 1] = all[j]
+                    drop[#drop + 1] = some[j]
                 end
             end
 
-            -- unpack has a limit, and so has what one call should block
+            -- unpack has a limit; a hash in one piece is answered whole
 
             for j = 1, #drop, 1000 do
                 call('HDEL', key, unpack(drop, j, math.min(j + 999, #drop)))

@@ -27,11 +27,14 @@ function concurrency(
 
     if cost > 0 and in_use >= capacity and not own and want <= 0 then
         takes, retry_us = false, 1000000
+    end
 
-        -- permits from before the clock was set back would last too long
+    -- permits from before the clock was set back would last too long; the live
+    -- gateways are such a set, without a limit
 
+    if retry_us > 0 or capacity == 1073741824 then
         local latest = call('ZRANGE', key, '-1', '-1', 'WITHSCORES')[2]
-        back = tonumber(latest) > now + life_us + 1000000
+        back = tonumber(latest or 0) > now + life_us + 1000000
     end
 
     if takes and not own then

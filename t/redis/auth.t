@@ -156,6 +156,8 @@ for (['a wrong password', 'rl', 'wrong-horse', 'AUTH answered WRONGPASS'],
        "$name: twenty at once");
     ok(wait_for(sub { $gateway->log =~ /$logged/ }), "$name: the log: $logged");
     unlike($gateway->log, qr/horse|general/, "$name: no password in it");
+    unlike($gateway->log, qr/connected to/, "$name: nobody is connected again")
+        if $name =~ /password/;
     $gateway->stop;
 }
 

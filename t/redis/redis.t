@@ -93,6 +93,26 @@ is(tally(@answers), '100 x 200, 200 x 429',
 unlike(join('', map { header($_, 'X-Status') } @answers),
        qr/DEGRADED/, 'and nobody goes without a check');
 
+# a bucket of many counters that are full again loses some with each new one
+
+redis_cli($redis, 'eval', <<'LUA', 1, 'long:{0}');
+    for i = 1, 2046 do
+        redis.call('HSET', KEYS[1], struct.pack('>I8', i), string.rep('\0', 12))
+    end
+LUA
+
+my $long = t::Gateway->limited(
+    redis => "server 127.0.0.1:$redis; prefix long; buckets 1",
+    zone => 'rate=10r/h sync=strict');
+
+is(told($long->get("/?k=$_")), '200 PASSED 9', "a long bucket: $_") for 1, 2;
+
+my $fields = redis_cli($redis, 'hlen', 'long:{0}');
+
+cmp_ok($fields, '<', 2048, "a long bucket: $fields are left");
+cmp_ok($fields, '>', 1024, 'a long bucket: not all are looked at');
+$long->stop;
+
 # another secret makes other counters
 
 $gateway->write('secret', "one\n");
@@ -113,7 +133,7 @@ redis_stop($redis);
 my $closed = redis_start();
 
 redis_cli($closed, qw( acl setuser rl on >own ~rl:* -@all +evalsha
-    +script|load +hget +hset +time +pttl +pexpire +hlen +hgetall +hdel ));
+    +script|load +hget +hset +time +pttl +pexpire +hlen +hscan +hdel ));
 redis_cli($closed, qw( config set requirepass general ));
 
 my $n = 0;

@@ -310,15 +310,15 @@ test_bucket_long(void **state)
         model_put(i, "\0\0\0\0\0\0\1\0\0\0\1\0", 12);
     }
 
-    sweeps = model_total("HGETALL");
+    sweeps = model_total("HSCAN");
 
     assert_int_equal(bucket_grow(62, 1), 63);
-    assert_true(model_total("HGETALL") == sweeps);
+    assert_true(model_total("HSCAN") == sweeps);
 
     /* 64 is passed, not met */
 
     assert_int_equal(bucket_grow(63, 3), 4);
-    assert_true(model_total("HGETALL") == sweeps + 1);
+    assert_true(model_total("HSCAN") == sweeps + 1);
 
     /* all in use: looked at again at 64 and 80 only */
 
@@ -326,7 +326,32 @@ test_bucket_long(void **state)
         assert_int_equal(bucket_grow(i, 1), i - 61);
     }
 
-    assert_true(model_total("HGETALL") == sweeps + 3);
+    assert_true(model_total("HSCAN") == sweeps + 3);
+}
+
+
+/* One that is longer than all others is looked at in part. */
+
+static void
+test_bucket_longest(void **state)
+{
+    double    sweeps;
+    unsigned  i;
+
+    parity_start();
+
+    for (i = 0; i < 4094; i++) {
+        model_put(i, "\0\0\0\0\0\0\1\0\0\0\1\0", 12);
+    }
+
+    sweeps = model_total("HSCAN");
+    assert_int_equal(bucket_grow(i, 1), 4095);
+    assert_true(model_total("HSCAN") == sweeps);
+
+    /* 512 of them, or 511 and the counter that is new */
+
+    assert_in_range(bucket_grow(i + 1, 1), 4096 - 512, 4096 - 511);
+    assert_true(model_total("HSCAN") == sweeps + 1);
 }
 
 
@@ -408,6 +433,7 @@ main(void)
         cmocka_unit_test(test_lease_refused),
         cmocka_unit_test(test_foreign_value),
         cmocka_unit_test(test_bucket_long),
+        cmocka_unit_test(test_bucket_longest),
         cmocka_unit_test(test_bucket_given),
         cmocka_unit_test(test_expiry),
     };

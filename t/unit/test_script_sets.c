@@ -60,6 +60,23 @@ run(char kind, uint64_t capacity, uint64_t a, const step_t *steps, size_t n)
 }
 
 
+/* A gateway that stopped before the clock was set back lives a life longer. */
+
+static void
+test_gateways(void **state)
+{
+    static const step_t  back[] = {
+        { HOUR, '1', 1, 1, { 1, 1073741823, 0, 0 } },
+        { HOUR, '2', 1, 1, { 1, 1073741822, 0, 0 } },
+        { 0, '1', 1, 1, { 1, 1073741822, 0, 0 } },
+        { LEASE_US - 1, '1', 1, 1, { 1, 1073741822, 0, 0 } },
+        { LEASE_US, '1', 1, 1, { 1, 1073741823, 0, 0 } }
+    };
+
+    run('c', 1073741824, LEASE_US, back, sizeof(back) / sizeof(back[0]));
+}
+
+
 static void
 test_permits(void **state)
 {
@@ -181,6 +198,7 @@ main(void)
 {
     const struct CMUnitTest  tests[] = {
         cmocka_unit_test(test_permits),
+        cmocka_unit_test(test_gateways),
         cmocka_unit_test(test_log),
     };
 

@@ -30,6 +30,7 @@ typedef struct {
     ngx_pool_t                  *pool;
     ngx_ratelimit_store_entry_t  entry;      /* of the store, or of Redis */
     ngx_ratelimit_store_entry_t  own;        /* of the store, beside Redis' */
+    uint64_t                     had;        /* as below */
     ngx_int_t                    rc;
     const char                  *why;        /* of a failure; NULL: the
                                                 problems say it */
@@ -80,6 +81,8 @@ struct ngx_ratelimit_sync_s {
     ngx_event_t                     poll;       /* cancelable; IDLE */
     ngx_ratelimit_redis_control_t  *control;    /* NULL: no Redis */
     ngx_ratelimit_redis_call_t     *asked;      /* ASKS, RETURNS */
+    uint64_t                        had;        /* the store's version when it
+                                                   was asked */
     ngx_ratelimit_job_t            *compares;   /* COMPARES */
     ngx_ratelimit_job_t            *file;       /* the state file: reads or
                                                    writes it */

@@ -181,7 +181,7 @@ ngx_ratelimit_sync_poll(void *data)
 {
     ngx_ratelimit_sync_t *sync = data;
 
-    uint64_t  own[2];    /* version and id */
+    uint64_t  own[2], id;    /* version and id */
 
     if (sync->leader != NGX_RATELIMIT_SYNC_IDLE) {
         sync->again = 1;
@@ -193,6 +193,8 @@ ngx_ratelimit_sync_poll(void *data)
     if (sync->poll.timer_set) {
         ngx_del_timer(&sync->poll);
     }
+
+    ngx_ratelimit_store_version(sync->limiter->store, &sync->had, &id);
 
     /* Redis need not send a record again that was refused */
 
@@ -379,6 +381,7 @@ ngx_ratelimit_sync_compare(ngx_ratelimit_sync_t *sync, uint64_t version,
     if (task) {
         task->entry.version = version;
         task->entry.id = id;
+        task->had = sync->had;
 
         if (record) {
             task->entry.text.len = record->len;
@@ -432,7 +435,10 @@ ngx_ratelimit_sync_compare_work(void *data)
         task->dropped = 1;
 
     } else if (task->own.version > task->entry.version) {
-        task->rc = NGX_DONE;
+
+        /* or a change came between the question and now */
+
+        task->rc = (task->had > task->entry.version) ? NGX_DONE : NGX_BUSY;
         return;
     }
 
