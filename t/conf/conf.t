@@ -902,6 +902,20 @@ warned("ratelimit_zone $_ zone=z:1m rate=1r/s; $USED")
     for 'all', 'key=all', 'key=$remote_addr', 'a${arg_a}';
 warned(with_rule('rate=1r/s key=all') . $USED);
 
+{
+    my $message = '"ratelimit_redis" "r" has no "secret_file", so a client can '
+                  . 'choose where its counters are in Redis, expected one';
+
+    $gateway->write('secret', "s\n");
+    warned(in_redis("$_;"), $message)
+        for 'server 10.0.0.1:6379', 'cluster 127.0.0.1:6379 10.0.0.1:6379',
+            'sentinel m 10.0.0.1:26379';
+    warned(in_redis("$_;"))
+        for 'server 127.0.0.1:6379', 'cluster 127.0.0.1:1 [::1]:2',
+            'server unix:/run/r', 'server localhost:6379',
+            'server 10.0.0.1:6379; secret_file secret';
+}
+
 warned($_, $UNUSED)
     for $ZONE, in_server(''), in_server('location / { ratelimit off; }');
 warned($_)

@@ -12,7 +12,6 @@ static ngx_uint_t ngx_http_ratelimit_guard_token(ngx_http_request_t *r,
     const ngx_array_t *tokens, ngx_str_t *name);
 static ngx_uint_t ngx_http_ratelimit_guard_verified(ngx_http_request_t *r);
 static ngx_uint_t ngx_http_ratelimit_guard_local(ngx_http_request_t *r);
-static ngx_uint_t ngx_http_ratelimit_guard_loopback(struct sockaddr *sa);
 static ngx_uint_t ngx_http_ratelimit_guard_host(ngx_http_request_t *r,
     const ngx_array_t *names);
 static ngx_uint_t ngx_http_ratelimit_guard_name_known(
@@ -211,7 +210,7 @@ ngx_http_ratelimit_guard_local(ngx_http_request_t *r)
 }
 
 
-static ngx_uint_t
+ngx_uint_t
 ngx_http_ratelimit_guard_loopback(struct sockaddr *sa)
 {
     in_addr_t             addr;

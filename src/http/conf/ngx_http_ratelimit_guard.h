@@ -35,6 +35,9 @@ ngx_int_t ngx_http_ratelimit_guard(ngx_http_request_t *r,
     const ngx_http_ratelimit_guard_t *guard, ngx_str_t *name,
     const char **why);
 
+/* Whether an address is of this machine: loopback, or a UNIX socket. */
+ngx_uint_t ngx_http_ratelimit_guard_loopback(struct sockaddr *sa);
+
 /*
  * Logs that the request is refused, once a second, without its path and its
  * query: they may hold a key.

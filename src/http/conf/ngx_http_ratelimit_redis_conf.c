@@ -6,6 +6,7 @@
  */
 
 #include "ngx_http_ratelimit_conf.h"
+#include "ngx_http_ratelimit_guard.h"
 
 #include "ngx_ratelimit_text.h"
 
@@ -68,6 +69,8 @@ static const char *ngx_http_ratelimit_redis_tls(ngx_conf_t *cf,
 static const char *ngx_http_ratelimit_redis_file(ngx_conf_t *cf,
     ngx_ratelimit_redis_t *redis, const ngx_http_ratelimit_redis_row_t *row,
     ngx_str_t *value);
+static ngx_uint_t ngx_http_ratelimit_redis_local(
+    const ngx_ratelimit_redis_t *redis);
 static const char *ngx_http_ratelimit_redis_check(
     const ngx_ratelimit_redis_t *redis);
 static ngx_int_t ngx_http_ratelimit_redis_name(ngx_conf_t *cf,
@@ -241,6 +244,13 @@ ngx_http_ratelimit_redis(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
                            "\"ratelimit_redis\" \"%V\" has %s", &redis->name,
                            wrong);
         return NGX_CONF_ERROR;
+    }
+
+    if (redis->secret.len == 0 && !ngx_http_ratelimit_redis_local(redis)) {
+        ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
+                           "\"ratelimit_redis\" \"%V\" has no \"secret_file\", "
+                           "so a client can choose where its counters are in "
+                           "Redis, expected one", &redis->name);
     }
 
     ngx_conf_init_uint_value(redis->database, 0);
@@ -618,6 +628,31 @@ ngx_http_ratelimit_redis_file(ngx_conf_t *cf, ngx_ratelimit_redis_t *redis,
     }
 
     return text->data ? NULL : "";
+}
+
+
+/* Whether all of the block is on this machine, as where it is tried. */
+static ngx_uint_t
+ngx_http_ratelimit_redis_local(const ngx_ratelimit_redis_t *redis)
+{
+    ngx_uint_t                         i;
+    const ngx_ratelimit_redis_host_t  *hosts;
+
+    hosts = redis->hosts.elts;
+
+    for (i = 0; i < redis->hosts.nelts; i++) {
+        if (hosts[i].naddrs == 0
+            ? hosts[i].host.len != sizeof("localhost") - 1
+              || ngx_strncmp(hosts[i].host.data, "localhost",
+                             sizeof("localhost") - 1)
+                 != 0
+            : !ngx_http_ratelimit_guard_loopback(hosts[i].addrs->sockaddr))
+        {
+            return 0;
+        }
+    }
+
+    return 1;
 }
 
 
