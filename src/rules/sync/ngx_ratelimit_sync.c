@@ -23,7 +23,9 @@ static void ngx_ratelimit_sync_compiled(ngx_ratelimit_sync_task_t *task);
 static void ngx_ratelimit_sync_slice_handler(ngx_event_t *ev);
 static ngx_int_t ngx_ratelimit_sync_finish(ngx_ratelimit_sync_t *sync,
     ngx_msec_t budget_ms);
-static void ngx_ratelimit_sync_trim(size_t bytes);
+static void ngx_ratelimit_sync_trim(ngx_log_t *log);
+static void ngx_ratelimit_sync_trim_work(void *data);
+static void ngx_ratelimit_sync_trim_done(void *data);
 static void ngx_ratelimit_sync_swap(ngx_ratelimit_sync_t *sync);
 static void ngx_ratelimit_sync_no_memory(ngx_ratelimit_sync_t *sync);
 
@@ -321,22 +323,52 @@ ngx_ratelimit_sync_finish(ngx_ratelimit_sync_t *sync, ngx_msec_t budget_ms)
     ngx_destroy_pool(sync->next->pool);
     sync->next = NULL;
 
-    ngx_ratelimit_sync_trim(ngx_max(sync->bytes, bytes));
+    if (ngx_max(sync->bytes, bytes) > NGX_RATELIMIT_SYNC_LARGE) {
+        ngx_ratelimit_sync_trim(sync->log);
+    }
+
     sync->bytes = bytes;
 
     return rc;
 }
 
 
-/* malloc() would keep what the document before, and its JSON, had. */
+/*
+ * malloc() would keep what the document before, and its JSON, had. The thread
+ * gives it back: most of it is in the thread's arena, whose lock the loop does
+ * not need.
+ */
 static void
-ngx_ratelimit_sync_trim(size_t bytes)
+ngx_ratelimit_sync_trim(ngx_log_t *log)
 {
-    if (bytes > NGX_RATELIMIT_SYNC_LARGE) {
-#if defined(__GLIBC__)
-        (void) malloc_trim(0);
-#endif
+    ngx_pool_t  *pool;
+
+    pool = ngx_create_pool(NGX_DEFAULT_POOL_SIZE, log);
+
+    if (pool
+        && ngx_ratelimit_job_start(pool, NGX_RATELIMIT_JOB_COMPUTES,
+                                   ngx_ratelimit_sync_trim_work,
+                                   ngx_ratelimit_sync_trim_done, pool)
+           == NULL)
+    {
+        ngx_destroy_pool(pool);
     }
+}
+
+
+static void
+ngx_ratelimit_sync_trim_work(void *data)
+{
+#if defined(__GLIBC__)
+    (void) malloc_trim(0);
+#endif
+}
+
+
+static void
+ngx_ratelimit_sync_trim_done(void *data)
+{
+    ngx_destroy_pool(data);
 }
 
 
