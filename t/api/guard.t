@@ -95,7 +95,10 @@ for my $path ('/read/status', '/metrics') {
         for qw( 10.0.0.1 128.0.0.1 0.0.0.0 2001:db8::1 fe80::1 );
 
     is(status($path, "$_: 127.0.0.1"), 403, "$path: not with $_")
-        for qw( X-Forwarded-For x-real-ip Forwarded Via );
+        for qw( X-Forwarded-For x-real-ip Forwarded Via x-forwarded-proto
+                X-Forwarded-Host X-Forwarded );
+    is(status($path, "$_: 127.0.0.1"), 200, "$path: with $_")
+        for qw( Viadukt X-Forwarder Forwarded-X );
 
     is(from('/proxy', $path, $_), 403, "$path: not behind a proxy: $_")
         for 'PROXY TCP4 127.0.0.1 127.0.0.1 1 2', 'PROXY UNKNOWN';
@@ -288,6 +291,43 @@ $gateway->stop('QUIT', 'access forbidden by rule');
     $gateway->log_has(qr/was made: "PUT \/document" by "CN=ann" from /,
                       'its subject is the author');
     $gateway->stop('QUIT', 'client SSL certificate verify error');
+
+    # one that the default server of the port has verified, by its own CA: curl
+    # names an address, so the connection names no server
+
+    my $two = t::Gateway->new(http => <<"CONF")->start;
+    ratelimit_zone \$arg_k zone=one:1m rate=1r/h;
+    ssl_certificate $dir/server.pem;
+    ssl_certificate_key $dir/server.key;
+    server {
+        listen 127.0.0.1:%%PORT%% ssl default_server;
+        ssl_client_certificate $dir/eve.pem;
+        ssl_verify_client on;
+        location / { empty_gif; }
+    }
+    server {
+        listen 127.0.0.1:%%PORT%% ssl;
+        server_name own.example;
+        ssl_client_certificate $dir/ann.pem;
+        ssl_verify_client on;
+        location /rl/ { ratelimit_api zone=one write; }
+        location /metrics { ratelimit_metrics; }
+    }
+CONF
+
+    $url = "https://127.0.0.1:$two->{port}";
+    is($do->('/', @eve), 200, 'a certificate of the default server');
+    is($do->($_, @eve, '-H', 'Host: own.example', '-H', 'Via: x'), 403,
+       "$_: no right at another server") for '/rl/status', '/metrics';
+    is($do->('/rl/document', @put, @eve, '-H', 'Host: own.example'), 403,
+       'nor to change');
+
+    $url = "https://own.example:$two->{port}";
+    my @at = ('--resolve', "own.example:$two->{port}:127.0.0.1");
+    is($do->('/rl/document', @put, @ann, @at), 201,
+       'one that the server itself has verified');
+    is($do->('/rl/status', @eve, @at), 400, 'and no other');
+    $two->stop('QUIT', 'client SSL certificate verify error');
 
     like($gateway->verdict("server { $ssl $_->[0] location / "
              . '{ ratelimit_api zone=later write; } }'

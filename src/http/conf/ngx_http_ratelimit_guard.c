@@ -12,6 +12,7 @@ static ngx_uint_t ngx_http_ratelimit_guard_token(ngx_http_request_t *r,
     const ngx_array_t *tokens, ngx_str_t *name);
 static ngx_uint_t ngx_http_ratelimit_guard_verified(ngx_http_request_t *r);
 static ngx_uint_t ngx_http_ratelimit_guard_local(ngx_http_request_t *r);
+static ngx_uint_t ngx_http_ratelimit_guard_proxied(ngx_http_request_t *r);
 static ngx_uint_t ngx_http_ratelimit_guard_host(ngx_http_request_t *r,
     const ngx_array_t *names);
 static ngx_uint_t ngx_http_ratelimit_guard_name_known(
@@ -20,14 +21,6 @@ static ngx_uint_t ngx_http_ratelimit_guard_name_matches(const ngx_str_t *host,
     const ngx_str_t *name);
 static ngx_uint_t ngx_http_ratelimit_guard_name_is(const ngx_str_t *host,
     const char *name, size_t len);
-
-/* what a proxy adds to the requests of others */
-static const ngx_str_t  ngx_http_ratelimit_guard_forwarded[] = {
-    ngx_string("X-Forwarded-For"),
-    ngx_string("X-Real-IP"),
-    ngx_string("Forwarded"),
-    ngx_string("Via")
-};
 
 
 /* nginx's own list of names ends with the reading of the configuration. */
@@ -159,18 +152,73 @@ ngx_http_ratelimit_guard_token(ngx_http_request_t *r,
 }
 
 
-/* nginx may be without SSL: then it has no such variable. */
+/*
+ * Whether this server has verified the client's certificate. A connection that
+ * names no server in TLS has been verified by the default server of the port,
+ * whatever host its requests name: by that server's CA.
+ */
 static ngx_uint_t
 ngx_http_ratelimit_guard_verified(ngx_http_request_t *r)
 {
+#if (NGX_HTTP_SSL)
+    ngx_http_ssl_srv_conf_t    *sscf;
     ngx_http_variable_value_t  *value;
 
     static ngx_str_t  name = ngx_string("ssl_client_verify");
+
+    sscf = ngx_http_get_module_srv_conf(r, ngx_http_ssl_module);
+
+    if (r->connection->ssl == NULL
+        || SSL_get_SSL_CTX(r->connection->ssl->connection) != sscf->ssl.ctx)
+    {
+        return 0;
+    }
 
     value = ngx_http_get_variable(r, &name, ngx_hash_key(name.data, name.len));
 
     return value && !value->not_found && value->len == sizeof("SUCCESS") - 1
            && ngx_memcmp(value->data, "SUCCESS", value->len) == 0;
+#else
+    return 0;
+#endif
+}
+
+
+/* Whether a header says so, of those that proxies add. */
+static ngx_uint_t
+ngx_http_ratelimit_guard_proxied(ngx_http_request_t *r)
+{
+    size_t            len;
+    ngx_uint_t        i, n;
+    ngx_list_part_t  *part;
+    ngx_table_elt_t  *header;
+
+    static const char *const  names[] = {
+        "Forwarded", "Via", "X-Forwarded", "X-Forwarded-", "X-Real-IP"
+    };
+
+    for (part = &r->headers_in.headers.part; part; part = part->next) {
+        header = part->elts;
+
+        for (i = 0; i < part->nelts; i++) {
+            for (n = 0; n < sizeof(names) / sizeof(names[0]); n++) {
+                len = ngx_strlen(names[n]);
+
+                /* one that ends with "-" is the beginning of others */
+
+                if (header[i].key.len >= len
+                    && (header[i].key.len == len || names[n][len - 1] == '-')
+                    && ngx_strncasecmp(header[i].key.data,
+                                       (u_char *) names[n], len)
+                       == 0)
+                {
+                    return 1;
+                }
+            }
+        }
+    }
+
+    return 0;
 }
 
 
@@ -183,7 +231,6 @@ static ngx_uint_t
 ngx_http_ratelimit_guard_local(ngx_http_request_t *r)
 {
     socklen_t       len;
-    ngx_uint_t      i;
     ngx_sockaddr_t  peer;
 
     len = sizeof(ngx_sockaddr_t);
@@ -196,17 +243,7 @@ ngx_http_ratelimit_guard_local(ngx_http_request_t *r)
         return 0;
     }
 
-    for (i = 0; i < sizeof(ngx_http_ratelimit_guard_forwarded)
-                    / sizeof(ngx_http_ratelimit_guard_forwarded[0]); i++)
-    {
-        if (ngx_http_ratelimit_find_header(&r->headers_in.headers,
-                                      &ngx_http_ratelimit_guard_forwarded[i]))
-        {
-            return 0;
-        }
-    }
-
-    return 1;
+    return !ngx_http_ratelimit_guard_proxied(r);
 }
 
 
