@@ -11,6 +11,10 @@ NGX_SRC ?=
 
 export NGX_SRC
 
+ifneq ($(words $(CURDIR)),1)
+$(error nginx cannot build in a path with blanks: $(CURDIR))
+endif
+
 .PHONY: build install run stop test test-full test-page coverage unit fuzz sim chaos check bench plots format clean \
         help test-audit test-monitor
 

@@ -18,12 +18,6 @@ kind=$1
 mkdir -p "$2"
 objs=$(cd "$2" && pwd)
 
-case $root in
-    *[[:space:]]*)
-        echo "build: nginx cannot build in a path with blanks: $root" >&2
-        exit 1 ;;
-esac
-
 cc_opt=${CC_OPT--O2 -fPIC -fstack-protector-strong -Wformat \
 -Werror=format-security -D_FORTIFY_SOURCE=2}
 ld_opt=${LD_OPT--fPIC -Wl,-z,relro -Wl,-z,now}
