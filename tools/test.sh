@@ -31,6 +31,14 @@ slowest=(chaos/chaos redis/fake-redis redis/sentinel rules/swap engine/nodes
          rules/lost engine/shards)
 
 export RATELIMIT_LOGS=${RATELIMIT_LOGS:-build/t}
+
+# tests have sockets there, whose paths have 107 bytes at most
+logs=$(realpath -m "$RATELIMIT_LOGS")
+if [ ${#logs} -gt 70 ]; then
+    RATELIMIT_LOGS=$(mktemp -d)
+    echo "test: $logs is too long for sockets, the logs are in $RATELIMIT_LOGS"
+fi
+
 redis=$RATELIMIT_LOGS/$$-redis
 
 # a process that holds the ports until this one ends
