@@ -399,6 +399,8 @@ ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     ngx_http_ratelimit_inherit(explain);
     ngx_http_ratelimit_inherit(jwt_key);
     ngx_http_ratelimit_inherit(routes);
+    ngx_conf_merge_uint_value(conf->fail_mode, prev->fail_mode,
+                              NGX_RATELIMIT_FAIL_OPEN);
     ngx_http_ratelimit_limit_location(cf, conf);
     ngx_http_ratelimit_inherit(sources);
 
@@ -419,8 +421,6 @@ ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     ngx_conf_merge_uint_value(conf->log_level, prev->log_level, NGX_LOG_INFO);
     ngx_conf_merge_uint_value(conf->phase, prev->phase,
                               NGX_HTTP_RATELIMIT_BEFORE_AUTH);
-    ngx_conf_merge_uint_value(conf->fail_mode, prev->fail_mode,
-                              NGX_RATELIMIT_FAIL_OPEN);
     ngx_conf_merge_value(conf->dry_run, prev->dry_run, 0);
     ngx_conf_merge_uint_value(conf->jwt_invalid, prev->jwt_invalid,
                               NGX_HTTP_RATELIMIT_JWT_ANONYMOUS);
@@ -638,6 +638,11 @@ ngx_http_ratelimit_init_process(ngx_cycle_t *cycle)
         }
 
         ngx_ratelimit_limiter_begin(&zones[i]->limiter);
+
+        if (zones[i]->limiter.watch) {
+            ngx_http_ratelimit_api_history_begin(&zones[i]->limiter,
+                                                 cycle->log);
+        }
 
         if (ngx_ratelimit_refill_begin(&zones[i]->limiter, cycle->log)
             != NGX_OK

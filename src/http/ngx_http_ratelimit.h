@@ -96,6 +96,7 @@ typedef struct {
     ngx_uint_t                   tiers;     /* of its locations differ */
     ngx_uint_t                   folds;     /* one of them has no template for
                                                each path */
+    ngx_uint_t                   fail_modes;  /* that they have: bits */
 } ngx_http_ratelimit_limit_t;
 
 #define NGX_HTTP_RATELIMIT_ALL  ((ngx_uint_t) -1)

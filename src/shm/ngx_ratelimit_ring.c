@@ -51,10 +51,19 @@ ngx_ratelimit_ring_init(ngx_ratelimit_ring_t *ring, size_t nslots,
 void
 ngx_ratelimit_ring_write(ngx_ratelimit_ring_t *ring, const void *record)
 {
-    uint64_t                    number;
+    ngx_ratelimit_ring_put(ring,
+                           atomic_fetch_add_explicit(&ring->next, 1,
+                                                     memory_order_relaxed),
+                           record);
+}
+
+
+void
+ngx_ratelimit_ring_put(ngx_ratelimit_ring_t *ring, uint64_t number,
+    const void *record)
+{
     ngx_ratelimit_ring_slot_t  *slot;
 
-    number = atomic_fetch_add_explicit(&ring->next, 1, memory_order_relaxed);
     slot = ngx_ratelimit_ring_slot(ring, number);
 
     if (!ngx_ratelimit_lock_try(&slot->lock)) {
@@ -89,7 +98,9 @@ ngx_ratelimit_ring_read(ngx_ratelimit_ring_t *ring, uint64_t number, void *out)
 
     slot = ngx_ratelimit_ring_slot(ring, number);
 
-    if (atomic_load_explicit(&slot->number, memory_order_acquire) != number) {
+    if (number == 0
+        || atomic_load_explicit(&slot->number, memory_order_acquire) != number)
+    {
         return 0;
     }
 

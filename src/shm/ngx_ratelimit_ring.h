@@ -34,6 +34,14 @@ void ngx_ratelimit_ring_init(ngx_ratelimit_ring_t *ring, size_t nslots,
  */
 void ngx_ratelimit_ring_write(ngx_ratelimit_ring_t *ring, const void *record);
 
+/*
+ * The same with a number of the caller, as of a step of time: the first writer
+ * of a number writes it, and numbers may be left out. A ring is written in one
+ * of both ways.
+ */
+void ngx_ratelimit_ring_put(ngx_ratelimit_ring_t *ring, uint64_t number,
+    const void *record);
+
 /* The number of the newest record, which may not be there yet; 0: none. */
 uint64_t ngx_ratelimit_ring_newest(const ngx_ratelimit_ring_t *ring);
 

@@ -24,7 +24,9 @@ _Static_assert(sizeof(ngx_ratelimit_watch_key_t) == NGX_RATELIMIT_TOP_NAME,
 #define ngx_ratelimit_watch_bytes()                                           \
     (ngx_ratelimit_watch_tops_bytes()                                         \
      + ngx_ratelimit_ring_size(NGX_RATELIMIT_WATCH_REJECTIONS,                \
-                               sizeof(ngx_ratelimit_rejection_t)))
+                               sizeof(ngx_ratelimit_rejection_t))           \
+     + ngx_ratelimit_ring_size(NGX_RATELIMIT_WATCH_SAMPLES,                   \
+                               sizeof(ngx_ratelimit_sample_t)))
 
 
 ngx_ratelimit_watch_t *
@@ -103,6 +105,7 @@ ngx_ratelimit_watch_init(ngx_shm_zone_t *shm_zone, void *data)
     if (old) {
         watch->tops = old->tops;
         watch->rejections = old->rejections;
+        watch->samples = old->samples;
         return NGX_OK;
     }
 
@@ -124,6 +127,14 @@ ngx_ratelimit_watch_init(ngx_shm_zone_t *shm_zone, void *data)
 
     ngx_ratelimit_ring_init(watch->rejections, NGX_RATELIMIT_WATCH_REJECTIONS,
                             sizeof(ngx_ratelimit_rejection_t));
+
+    watch->samples = (ngx_ratelimit_ring_t *)
+                     ((u_char *) watch->rejections
+                      + ngx_ratelimit_ring_size(NGX_RATELIMIT_WATCH_REJECTIONS,
+                                         sizeof(ngx_ratelimit_rejection_t)));
+
+    ngx_ratelimit_ring_init(watch->samples, NGX_RATELIMIT_WATCH_SAMPLES,
+                            sizeof(ngx_ratelimit_sample_t));
 
     return NGX_OK;
 }

@@ -1,7 +1,7 @@
 /*
- * The lists of single clients of a zone, for operators: its last rejections,
- * and the keys with the most requests and the most rejections. In shared memory
- * of its own, which a zone has if it has an endpoint.
+ * What operators see of a zone beside its counts: its last rejections, the keys
+ * with the most requests and the most rejections, and samples of its counts. In
+ * shared memory of its own, which a zone has if it has an endpoint.
  */
 
 #ifndef NGX_RATELIMIT_WATCH_H_INCLUDED
@@ -14,7 +14,7 @@
 #include "ngx_ratelimit_ring.h"
 #include "ngx_ratelimit_top.h"
 
-#define NGX_RATELIMIT_WATCH_LAYOUT      1     /* another one: memory of its
+#define NGX_RATELIMIT_WATCH_LAYOUT      2     /* another one: memory of its
                                                  own */
 #define NGX_RATELIMIT_WATCH_REJECTIONS  1000
 
@@ -51,6 +51,25 @@ typedef struct {
     u_char                     route[NGX_RATELIMIT_WATCH_ROUTE];
 } ngx_ratelimit_rejection_t;
 
+/* Five minutes, and one sample to begin with. */
+#define NGX_RATELIMIT_WATCH_STEP_MS  5000
+#define NGX_RATELIMIT_WATCH_STEPS    60
+#define NGX_RATELIMIT_WATCH_SAMPLES  (NGX_RATELIMIT_WATCH_STEPS + 1)
+
+typedef enum {
+    NGX_RATELIMIT_WATCH_DECISIONS = 0,
+    NGX_RATELIMIT_WATCH_REFUSALS,
+    NGX_RATELIMIT_WATCH_DEGRADED,
+    NGX_RATELIMIT_WATCH_TOTALS
+} ngx_ratelimit_watch_total_e;
+
+/* The counts of a zone at the beginning of a step. Its number is the step's. */
+typedef struct {
+    uint64_t                   ms;          /* ngx_current_msec */
+    uint64_t                   rules;       /* whose counts are in it */
+    uint64_t                   totals[NGX_RATELIMIT_WATCH_TOTALS];
+} ngx_ratelimit_sample_t;
+
 /* The lists of heaviest keys. */
 typedef enum {
     NGX_RATELIMIT_WATCH_REQUESTS = 0,
@@ -75,11 +94,13 @@ typedef struct {
 
     /* in shared memory, set before the workers start */
     ngx_ratelimit_ring_t      *rejections;
+    ngx_ratelimit_ring_t      *samples;
     ngx_ratelimit_watch_top_t *tops;
 
     /* the worker's */
     ngx_ratelimit_sampler_t    samplers[NGX_RATELIMIT_WATCH_TOPS];
     ngx_event_t                tick;        /* of the samplers: each second */
+    ngx_event_t                step;        /* of the samples */
     time_t                     penalized;   /* when it kept a penalized request
                                                last */
 

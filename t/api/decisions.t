@@ -63,3 +63,37 @@ is_deeply([policy()], [@fixed, 'more $arg_a, $arg_b token_bucket 9 60'],
           'and that of a document');
 
 $gateway->stop;
+
+# what a rule does without Redis: its own mode, or that of its locations
+
+$gateway = t::Gateway->limited(
+    redis => 'server 127.0.0.1:1',
+    zone => { same => 'redis=r', differ => 'redis=r' },
+    rules => ['plain zone=same match=/p rate=1r/h',
+              'own zone=same match=/o rate=1r/h fail_mode=closed',
+              'few zone=same match=/f rate=9r/h emergency=1r/s',
+              'behind zone=same match=/b rate=9r/h sync=async',
+              'split zone=same match=/s rate=99r/h sync=strict shards=2',
+              'any zone=differ match=/a rate=1r/h'],
+    locations => { '/same/' => 'ratelimit zone=same; ratelimit_fail_mode local;',
+                   '/one/' => 'ratelimit zone=differ; ratelimit_fail_mode closed;',
+                   '/two/' => 'ratelimit zone=differ;',
+                   map { ("/rl-$_/" => "ratelimit_api zone=$_ %%WRITE%%;") }
+                       qw( same differ ) });
+
+sub modes {
+    return { map { $_->{rule} => exists $_->{fail_mode}
+                   ? [@$_{qw( fail_mode emergency )}] : undef }
+             @{ t::Api->new($gateway, "/rl-$_[0]")->get('/policy')
+                ->{json}{rules} } };
+}
+
+my ($yes, $no) = (JSON::PP::true, JSON::PP::false);
+
+is_deeply(modes('same'), { plain => ['local', $no], own => ['closed', $no],
+                           few => ['open', $yes], behind => undef,
+                           split => ['open', $no] },
+          'what rules do without Redis');
+is_deeply(modes('differ'), { any => [undef, $no] }, 'locations that differ');
+
+$gateway->stop;

@@ -69,6 +69,10 @@ unlike($script, qr/(?:inner|outer)HTML|insertAdjacent|document\.write|\beval\b/,
 is(join(' ', $script =~ m{(https?://[^"]*)}g), 'http://www.w3.org/2000/svg',
    'and knows no other place');
 
+my $bytes = 0;
+$bytes += -s for glob 'page/*';
+cmp_ok($bytes, '<', 110_000, 'they are small');
+
 # who gets it
 
 like(get('/rl/', @$_)->{body}, qr/^\{/, 'a program gets the paths')
@@ -94,9 +98,22 @@ for (['/rl', 301, qr{/rl/$}], ['/bare', 301, qr{^/bare/$}],
 
 # the guards
 
-for ('/rl/', '/rl/page.js', '/rl/page.css') {
-    is(status($_, $HTML, 'X-From: 10.0.0.1'), 403, "$_: from elsewhere");
-    is(status($_, $HTML, 'Host: evil.example'), 403, "$_: another name");
+for my $from ('X-From: 10.0.0.1', 'Host: evil.example') {
+    my $told = get('/rl/', $HTML, $from);
+
+    is("$told->{status} " . header($told, 'WWW-Authenticate'), '403 ', $from);
+    is($told->{body}, $page->{body}, "$from: the page says who may");
+    is(header($told, 'Content-Security-Policy'),
+       header($page, 'Content-Security-Policy'), "$from: with its policy");
+    is(join(' ', map { status($_, $HTML, $from) } '/rl/page.js', '/rl/page.css'),
+       '200 200', "$from: what the page needs to say it");
+
+    for ('/rl/', '/rl/status', '/rl/document', '/rl/x', '/none/') {
+        my $answer = get($_, $from, /none|rl.$/ ? () : $HTML);
+
+        is("$answer->{status} " . header($answer, 'Content-Type'),
+           '403 application/problem+json', "$from: $_");
+    }
 }
 
 my $asks = get('/token/', $HTML);

@@ -137,4 +137,7 @@ is(keys_of(top(t::Api->new($gateway))), 'sk_a 6', 'in clear');
 is(keys_of(top(t::Api->new($gateway), '?by=rejected')), 'sk_a 1', 'of rejections');
 $gateway->get('/addresses');
 is(keys_of(top(t::Api->new($gateway, '/rl-a'))), '127.0.0.1 1', 'an address');
+$gateway->get('/', 'X-API-Key: ' . 'k' x 100);
+is_deeply([map { [@$_{qw( key cut )}] } @{ top(t::Api->new($gateway))->{keys} }],
+          [['sk_a', undef], ['k' x 78, ['key']]], 'a long key is cut, and says so');
 $gateway->stop;

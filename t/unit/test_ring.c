@@ -310,11 +310,46 @@ test_crashes(void **state)
 }
 
 
+/* Numbers of the caller: one has its first writer, and others are left out. */
+static void
+test_numbered(void **state)
+{
+    uint64_t               value;
+    record_t               record;
+    ngx_ratelimit_ring_t  *ring;
+
+    ring = ring_make();
+    assert_int_equal(get(ring, 0), 0);
+    assert_int_equal(ngx_ratelimit_ring_read(ring, 0, &record), 0);
+
+    for (value = 70; value < 72; value++) {
+        memset(&record, 0, sizeof(record_t));
+        memset(record.words, (int) value, sizeof(record.words));
+        ngx_ratelimit_ring_put(ring, 100, &record);
+    }
+
+    memset(record.words, 9, sizeof(record.words));
+    ngx_ratelimit_ring_put(ring, 103, &record);
+
+    assert_int_equal(get(ring, 100), 0x4646464646464646);
+    assert_int_equal(get(ring, 101), 0);
+    assert_int_equal(get(ring, 103), 0x0909090909090909);
+    ngx_ratelimit_ring_put(ring, 100 + SLOTS, &record);
+    assert_int_equal(get(ring, 100), 0);
+    ngx_ratelimit_ring_put(ring, 100, &record);
+    assert_int_equal(get(ring, 100), 0);
+    assert_int_equal(get(ring, 100 + SLOTS), 0x0909090909090909);
+
+    ring_free(ring);
+}
+
+
 int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
         cmocka_unit_test(test_last),
+        cmocka_unit_test(test_numbered),
         cmocka_unit_test(test_every_instruction),
         cmocka_unit_test(test_overtaken),
         cmocka_unit_test(test_crashes),

@@ -29,6 +29,9 @@ typedef struct {
     ngx_str_t                       zone;
     ngx_http_ratelimit_place_t      place;
     ngx_ratelimit_limiter_t        *limiter;  /* when all is read */
+    ngx_str_t                       path;     /* of the location */
+    void                          **server;   /* its configuration */
+    ngx_http_ratelimit_loc_conf_t  *location;
     ngx_http_ratelimit_guard_t      guard;
     ngx_http_ratelimit_value_t     *author;   /* of a change; NULL: see
                                                  api_change.c */
@@ -129,6 +132,8 @@ struct ngx_http_ratelimit_api_s {
     ngx_queue_t                            queue;   /* of those that wait for
                                                        their turn, if queued */
     unsigned                               trusted:1;  /* it may change */
+    unsigned                               forbidden:1; /* it is refused, and
+                                                          no token helps */
     unsigned                               reading:1;  /* the body comes */
     unsigned                               queued:1;
     unsigned                               turn:1;     /* it is its turn */
@@ -222,14 +227,17 @@ ngx_int_t ngx_http_ratelimit_api_query_address(ngx_http_ratelimit_api_t *api,
 ngx_int_t ngx_http_ratelimit_api_read_body(ngx_http_ratelimit_api_t *api);
 
 /*
- * api_guard.c: whether the request may be here; and whether it may do this.
- * Return NGX_DECLINED: it goes on, or what the request ends with.
+ * api_guard.c: guard() sets whether the request may be here. The others return
+ * NGX_DECLINED: it goes on, or what the request ends with. authorized() is for
+ * all but the page, which asks for the token, or says who may be here;
+ * guard_write() says whether it may do this.
  */
-ngx_int_t ngx_http_ratelimit_api_guard(ngx_http_ratelimit_api_t *api);
+void ngx_http_ratelimit_api_guard(ngx_http_ratelimit_api_t *api);
+ngx_int_t ngx_http_ratelimit_api_authorized(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_guard_write(ngx_http_ratelimit_api_t *api);
 
-/* The same for all but the page, which asks for the token. */
-ngx_int_t ngx_http_ratelimit_api_authorized(ngx_http_ratelimit_api_t *api);
+/* The status of an answer to a refused request, whose headers it sets. */
+ngx_uint_t ngx_http_ratelimit_api_challenge(ngx_http_ratelimit_api_t *api);
 
 /*
  * api_page.c: whether the location has a page, and the client wants it or one
@@ -280,7 +288,12 @@ ngx_int_t ngx_http_ratelimit_api_penalties(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_status(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_in_use(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_decisions(ngx_http_ratelimit_api_t *api);
+ngx_int_t ngx_http_ratelimit_api_history(ngx_http_ratelimit_api_t *api);
 ngx_int_t ngx_http_ratelimit_api_page(ngx_http_ratelimit_api_t *api);
+
+/* A worker begins to serve: it samples the counts of a zone with a watch. */
+void ngx_http_ratelimit_api_history_begin(ngx_ratelimit_limiter_t *limiter,
+    ngx_log_t *log);
 
 /* "a, b" of a key whose parts are "a" and "b"; null: there is no text. */
 struct json_t *ngx_http_ratelimit_api_parts_json(const ngx_str_t *text);

@@ -60,6 +60,10 @@ ngx_http_ratelimit_api(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     *entry = api;
 
+    api->path = clcf->name;
+    api->server = ((ngx_http_conf_ctx_t *) cf->ctx)->srv_conf;
+    api->location = rlcf;
+
     rlcf->api = api;
     rlcf->guard = &api->guard;
     rlcf->exempt = 1;

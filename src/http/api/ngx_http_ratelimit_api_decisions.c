@@ -1,7 +1,7 @@
 /*
  * "/policy": the rules that this gateway has in use. "/decisions": what it has
- * decided, by rule and outcome, since its memory was made. The status page
- * plots the differences.
+ * decided, by rule and outcome, since its memory was made. "/history": what it
+ * has decided a second, in each step of the last minutes.
  */
 
 #include "ngx_http_ratelimit_api.h"
@@ -11,11 +11,21 @@
 #include <jansson.h>
 
 static json_t *ngx_http_ratelimit_api_in_use_rule(
-    const ngx_ratelimit_rule_t *rule);
+    const ngx_ratelimit_limiter_t *limiter, const ngx_ratelimit_rule_t *rule);
+static ngx_int_t ngx_http_ratelimit_api_in_use_without_redis(json_t *json,
+    const ngx_ratelimit_limiter_t *limiter, const ngx_ratelimit_rule_t *rule);
 static json_t *ngx_http_ratelimit_api_decisions_row(
     const ngx_ratelimit_counts_row_t *row);
+static uint64_t ngx_http_ratelimit_api_decisions_with(
+    const ngx_ratelimit_counts_row_t *row, ngx_uint_t status);
 static void ngx_http_ratelimit_api_decisions_add(json_t **json,
     const char *name, uint64_t n);
+static void ngx_http_ratelimit_api_history_step(ngx_event_t *ev);
+static void ngx_http_ratelimit_api_history_sample(const ngx_str_t *zone,
+    ngx_ratelimit_sample_t *sample);
+static json_t *ngx_http_ratelimit_api_history_rate(
+    const ngx_ratelimit_sample_t *from, const ngx_ratelimit_sample_t *to,
+    ngx_uint_t total);
 
 
 ngx_int_t
@@ -33,7 +43,8 @@ ngx_http_ratelimit_api_in_use(ngx_http_ratelimit_api_t *api)
     for (i = 0; i < policy->rules.nelts; i++) {
         if (!rules[i]->skipped) {
             ngx_http_ratelimit_json_append(&list,
-                              ngx_http_ratelimit_api_in_use_rule(rules[i]));
+                     ngx_http_ratelimit_api_in_use_rule(api->conf->limiter,
+                                                        rules[i]));
         }
     }
 
@@ -47,7 +58,8 @@ ngx_http_ratelimit_api_in_use(ngx_http_ratelimit_api_t *api)
 
 /* NULL: memory is out. */
 static json_t *
-ngx_http_ratelimit_api_in_use_rule(const ngx_ratelimit_rule_t *rule)
+ngx_http_ratelimit_api_in_use_rule(const ngx_ratelimit_limiter_t *limiter,
+    const ngx_ratelimit_rule_t *rule)
 {
     json_t     *json;
     ngx_int_t   rc;
@@ -64,12 +76,45 @@ ngx_http_ratelimit_api_in_use_rule(const ngx_ratelimit_rule_t *rule)
          ? json_object_set_new(json, "limit", json_null())
          : ngx_http_ratelimit_json_limit(json, &rule->limit, NULL);
 
+    if (limiter->redis && rule->sync != NGX_RATELIMIT_SYNC_ASYNC) {
+        rc |= ngx_http_ratelimit_api_in_use_without_redis(json, limiter, rule);
+    }
+
     if (rc) {
         json_decref(json);
         return NULL;
     }
 
     return json;
+}
+
+
+/* null: it comes from locations, which differ. */
+static ngx_int_t
+ngx_http_ratelimit_api_in_use_without_redis(json_t *json,
+    const ngx_ratelimit_limiter_t *limiter, const ngx_ratelimit_rule_t *rule)
+{
+    json_t                     *name;
+    ngx_int_t                   rc;
+    ngx_ratelimit_fail_mode_e   mode;
+
+    for (mode = NGX_RATELIMIT_FAIL_CLOSED; mode != NGX_RATELIMIT_FAIL_DEFAULT;
+         mode--)
+    {
+        if (limiter->fail_modes == (ngx_uint_t) 1 << mode) {
+            break;
+        }
+    }
+
+    mode = ngx_ratelimit_rule_fail_mode(rule, mode);
+    name = (mode == NGX_RATELIMIT_FAIL_DEFAULT) ? json_null()
+           : json_string(ngx_ratelimit_fail_mode_names
+                                          [mode - NGX_RATELIMIT_FAIL_OPEN]);
+
+    rc = json_object_set_new(json, "fail_mode", name);
+
+    return rc | json_object_set_new(json, "emergency",
+                                    json_boolean(rule->emergency));
 }
 
 
@@ -115,8 +160,7 @@ static json_t *
 ngx_http_ratelimit_api_decisions_row(const ngx_ratelimit_counts_row_t *row)
 {
     json_t      *json;
-    uint64_t     n;
-    ngx_uint_t   status, source;
+    ngx_uint_t   status;
 
     json = json_pack("{s:o}", "rule", ngx_http_ratelimit_json_text(&row->rule));
 
@@ -133,19 +177,32 @@ ngx_http_ratelimit_api_decisions_row(const ngx_ratelimit_counts_row_t *row)
     for (status = NGX_RATELIMIT_PASSED; status < NGX_RATELIMIT_DENIED;
          status++)
     {
-        n = 0;
-
-        for (source = NGX_RATELIMIT_SOURCE_LOCAL;
-             source <= NGX_RATELIMIT_SOURCE_FALLBACK; source++)
-        {
-            n += row->words[ngx_ratelimit_counts_word(status, source)];
-        }
-
         ngx_http_ratelimit_api_decisions_add(&json,
-                        (char *) ngx_http_ratelimit_outcomes[status].data, n);
+                        (char *) ngx_http_ratelimit_outcomes[status].data,
+                        ngx_http_ratelimit_api_decisions_with(row, status));
     }
 
     return json;
+}
+
+
+/* How many of a rule, of all sources. */
+static uint64_t
+ngx_http_ratelimit_api_decisions_with(const ngx_ratelimit_counts_row_t *row,
+    ngx_uint_t status)
+{
+    uint64_t    n;
+    ngx_uint_t  source;
+
+    n = 0;
+
+    for (source = NGX_RATELIMIT_SOURCE_LOCAL;
+         source <= NGX_RATELIMIT_SOURCE_FALLBACK; source++)
+    {
+        n += row->words[ngx_ratelimit_counts_word(status, source)];
+    }
+
+    return n;
 }
 
 
@@ -158,4 +215,175 @@ ngx_http_ratelimit_api_decisions_add(json_t **json, const char *name,
         json_decref(*json);
         *json = NULL;
     }
+}
+
+
+void
+ngx_http_ratelimit_api_history_begin(ngx_ratelimit_limiter_t *limiter,
+    ngx_log_t *log)
+{
+    ngx_event_t  *ev;
+
+    ev = &limiter->watch->step;
+
+    ev->data = limiter;
+    ev->log = log;
+    ev->handler = ngx_http_ratelimit_api_history_step;
+    ev->cancelable = 1;
+
+    ngx_http_ratelimit_api_history_step(ev);
+}
+
+
+/*
+ * The first worker that comes into a step samples it. If none comes in time,
+ * there is no sample, and a gap.
+ */
+static void
+ngx_http_ratelimit_api_history_step(ngx_event_t *ev)
+{
+    uint64_t                  step;
+    ngx_ratelimit_ring_t     *ring;
+    ngx_ratelimit_sample_t    sample;
+    ngx_ratelimit_limiter_t  *limiter;
+
+    limiter = ev->data;
+    ring = limiter->watch->samples;
+    step = ngx_current_msec / NGX_RATELIMIT_WATCH_STEP_MS;
+
+    if (!ngx_ratelimit_ring_read(ring, step, &sample)) {
+        ngx_http_ratelimit_api_history_sample(&limiter->zone.name, &sample);
+        ngx_ratelimit_ring_put(ring, step, &sample);
+    }
+
+    ngx_add_timer(ev, NGX_RATELIMIT_WATCH_STEP_MS
+                      - ngx_current_msec % NGX_RATELIMIT_WATCH_STEP_MS);
+}
+
+
+static void
+ngx_http_ratelimit_api_history_sample(const ngx_str_t *zone,
+    ngx_ratelimit_sample_t *sample)
+{
+    uint32_t                     at;
+    uint64_t                     n, *totals;
+    ngx_uint_t                   status;
+    ngx_ratelimit_counts_row_t   row;
+
+    ngx_memzero(sample, sizeof(ngx_ratelimit_sample_t));
+    sample->ms = ngx_current_msec;
+    totals = sample->totals;
+    at = 0;
+
+    while (ngx_ratelimit_counts_next(&at, &row) == NGX_OK) {
+
+        if (!ngx_ratelimit_equal(&row.zone, zone)) {
+            continue;
+        }
+
+        if (row.kind == NGX_RATELIMIT_COUNTS_ZONE) {
+            n = row.words[NGX_RATELIMIT_COUNTS_DENIED]
+                + row.words[NGX_RATELIMIT_COUNTS_PENALIZED];
+            totals[NGX_RATELIMIT_WATCH_REFUSALS] += n;
+            totals[NGX_RATELIMIT_WATCH_DECISIONS]
+                     += n + row.words[NGX_RATELIMIT_COUNTS_DENIED_DRY_RUN];
+        }
+
+        if (row.kind != NGX_RATELIMIT_COUNTS_RULE) {
+            continue;
+        }
+
+        sample->rules++;
+
+        for (status = NGX_RATELIMIT_PASSED; status < NGX_RATELIMIT_DENIED;
+             status++)
+        {
+            n = ngx_http_ratelimit_api_decisions_with(&row, status);
+            totals[NGX_RATELIMIT_WATCH_DECISIONS] += n;
+
+            if (status >= NGX_RATELIMIT_UNAVAILABLE) {
+                totals[NGX_RATELIMIT_WATCH_REFUSALS] += n;
+
+            } else if (status == NGX_RATELIMIT_DEGRADED) {
+                totals[NGX_RATELIMIT_WATCH_DEGRADED] += n;
+            }
+        }
+    }
+}
+
+
+ngx_int_t
+ngx_http_ratelimit_api_history(ngx_http_ratelimit_api_t *api)
+{
+    json_t                  *json, *lists[NGX_RATELIMIT_WATCH_TOTALS];
+    uint64_t                 step;
+    ngx_uint_t               i, total;
+    ngx_ratelimit_ring_t    *ring;
+    ngx_ratelimit_sample_t   samples[2], *from, *to;
+
+    ring = api->conf->limiter->watch->samples;
+    step = ngx_current_msec / NGX_RATELIMIT_WATCH_STEP_MS;
+
+    /* its sample may come in a moment */
+
+    if (!ngx_ratelimit_ring_read(ring, step, &samples[0])) {
+        step--;
+    }
+
+    for (total = 0; total < NGX_RATELIMIT_WATCH_TOTALS; total++) {
+        lists[total] = json_array();
+    }
+
+    from = NULL;
+
+    for (i = 0; i < NGX_RATELIMIT_WATCH_SAMPLES; i++) {
+
+        to = &samples[i % 2];
+
+        if (!ngx_ratelimit_ring_read(ring,
+                                     step - NGX_RATELIMIT_WATCH_STEPS + i, to))
+        {
+            to = NULL;
+        }
+
+        for (total = 0; i && total < NGX_RATELIMIT_WATCH_TOTALS; total++) {
+            ngx_http_ratelimit_json_append(&lists[total],
+                  ngx_http_ratelimit_api_history_rate(from, to, total));
+        }
+
+        from = to;
+    }
+
+    json = json_pack("{s:i, s:o, s:o, s:o, s:o}",
+        "step_seconds", NGX_RATELIMIT_WATCH_STEP_MS / 1000,
+        "ends_at", from ? ngx_http_ratelimit_json_later(from->ms
+                                                        - ngx_current_msec)
+                        : json_null(),
+        "decisions", lists[NGX_RATELIMIT_WATCH_DECISIONS],
+        "refusals", lists[NGX_RATELIMIT_WATCH_REFUSALS],
+        "degraded", lists[NGX_RATELIMIT_WATCH_DEGRADED]);
+
+    return ngx_http_ratelimit_api_json(api, NGX_HTTP_OK, json);
+}
+
+
+/*
+ * How many a second. null: there are not both samples, or the counts of a rule
+ * have left the gateway's memory between them, an hour after the rule.
+ */
+static json_t *
+ngx_http_ratelimit_api_history_rate(const ngx_ratelimit_sample_t *from,
+    const ngx_ratelimit_sample_t *to, ngx_uint_t total)
+{
+    uint64_t  n;
+
+    if (from == NULL || to == NULL || to->ms <= from->ms
+        || to->rules < from->rules || to->totals[total] < from->totals[total])
+    {
+        return json_null();
+    }
+
+    n = to->totals[total] - from->totals[total];
+
+    return json_real((double) (n * 100000 / (to->ms - from->ms)) / 100);
 }

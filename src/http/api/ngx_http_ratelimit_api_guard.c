@@ -8,7 +8,7 @@ static ngx_int_t ngx_http_ratelimit_api_refuse(ngx_http_ratelimit_api_t *api,
     ngx_uint_t status, const char *type, const char *why);
 
 
-ngx_int_t
+void
 ngx_http_ratelimit_api_guard(ngx_http_ratelimit_api_t *api)
 {
     ngx_int_t  rc;
@@ -16,29 +16,40 @@ ngx_http_ratelimit_api_guard(ngx_http_ratelimit_api_t *api)
     rc = ngx_http_ratelimit_guard(api->request, &api->conf->guard,
                                   &api->token, &api->refused);
 
-    if (rc == NGX_HTTP_FORBIDDEN) {
-        return ngx_http_ratelimit_api_refuse(api, NGX_HTTP_FORBIDDEN,
-                                             "forbidden", api->refused);
-    }
-
     api->trusted = (rc == NGX_OK);
-
-    return NGX_DECLINED;
+    api->forbidden = (rc == NGX_HTTP_FORBIDDEN);
 }
 
 
 ngx_int_t
 ngx_http_ratelimit_api_authorized(ngx_http_ratelimit_api_t *api)
 {
+    ngx_uint_t  status;
+
     if (api->refused == NULL) {
         return NGX_DECLINED;
+    }
+
+    status = ngx_http_ratelimit_api_challenge(api);
+
+    return ngx_http_ratelimit_api_refuse(api, status,
+                                         api->forbidden ? "forbidden"
+                                                        : "unauthorized",
+                                         api->refused);
+}
+
+
+ngx_uint_t
+ngx_http_ratelimit_api_challenge(ngx_http_ratelimit_api_t *api)
+{
+    if (api->forbidden) {
+        return NGX_HTTP_FORBIDDEN;
     }
 
     ngx_http_ratelimit_api_header(api, "WWW-Authenticate",
                                   NGX_HTTP_RATELIMIT_GUARD_CHALLENGE);
 
-    return ngx_http_ratelimit_api_refuse(api, NGX_HTTP_UNAUTHORIZED,
-                                         "unauthorized", api->refused);
+    return NGX_HTTP_UNAUTHORIZED;
 }
 
 

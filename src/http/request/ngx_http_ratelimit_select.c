@@ -31,9 +31,6 @@ static ngx_int_t ngx_http_ratelimit_select_counter(
 static NGX_RATELIMIT_APART ngx_int_t ngx_http_ratelimit_select_more(
     ngx_http_ratelimit_selection_t *s, ngx_ratelimit_rule_t *rule,
     ngx_ratelimit_counter_t *counter);
-static NGX_RATELIMIT_APART ngx_ratelimit_fail_mode_e
-    ngx_http_ratelimit_select_fail_mode(ngx_http_ratelimit_selection_t *s,
-    const ngx_ratelimit_rule_t *rule);
 static ngx_inline ngx_ratelimit_client_t *ngx_http_ratelimit_select_known(
     const ngx_http_ratelimit_selection_t *s, const ngx_ratelimit_rule_t *rule);
 static ngx_ratelimit_client_t *ngx_http_ratelimit_select_client(
@@ -420,7 +417,8 @@ ngx_http_ratelimit_select_counter(ngx_http_ratelimit_selection_t *s,
     counter->look = (rule->statuses != NULL);
 
     if (s->limiter->redis) {
-        counter->fail_mode = ngx_http_ratelimit_select_fail_mode(s, rule);
+        counter->fail_mode = ngx_ratelimit_rule_fail_mode(rule,
+                                                  s->ctx->conf->fail_mode);
     }
 
     if (s->of->look) {
@@ -449,29 +447,6 @@ ngx_http_ratelimit_select_more(ngx_http_ratelimit_selection_t *s,
 
     return ((rule->needs & NGX_RATELIMIT_NEEDS_END) && s->report == NULL)
            ? ngx_http_ratelimit_end(s->request, s->ctx) : NGX_OK;
-}
-
-
-/*
- * No answer of Redis says what all parts have left; async goes on by what it
- * knows.
- */
-static ngx_ratelimit_fail_mode_e
-ngx_http_ratelimit_select_fail_mode(ngx_http_ratelimit_selection_t *s,
-    const ngx_ratelimit_rule_t *rule)
-{
-    ngx_ratelimit_fail_mode_e  fail_mode;
-
-    fail_mode = (rule->fail_mode != NGX_RATELIMIT_FAIL_DEFAULT)
-                ? rule->fail_mode : s->ctx->conf->fail_mode;
-
-    if ((rule->shards && fail_mode == NGX_RATELIMIT_FAIL_LOCAL)
-        || rule->sync == NGX_RATELIMIT_SYNC_ASYNC)
-    {
-        return NGX_RATELIMIT_FAIL_OPEN;
-    }
-
-    return fail_mode;
 }
 
 

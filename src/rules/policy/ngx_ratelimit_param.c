@@ -71,7 +71,7 @@ static const char *const  ngx_ratelimit_sync_names[] = {
     "lease", "strict", "async", NULL
 };
 
-static const char *const  ngx_ratelimit_fail_mode_names[] = {
+const char *const  ngx_ratelimit_fail_mode_names[] = {
     "open", "local", "closed", NULL
 };
 

@@ -107,6 +107,29 @@ ngx_ratelimit_rule_split(const ngx_ratelimit_rule_t *rule)
 }
 
 
+/*
+ * No answer of Redis says what all parts have left; async goes on by what it
+ * knows.
+ */
+ngx_ratelimit_fail_mode_e
+ngx_ratelimit_rule_fail_mode(const ngx_ratelimit_rule_t *rule,
+    ngx_ratelimit_fail_mode_e location)
+{
+    ngx_ratelimit_fail_mode_e  fail_mode;
+
+    fail_mode = (rule->fail_mode != NGX_RATELIMIT_FAIL_DEFAULT)
+                ? rule->fail_mode : location;
+
+    if ((rule->shards && fail_mode == NGX_RATELIMIT_FAIL_LOCAL)
+        || rule->sync == NGX_RATELIMIT_SYNC_ASYNC)
+    {
+        return NGX_RATELIMIT_FAIL_OPEN;
+    }
+
+    return fail_mode;
+}
+
+
 /* No text that names a counter is a key: each of them has a zero byte. */
 ngx_ratelimit_id_t
 ngx_ratelimit_key_salt(const ngx_str_t *key)

@@ -259,6 +259,7 @@ struct ngx_ratelimit_limiter_s {
     unsigned                clear:1;    /* keeps API keys in the clear */
     unsigned                folds:1;    /* a location has no template for each
                                            path: see key_folds() */
+    ngx_uint_t              fail_modes; /* of the locations: bits */
     void                   *sync;       /* the worker's */
 };
 
@@ -284,6 +285,12 @@ const char *ngx_ratelimit_rule_spec(const ngx_ratelimit_spec_t *spec,
  * Returns NULL, or what was expected as a constant string.
  */
 const char *ngx_ratelimit_rule_split(const ngx_ratelimit_rule_t *rule);
+
+/* What its requests get without Redis in a location that says this one. */
+ngx_ratelimit_fail_mode_e ngx_ratelimit_rule_fail_mode(
+    const ngx_ratelimit_rule_t *rule, ngx_ratelimit_fail_mode_e location);
+
+extern const char *const  ngx_ratelimit_fail_mode_names[];   /* from OPEN on */
 
 /*
  * A worker begins to serve: finds the rows of counts of the zone and of its
