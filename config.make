@@ -20,7 +20,7 @@ done
 ngx_ratelimit_js=
 
 for ngx_ratelimit_script in dom client diff table plot dialog gateway traffic \
-                            penalties clients rules versions main; do
+                            penalties clients form rules versions main; do
     ngx_ratelimit_js="$ngx_ratelimit_js $ngx_addon_dir/page/$ngx_ratelimit_script.js"
 done
 

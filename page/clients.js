@@ -40,7 +40,10 @@ function isCut(row, what) {
  * another key, and one of several parts is no text.
  */
 function keyButtons(row) {
-    if (isCut(row, "key") || !/^\$\w+$/.test(row.counted_by)) {
+    if (isCut(row, "key")) {
+        return el("span", { class: "faint" }, "too long to be named");
+    }
+    if (!/^\$\w+$/.test(row.counted_by)) {
         return null;
     }
 
@@ -67,7 +70,8 @@ function topKeys() {
                        ["rejected", "by rejections"]]);
     const note = el("p", { class: "faint" });
     const keys = table("Top keys", (row) => row.counted_by + " " + row.key, [
-        { name: "Key", cell: (row) => [keyText(row.key), row.penalized
+        { name: "Key", cell: (row) => [keyText(row.key),
+              isCut(row, "key") ? "\u2026" : null, row.penalized
               ? el("span", { class: "bad" }, " (penalized)") : null] },
         { name: "Counted by", cell: (row) => data(row.counted_by || "") },
         { name: "About", class: "number", cell: (row) => number(row.count) },
@@ -104,16 +108,42 @@ function topKeys() {
     return { node: node, tick: tick };
 }
 
+/* Those of one rule, key and route as one row: the newest, and how many. */
+function grouped(rows) {
+    const groups = new Map();
+
+    for (const row of rows) {
+        const id = JSON.stringify([row.rule, row.penalty, row.key, row.route,
+                                   row.dry_run, row.cut]);
+        const group = groups.get(id);
+
+        /* named by the oldest one: the name stays when others come */
+        if (group) {
+            Object.assign(group, { times: group.times + 1, first: row.time,
+                                   number: row.number });
+        } else {
+            groups.set(id, Object.assign({ id: id, times: 1, first: row.time },
+                                         row));
+        }
+    }
+
+    return Array.from(groups.values());
+}
+
 function lastRejections() {
     const rule = el("input", { "data-at": "of rule", autocomplete: "off" });
     const key = el("input", { "data-at": "of key", autocomplete: "off" });
     const live = el("input", { type: "checkbox", "data-at": "live",
                                checked: true });
+    const equal = el("input", { type: "checkbox", "data-at": "grouped",
+                                checked: true, onchange: draw });
     const note = el("p", { class: "faint" });
     let seen = [], asked = "";
 
-    const list = table("Last rejections", (row) => row.number, [
+    const list = table("Last rejections", (row) => row.id || row.number, [
         { name: "Time", cell: (row) => time(row.time) },
+        { name: "Times", class: "number", cell: (row) => row.times > 1
+              ? [number(row.times), " since ", time(row.first)] : "1" },
         { name: "Rule", cell: (row) => row.penalty
               ? [el("span", { class: "faint" }, "penalty "), data(row.penalty)]
               : [data(row.rule), row.dry_run
@@ -132,6 +162,10 @@ function lastRejections() {
                   : duration(row.retry_after_seconds) },
         { name: "", cell: keyButtons }
     ], "No request was rejected.", 20);
+
+    function draw() {
+        list.show(equal.checked ? grouped(seen) : seen);
+    }
 
     /* asks only for what is new */
     async function tick() {
@@ -168,7 +202,7 @@ function lastRejections() {
         asked = wanted;
         seen = answer.rejections.filter((row) => row.number > newest)
                                 .concat(seen).slice(0, LATEST);
-        list.show(seen);
+        draw();
         replace(note, number(answer.total) + " since nginx started; the last "
                 + number(LATEST) + " are kept. Of requests under a penalty "
                 + "each worker keeps one a second.");
@@ -176,6 +210,7 @@ function lastRejections() {
 
     const node = el("section", null,
         el("div", { class: "head" }, el("h2", null, "Last rejections"),
+           el("label", { class: "once" }, equal, " equal ones together"),
            el("label", { class: "once" }, live, " live")),
         el("form", { class: "row", onsubmit: (event) => {
             event.preventDefault();

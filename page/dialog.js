@@ -73,14 +73,15 @@ function propose(what) {
                               reason);
     const compare = el("button", { type: "submit" },
                        what.inputs ? "Compare" : "Compare again");
-    const save = el("button", { type: "button", class: "main",
-                                onclick: run }, what.verb);
+    const save = el("button", { type: "button", onclick: run }, what.verb);
     let tag = null, busy = false;
 
     function enable(newTag) {
         tag = newTag;
         save.disabled = tag === null || busy;
         compare.disabled = busy;
+        save.classList.toggle("main", tag !== null);
+        compare.classList.toggle("main", tag === null);
         reasonField.hidden = tag === null;
     }
 

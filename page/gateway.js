@@ -13,7 +13,11 @@ function overview() {
               BREAKERS[node.breaker] || node.breaker) },
         { name: "Connected", cell: (node) => el("span", {
               class: node.connected ? "good" : "bad" },
-              node.connected ? "yes" : "no") }
+              node.connected ? "yes" : "no") },
+        { name: "Calls/s", class: "number", cell: (node) => shownRate(
+              node.rate === undefined ? null : node.rate) },
+        { name: "Time of a call", class: "number", cell: (node) => node.rate
+              ? number(node.ms, 2) + " ms" : "\u2013" }
     ], "This zone has no Redis.", 12);
     const skipped = table("Skipped rules", (one) => one.pointer, [
         { name: "Rule", cell: (one) => data(one.id || "") },
@@ -21,10 +25,11 @@ function overview() {
         { name: "Why", cell: (one) => data(one.detail) }
     ], "This gateway uses all of the document.", 10);
     const plots = traffic();
+    const fallback = withoutRedis();
 
     return {
         name: "overview", title: "Overview",
-        node: el("div", null, wrong, plots.node, about,
+        node: el("div", null, wrong, fallback.node, plots.node, about,
             el("section", null, el("h2", null, "Redis"), nodes.node),
             el("section", null, el("h2", null, "Skipped rules and entries"),
                skipped.node)),
@@ -35,8 +40,82 @@ function overview() {
             nodes.show(status.redis ? status.redis.nodes : []);
             skipped.show(status.skipped);
             plots.draw();
+        },
+        async tick() {
+            await plots.tick();
+            await fallback.tick();
         }
     };
+}
+
+const FAIL_MODES = { open: "open: passes, not limited",
+                     local: "local: this gateway enforces its share",
+                     closed: "closed: 503" };
+
+/* What the rules do while Redis does not answer, and since when. */
+function withoutRedis() {
+    const rules = table("Rules without Redis", (row) => row.rule, [
+        { name: "Rule", cell: (row) => data(row.rule) },
+        { name: "fail_mode", cell: (row) => row.fail_mode === null
+              ? "as its location says"
+              : FAIL_MODES[row.fail_mode]
+                + (row.emergency ? " beyond its emergency rate" : "") },
+        { name: "Not limited/s", class: "number",
+          cell: (row) => alarm(row.degraded) },
+        { name: "503/s", class: "number",
+          cell: (row) => alarm(row.unavailable) },
+        { name: "Since", cell: (row) => !row.since ? "\u2013"
+              : time(redisAway() && gateway.status.redis.asked
+                     || row.since.toISOString()) }
+    ], "No rule of this zone needs Redis.", RULES);
+    const node = el("section", null,
+                    el("h2", { class: "bad" }, "Rules without Redis"),
+                    rules.node);
+
+    node.hidden = true;
+
+    return {
+        node: node,
+        async tick() {
+            const none = { degraded: [], unavailable: [] };
+
+            node.hidden = !redisAway() && !Array.from(readings.rules.values())
+                                           .some((kept) => kept.since);
+
+            const policy = node.hidden ? null : await offered("policy");
+
+            if (policy !== null) {
+                const rows = policy.rules.filter((rule) => "fail_mode" in rule)
+                             .map((rule) => Object.assign({}, none,
+                                 readings.rules.get(rule.rule), rule));
+                const sum = (row) => newest(row.degraded)
+                                     + newest(row.unavailable);
+
+                rules.show(rows.sort((one, other) => sum(other) - sum(one)));
+            }
+        }
+    };
+}
+
+/* the calls of each Redis node, when they were read last */
+const callsBefore = new Map();
+
+/* What has come since then: rate, calls a second, and ms, of each of them. */
+function takeCalls(redis) {
+    const now = performance.now();
+
+    for (const node of redis ? redis.nodes : []) {
+        const was = callsBefore.get(node.name);
+        const n = was ? node.calls - was.calls : -1;
+
+        if (n >= 0) {
+            node.rate = 1000 * n / (now - was.at);
+            node.ms = 1000 * (node.call_seconds - was.call_seconds) / n;
+        }
+
+        callsBefore.set(node.name, { at: now, calls: node.calls,
+                                     call_seconds: node.call_seconds });
+    }
 }
 
 function gatewayFacts(status) {
@@ -78,11 +157,9 @@ function wrongList(status) {
     const list = [];
     const redis = status.redis;
 
-    const free = newest(readings.degraded);
-
-    if (free) {
-        list.push([el("b", null, rate(free)), " requests a second are not "
-                   + "limited: \"Not limited\" below has their rules."]);
+    if (readings.degraded) {
+        list.push([el("b", null, rate(readings.degraded)),
+                   " requests a second are not limited: see the rules below."]);
     }
     for (const node of redis ? redis.nodes : []) {
         if (node.breaker !== "closed") {

@@ -13,6 +13,7 @@ const page = {
     views: document.getElementById("views"),
     zone: document.getElementById("zone"),
     where: document.getElementById("where"),
+    others: document.getElementById("others"),
     away: document.getElementById("away"),
     said: document.getElementById("said")
 };
@@ -72,6 +73,11 @@ async function tick() {
         if (e instanceof Refused && e.status === 401) {
             askToken();
             wait = null;
+        } else if (e instanceof Refused && e.status === 403
+                   && gateway.status === null)
+        {
+            notFromHere(e);
+            wait = null;
         } else {
             missing(e);
         }
@@ -90,6 +96,7 @@ async function readAll() {
     const answer = await ask("GET", "status");
 
     gateway.status = answer.json;
+    takeCalls(gateway.status.redis);
     takeReading(await offered("decisions"));
 
     if (gateway.tag === null || answer.tag !== gateway.tag) {
@@ -114,6 +121,7 @@ function draw() {
                              + ", document version "
                              + number(gateway.status.in_use);
     document.title = "Rate limits: " + gateway.status.zone;
+    drawOthers();
 
     const asked = redisAway() && gateway.status.redis.asked;
 
@@ -124,6 +132,31 @@ function draw() {
 
     if (view.draw) {
         view.draw(gateway.status);
+    }
+}
+
+/* The other zones with an endpoint in this server, once each. */
+function drawOthers() {
+    const zones = new Map();
+
+    for (const one of gateway.status.endpoints) {
+        if (one.zone !== gateway.status.zone
+            && !(zones.has(one.zone) && zones.get(one.zone).page))
+        {
+            zones.set(one.zone, one);
+        }
+    }
+
+    const names = Array.from(zones.keys()).join();
+
+    if (page.others.dataset.zones !== names) {
+        page.others.dataset.zones = names;
+        replace(page.others, zones.size ? "Other zones: " : null,
+                Array.from(zones.values()).map((one) => [one.page
+                    ? el("a", { href: one.path.replace(/\/?$/, "/"),
+                                class: "data" }, one.zone)
+                    : el("span", { class: "data" },
+                         one.zone + " (" + one.path + ", no page)"), " "]));
     }
 }
 
@@ -179,6 +212,24 @@ function askToken() {
         } }, field("Token", input),
            el("button", { type: "submit", class: "main" }, "Use it"))));
     input.focus();
+}
+
+/* The location has no token_file=: it answers the gateway's machine alone. */
+function notFromHere(error) {
+    const port = location.port ? ":" + location.port : "";
+    const there = location.protocol + "//127.0.0.1" + port + location.pathname;
+
+    replace(page.main, el("section", null,
+        el("h2", null, "This page cannot be opened from here"),
+        el("p", { class: "bad", role: "alert" }, data(error.message), "."),
+        el("p", null, "Open it on the gateway's machine, as ", data(there),
+           ". To open it from elsewhere, give the location a token_file, or "
+           + "forward a port: ", data("ssh -L " + (location.port || 80)
+           + ":127.0.0.1:" + (location.port || 80) + " <gateway>"), "."),
+        button("Try again", "again", () => {
+            show();
+            refresh();
+        })));
 }
 
 /* The view that the address names. */

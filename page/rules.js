@@ -188,36 +188,6 @@ function ruleAt(document, id) {
     return (document.rules || []).findIndex((rule) => rule.id === id);
 }
 
-/* A text area with a rule, and the rule that is written there. */
-function ruleInput(rule) {
-    const area = el("textarea", { spellcheck: "false", "data-at": "rule",
-                                  autocomplete: "off" });
-
-    area.value = JSON.stringify(rule, null, 2);
-    area.setSelectionRange(0, 0);
-
-    return {
-        node: field("The rule, as JSON", area),
-        read() {
-            let value;
-
-            try {
-                value = JSON.parse(area.value);
-            } catch (e) {
-                throw new Mistake("This is no JSON: " + e.message);
-            }
-
-            if (value === null || typeof value !== "object"
-                || Array.isArray(value) || typeof value.id !== "string")
-            {
-                throw new Mistake("Expected an object with an \"id\".");
-            }
-
-            return value;
-        }
-    };
-}
-
 function sendRule(rule, tag, reason) {
     return ask("PUT", path("rules", rule.id) + because(reason),
                { body: rule, tag: tag });
@@ -225,7 +195,7 @@ function sendRule(rule, tag, reason) {
 
 function addRule() {
     const input = ruleInput({ id: "new", match: { route: "/v1/**" },
-                              params: { limit: 100, window: 60 } });
+                              params: { limit: 100, window: 60 } }, false);
 
     propose({
         title: "Add a rule", verb: "Add the rule", inputs: input.node,
@@ -247,7 +217,7 @@ function editRule(id) {
     const there = gateway.document.rules[ruleAt(gateway.document, id)];
 
     /* its id first */
-    const input = ruleInput(Object.assign({ id: id }, there));
+    const input = ruleInput(Object.assign({ id: id }, there), true);
 
     propose({
         title: "Edit the rule \"" + id + "\"", verb: "Save the rule",

@@ -1,5 +1,8 @@
 /* Long lists, a page at a time. */
 
+const FEW = 5;                /* rows of a page on a narrow screen */
+const narrow = window.matchMedia("(max-width: 44rem)");
+
 /* The buttons below a list. turn(first) shows another page. */
 function pager(at, first, size, total, turn) {
     if (total <= size) {
@@ -40,7 +43,7 @@ function pages(items, size, show) {
  * An element that has not changed stays where it is: a click, the focus or a
  * selection in it is not lost.
  */
-function table(name, key, columns, empty, size) {
+function table(name, key, columns, empty, most) {
     const body = el("tbody");
     const whole = el("table", { "aria-label": name },
         el("thead", null, el("tr", null, columns.map((column) => el(
@@ -62,6 +65,7 @@ function table(name, key, columns, empty, size) {
         const at = body.contains(active) && active.dataset.at;
         const old = new Map(Array.from(body.children).map(
             (tr) => [tr.dataset.key, tr]));
+        const size = narrow.matches ? Math.min(most, FEW) : most;
 
         first = Math.max(0, Math.min(first, Math.floor((rows.length - 1) / size)
                                             * size));

@@ -1,6 +1,7 @@
 /*
- * Requests and rejections by rule, as they come: differences between two
- * readings of the gateway's counters. They are kept while the page is open.
+ * Requests and rejections: of the zone, the last five minutes that the gateway
+ * keeps; by rule, as they come: differences between two readings of the
+ * gateway's counters, which are kept while the page is open.
  */
 
 const STEPS = 150;            /* readings kept: five minutes */
@@ -9,9 +10,9 @@ const RULES = 10;             /* plots on a page */
 /* outcomes for which the client got 429, 503 or 403 */
 const REFUSALS = ["rejected", "unavailable", "denied", "penalized"];
 
-/* of each rule; of all clients that were refused, or passed without a limit */
+/* of each rule; degraded: of all, those that pass now without a limit */
 const readings = { there: false, at: 0, before: null,
-                   rules: new Map(), refused: [], degraded: [] };
+                   rules: new Map(), degraded: 0 };
 
 /* Takes a reading: {rules: [{rule, <outcome>: number}]}, or null: none. */
 function takeReading(reading) {
@@ -25,7 +26,8 @@ function takeReading(reading) {
     const seconds = (now - readings.at) / 1000;
     const before = readings.before;
     const totals = new Map();
-    let refused = 0, degraded = 0;
+
+    readings.degraded = 0;
 
     for (const row of reading.rules) {
         totals.set(row.rule, sums(row));
@@ -34,21 +36,25 @@ function takeReading(reading) {
     for (const [rule, total] of totals) {
         const was = before && before.get(rule);
         const kept = readings.rules.get(rule)
-                     || { requests: [], rejected: [], degraded: [] };
+                     || { requests: [], rejected: [], degraded: [],
+                          unavailable: [] };
 
         /* a rule that is new has counted from 0; a restart begins anew */
-        const from = was || { requests: 0, rejected: 0, degraded: 0 };
+        const from = was || { requests: 0, rejected: 0, degraded: 0,
+                              unavailable: 0 };
         const known = before && total.requests >= from.requests
                       && total.rejected >= from.rejected;
 
-        for (const name of Object.keys(kept)) {
+        for (const name of Object.keys(total)) {
             push(kept[name], known ? (total[name] - from[name]) / seconds
                                    : null);
         }
 
+        kept.since = newest(kept.degraded) || newest(kept.unavailable)
+                     ? kept.since || new Date() : null;
+
         readings.rules.set(rule, kept);
-        refused += newest(kept.rejected) || 0;
-        degraded += newest(kept.degraded) || 0;
+        readings.degraded += newest(kept.degraded) || 0;
     }
 
     for (const rule of readings.rules.keys()) {
@@ -57,8 +63,6 @@ function takeReading(reading) {
         }
     }
 
-    push(readings.refused, before ? refused : null);
-    push(readings.degraded, before ? degraded : null);
     readings.before = totals;
     readings.at = now;
 }
@@ -66,6 +70,7 @@ function takeReading(reading) {
 /* After a time without an answer nobody knows the rates in between. */
 function forgetReading() {
     readings.before = null;
+    callsBefore.clear();
 }
 
 function push(list, value) {
@@ -87,7 +92,7 @@ function sums(row) {
     }
 
     return { requests: requests, rejected: rejected,
-             degraded: row.degraded || 0 };
+             degraded: row.degraded || 0, unavailable: row.unavailable || 0 };
 }
 
 function total(list) {
@@ -102,6 +107,12 @@ function shownRate(value) {
     return value === null ? "\u2013" : rate(value);
 }
 
+/* The newest rate of a list, in red if there is any. */
+function alarm(list) {
+    return el("span", { class: newest(list) ? "bad" : null },
+              shownRate(newest(list)));
+}
+
 const ORDERS = {
     rejected: (one, other) => other.rejectedSum - one.rejectedSum
                               || other.requestsSum - one.requestsSum,
@@ -109,8 +120,29 @@ const ORDERS = {
     name: () => 0
 };
 
+/* of the zone: member of the answer, its name, class of its line */
+const COURSES = [["decisions", "Decisions", "requests"],
+                 ["refusals", "Rejected", "rejected"],
+                 ["degraded", "Not limited", "degraded"]];
+
+/* One course of the last five minutes, with its axes. */
+function course(title, name, values) {
+    const top = Math.max(0, ...values);
+
+    return el("div", null,
+        el("p", null, title + ": ", el("b", null, shownRate(newest(values))),
+           " a second"),
+        top === 0 ? el("p", { class: "faint" }, "None in the last 5 minutes.")
+        : [el("div", { class: "axis" }, el("span", null, rate(top))),
+           plot([{ class: name, values: values, area: name !== "requests" }],
+                values.length, title + " a second, at most " + rate(top),
+                "large"),
+           el("div", { class: "axis" }, el("span", null, "5 minutes ago"),
+              el("span", null, "now"))]);
+}
+
 function traffic() {
-    const all = el("div");
+    const all = el("div", { class: "columns" });
     const order = select({ "aria-label": "Order of the rules",
                            "data-at": "order", onchange: draw },
                          [["rejected", "most rejections first"],
@@ -124,13 +156,9 @@ function traffic() {
         { name: "Requests/s", class: "number",
           cell: (row) => shownRate(newest(row.requests)) },
         { name: "Rejected/s", class: "number",
-          cell: (row) => el("span", {
-              class: newest(row.rejected) ? "bad" : null },
-              shownRate(newest(row.rejected))) },
+          cell: (row) => alarm(row.rejected) },
         { name: "Not limited/s", class: "number",
-          cell: (row) => el("span", {
-              class: newest(row.degraded) ? "bad" : null },
-              shownRate(newest(row.degraded))) },
+          cell: (row) => alarm(row.degraded) },
         { name: "Rejected (5 min)", class: "number",
           cell: (row) => row.requestsSum === 0 ? "\u2013"
               : number(100 * row.rejectedSum / row.requestsSum, 1) + " %" },
@@ -155,24 +183,24 @@ function traffic() {
                                   || (one.rule < other.rule ? -1 : 1));
         rules.show(rows.filter((row) => row.rule.toLowerCase().includes(
             filter.value.trim().toLowerCase())));
+    }
 
-        replace(all, el("p", null, "Rejected now: ",
-                        el("b", null, shownRate(newest(readings.refused))),
-                        " a second; at most ",
-                        rate(Math.max(0, ...readings.refused)),
-                        " in the last 5 minutes."),
-                total(readings.refused)
-                ? plot([{ class: "rejected", values: readings.refused,
-                          area: true }], STEPS, "Rejections a second", "large")
-                : null);
+    async function tick() {
+        const history = await offered("history");
+
+        if (history !== null) {
+            replace(all, COURSES.map(([member, title, name]) => course(
+                title, name, history[member])));
+        }
     }
 
     const node = el("section", null,
         el("div", { class: "head" }, el("h2", null, "Traffic"),
-           el("span", { class: "legend" }, "requests"),
-           el("span", { class: "legend rejected" }, "rejections"), filter,
-           order),
-        all, rules.node);
+           filter, order),
+        all,
+        el("p", null, el("span", { class: "legend" }, "requests "),
+           el("span", { class: "legend rejected" }, "rejections")),
+        rules.node);
 
-    return { node: node, draw: draw };
+    return { node: node, draw: draw, tick: tick };
 }

@@ -27,6 +27,10 @@ class Mouse {
         await locator.selectOption(value);
     }
 
+    async check(locator) {
+        await locator.click();
+    }
+
     async close() {
         await this.page.getByRole("button", { name: "Cancel" }).click();
     }
@@ -79,6 +83,11 @@ class Keyboard {
                 throw new Error("no such choice: " + value);
             }
         }
+    }
+
+    async check(locator) {
+        await this.reach(locator);
+        await this.page.keyboard.press("Space");
     }
 
     async close() {

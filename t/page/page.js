@@ -318,6 +318,67 @@ const ACTIONS = {
         await tab.document("removed", (it) => !find(it.rules, "new-rule"));
     },
 
+    async "write a rule in the form"(tab) {
+        const id = "formed-" + tab.hand.name;
+        const json = async () => JSON.parse(await tab.at("rule").inputValue());
+        const main = () => tab.page.locator("dialog button.main")
+                              .allTextContents();
+
+        await tab.view("rules");
+        await tab.press("Add a rule");
+        is(await tab.page.evaluate(() => [document.activeElement.dataset.at,
+               document.querySelector("dialog").scrollTop,
+               document.querySelector("textarea").scrollTop]), ["id", 0, 0],
+           "the dialog begins at its first field");
+        is(await main(), ["Compare"], "the next step is the main button");
+
+        for (const [at, text] of [["id", id], ["route", "/v1/formed/**"],
+                                  ["counted by", "$arg_a, $arg_b"],
+                                  ["limit", "30"], ["window", "1h"]])
+        {
+            await tab.hand.type(tab.at(at), text);
+        }
+
+        await tab.hand.choose(tab.at("algorithm"), "fixed_window");
+        await tab.hand.choose(tab.at("fail mode"), "closed");
+        await tab.hand.check(tab.at("dry run"));
+
+        const formed = { id: id, match: { route: "/v1/formed/**" },
+                         params: { limit: 30, window: "1h" },
+                         key: ["$arg_a", "$arg_b"], algorithm: "fixed_window",
+                         fail_mode: "closed", dry_run: true };
+
+        is(await json(), formed, "the form writes the JSON");
+
+        await tab.hand.type(tab.at("rule"), "{ \"id\": ");
+        ok(await tab.at("limit").isDisabled(), "half a rule has no form");
+        await tab.hand.type(tab.at("rule"), JSON.stringify({
+            id: id, owner: "ann", algorithm: "token_bucket", key: "$arg_a",
+            params: { rate: "5r/s" } }));
+        is(await Promise.all(["id", "route", "counted by", "algorithm", "limit",
+                              "window", "fail mode"]
+                             .map((at) => tab.at(at).inputValue())),
+           [id, "", "$arg_a", "", "5r/s", "", ""], "the JSON fills the form");
+        ok(!await tab.at("dry run").isChecked(), "no dry run");
+
+        await tab.hand.type(tab.at("limit"), "40");
+        await tab.hand.type(tab.at("window"), "60");
+        await tab.hand.type(tab.at("counted by"), "");
+        is(await json(), { id: id, owner: "ann", algorithm: "token_bucket",
+                           params: { limit: 40, window: 60 } },
+           "what the form has not is kept, what is empty leaves");
+        await tab.press("Compare");
+        await tab.sees("+ \"owner\": \"ann\",", "dialog .diff");
+        is(await main(), ["Add the rule"], "then the main button saves");
+        await tab.save("Add the rule", "+ \"limit\": 40,", false);
+        await tab.document("formed", (it) => find(it.rules, id));
+        await tab.hand.type(tab.at("filter rules"), id);
+        await tab.hand.press(tab.at("edit " + id));
+        ok(await tab.at("id").isDisabled(), "a rule keeps its id");
+        await tab.hand.close();
+        await tab.page.locator("dialog").waitFor({ state: "detached" });
+    },
+
     async "add and end an override"(tab) {
         await tab.view("rules");
         await tab.press("Add an override");
@@ -430,11 +491,16 @@ const ACTIONS = {
         await tab.hand.type(tab.at("of rule"), "orders");
         await tab.hand.type(tab.at("of key"), key);
         await tab.hand.press(tab.at("filter"));
-        await tab.sees("1 to 20 of 25", "main");
-        is((await row.first().locator("td").allTextContents()).slice(1, 5),
+        await until("equal ones are one row", async () => /^25 since /.test(
+            (await row.first().locator("td").allTextContents())[1]));
+        is(await row.count(), 1, "all of them");
+        is((await row.first().locator("td").allTextContents()).slice(2, 6),
            ["orders", key, "/v1/orders", "10 in 1 d"], "the last rejection");
+        await tab.hand.check(tab.at("grouped"));
+        await tab.sees("1 to 20 of 25", "main");
         await tab.hand.press(tab.at("Last rejections next"));
         await tab.sees("21 to 25 of 25", "main");
+        await tab.hand.check(tab.at("grouped"));
         await tab.hand.press(row.first().getByRole("button", { name: "Deny" }));
         await tab.save("Deny", JSON.stringify(literal));
         await tab.document("denied", (it) => it.deny.some((one) =>
@@ -553,7 +619,17 @@ const TESTS = {
         is(await tab.page.getByRole("table", { name: "Redis nodes" })
                      .locator("tbody tr").count(), 3, "three Redis nodes");
         await tab.sees("No problems.", "main");
+        await until("calls of Redis, and their time", async () =>
+            /yes[\d.,]+[\d.]+ ms/.test(await tab.page.getByRole("table", {
+                name: "Redis nodes" }).textContent()));
+        is(await tab.page.locator("#others").textContent(),
+           "Other zones: hashed alone ", "the other zones");
         is(hand.name, "mouse", "by mouse");
+        await hand.press(tab.page.locator("#others a").first());
+        await tab.page.waitForURL("**/see/");
+        await until("the page of that zone", async () =>
+            await tab.page.locator("#zone").textContent() === "hashed");
+        await tab.page.goto(tab.base + "/rl/");
     },
 
     async "the plots"(tab) {
@@ -573,6 +649,27 @@ const TESTS = {
         ok(/ requests and .* rejections a second$/.test(
             await row.locator("svg").getAttribute("aria-label")),
            "the plot in words");
+
+        /* the gateway keeps the last minutes, also while no page is open */
+        const seen = async (name) => {
+            const courses = tab.page.locator("main .columns > div",
+                                             { hasText: name }).first();
+
+            return [await courses.locator("path").count(),
+                    await courses.textContent()];
+        };
+
+        await tab.page.goto("about:blank");
+        await until("a rejection in the history", async () => (await send(
+            "GET", tab.base + "/rl/history")).json.refusals.some((n) => n > 0));
+        await tab.page.goto(tab.base + "/rl/");
+        await until("it is there at once", async () =>
+            /^Rejected: [\d.,]+ a second[\d.,]+5 minutes agonow$/.test(
+                (await seen("Rejected: "))[1]));
+        is((await seen("Rejected: "))[0], 1, "with its line");
+        is((await seen("Not limited: "))[0], 0, "what has not been has none");
+        await tab.sees(/^None in the last 5 minutes\.$/, "main .columns");
+
         await tab.hand.type(tab.at("filter plots"), "");
         await tab.sees(/^1 to 10 of \d\d$/, "main");
         await tab.hand.choose(tab.at("order"), "name");
@@ -613,6 +710,14 @@ const TESTS = {
                    document.documentElement.scrollWidth), 360,
                view + " fits a narrow screen");
         }
+
+        await tab.view("rules");
+        await tab.sees("1 to 5 of 46", "main");
+        await tab.press("Add a rule");
+        is(await tab.page.locator("dialog").evaluate((dialog) =>
+               dialog.scrollWidth - dialog.clientWidth), 0,
+           "a dialog fits it, too");
+        await tab.hand.close();
 
         await tab.page.setViewportSize({ width: 1280, height: 900 });
     },
@@ -665,6 +770,24 @@ const TESTS = {
         await tab.sees("wants a token", "main");
         await tab.page.setExtraHTTPHeaders(TOKEN);
         ok(tab.refused.length > before, "the console names the 401s");
+    },
+
+    async "a browser that may not see the page"(tab) {
+        await tab.page.setExtraHTTPHeaders({ "X-Forwarded-For": "192.0.2.1" });
+
+        const answer = await tab.page.goto(tab.base + "/read/");
+
+        is(answer.status(), 403, "the status is that of the refusal");
+        await tab.sees("This page cannot be opened from here", "main");
+        await tab.sees(/^without a token this location is for clients on/,
+                       "main [role=alert]");
+        await tab.sees(tab.base + "/read/", "main");
+        await tab.press("Try again");
+        await tab.sees("This page cannot be opened from here", "main");
+        await tab.page.setExtraHTTPHeaders(TOKEN);
+        await tab.press("Try again");
+        await tab.sees("No problems.", "main");
+        await tab.page.goto(tab.base + "/rl/");
     },
 
     async "ids, routes and reasons that are markup stay text"(tab) {
@@ -740,12 +863,26 @@ const TESTS = {
         await tab.view("overview");
         await tab.sees(/^The breaker of Redis node .*: open: no calls\.$/, "main");
         await tab.sees(/requests a second are not limited/, "main");
+
+        const affected = tab.page.getByRole("table", {
+            name: "Rules without Redis" }).locator("tbody tr").first();
+        const cells = await until("the rule that lets pass", async () => {
+            const texts = await affected.locator("td").allTextContents();
+
+            return /^[1-9]/.test(texts[2]) && texts;
+        });
+
+        is([cells[0], cells[1], cells[3]],
+           ["z", "open: passes, not limited", "0"], "its fail_mode");
+        ok(/^\d\d:\d\d:\d\d$/.test(cells[4]), "and since when: " + cells[4]);
         is(await tab.page.getByText("No problems.").count(), 0,
            "there are problems");
         await tab.page.unrouteAll({ behavior: "wait" });
         await tab.sees("No problems.", "main");
         is(await tab.page.locator("#away").textContent(), "",
            "nothing is said of it any more");
+        await until("no rule is without Redis", async () =>
+            !await affected.isVisible());
     }
 };
 
@@ -766,6 +903,7 @@ async function pictures(tab) {
         json.zone = "api";
         json.gateway.hostname = "gw1.example.com";
         json.redis.name = "fleet";
+        json.endpoints = [];
         json.state.file = "/var/lib/nginx/api.rules";
         await route.fulfill({ response: answer, json: json });
     });
@@ -839,6 +977,7 @@ async function run(tab, tests) {
             ok(false, tab.hand.name + ": " + name);
             console.log(String(e.stack).replace(/^/gm, "    "));
             await tab.page.unrouteAll({ behavior: "ignoreErrors" });
+            await tab.page.setExtraHTTPHeaders(TOKEN);
             await tab.page.screenshot({ path: path.join(
                 GIVEN.shots, name.replace(/\W+/g, "-") + ".png") });
             await tab.page.goto("about:blank");
