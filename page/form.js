@@ -40,7 +40,9 @@ const MEMBERS = [
       get: (rule) => rule.algorithm === "token_bucket" ? "" : rule.algorithm,
       set: (rule, text) => put(rule, ["algorithm"], text) },
     { at: "limit", label: "Limit, or 100r/m",
-      get: (rule) => amount(rule).limit || amount(rule).rate, set: setLimit },
+      get: (rule) => amount(rule).limit === undefined ? amount(rule).rate
+                                                      : amount(rule).limit,
+      set: setLimit },
     { at: "window", label: "Window: 60, or 1h",
       get: (rule) => amount(rule).window,
       set: (rule, text) => put(rule, ["params", "window"], numeral(text)) },

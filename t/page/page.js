@@ -246,9 +246,9 @@ const ACTIONS = {
         await tab.press("Compare");
         await tab.sees(/^This is no JSON/, "dialog [role=alert]");
         await tab.hand.type(tab.at("rule"), JSON.stringify(
-            rule("orders", { params: { limit: 0, windw: 1 } })));
+            rule("orders", { params: { limit: -1, windw: 1 } })));
         await tab.press("Compare");
-        await tab.sees("/params/limit must be > 0", "dialog");
+        await tab.sees("/params/limit must be at least 0", "dialog");
         await tab.sees("/params/windw is not known", "dialog");
         ok(await tab.page.getByRole("button", { name: "Save the rule" })
                          .isDisabled(),
@@ -352,6 +352,10 @@ const ACTIONS = {
 
         await tab.hand.type(tab.at("rule"), "{ \"id\": ");
         ok(await tab.at("limit").isDisabled(), "half a rule has no form");
+        await tab.hand.type(tab.at("rule"), JSON.stringify({
+            id: id, owner: "ann", algorithm: "token_bucket", key: "$arg_a",
+            params: { limit: 0 } }));
+        is(await tab.at("limit").inputValue(), "0", "0 is a limit");
         await tab.hand.type(tab.at("rule"), JSON.stringify({
             id: id, owner: "ann", algorithm: "token_bucket", key: "$arg_a",
             params: { rate: "5r/s" } }));
