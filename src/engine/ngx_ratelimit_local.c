@@ -548,7 +548,7 @@ ngx_ratelimit_local_fixed_window(const ngx_ratelimit_local_op_t *op,
 
     if (op->give) {
         ngx_ratelimit_fixed_window_give(&w, limit, op->now_us, passed_us,
-                                        op->taken_us, op->give);
+                                        left_us, op->taken_us, op->give);
     }
 
     if (op->note) {

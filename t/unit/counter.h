@@ -131,8 +131,8 @@ state_give(void *state, const limit_t *limit, uint64_t now, uint64_t taken,
 
     case NGX_RATELIMIT_FIXED_WINDOW:
         ngx_ratelimit_fixed_window_give(state, limit, now,
-                                window_passed(limit, now),
-                                taken, tokens);
+                                        window_passed(limit, now),
+                                        window_left(limit, now), taken, tokens);
         break;
 
     case NGX_RATELIMIT_SLIDING_WINDOW:

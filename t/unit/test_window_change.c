@@ -186,6 +186,7 @@ test_give_windows(void **state)
     limit_t   limit;
     window_t  w, spent, zero;
     answer_t  answer;
+    uint64_t  now = NOW - NOW % (60 * SECOND);
     uint64_t  march = (uint64_t) 1772323200 * SECOND;
 
     memset(&zero, 0, sizeof(zero));
@@ -213,6 +214,18 @@ test_give_windows(void **state)
     state_give(&w, &limit, NOW + SECOND, NOW, 1);
     assert_same(&w, &spent);
 
+    /* what a window owes is paid where another limit's window is longer */
+
+    limit = limit_of(NGX_RATELIMIT_FIXED_WINDOW, 10, 60 * SECOND);
+    w = zero;
+    w.fresh_us = now + 80 * SECOND;
+    w.count = 15;
+    w.code = NGX_RATELIMIT_CODE_OWES;
+    spent = w;
+    state_give(&w, &limit, now, now, 1);
+    assert_same(&w, &spent);
+    assert_int_equal(take(&w, &limit, now, 0, 0).remaining, 5);
+
     /* 28 days of February before March: no 31 */
 
     limit = limit_of_calendar(NGX_RATELIMIT_CALENDAR_MONTH, 10);
@@ -231,7 +244,8 @@ test_give_windows(void **state)
     w.fresh_us = 20 * DAY;
     w.count = 10;
     w.code = limit.code;
-    ngx_ratelimit_fixed_window_give(&w, &limit, DAY, 12 * DAY, DAY - 1, 4);
+    ngx_ratelimit_fixed_window_give(&w, &limit, DAY, 12 * DAY, 19 * DAY,
+                                    DAY - 1, 4);
     assert_int_equal(w.count, 6);
 
     /* at once, from a window that begins in a moment: a clock is behind */

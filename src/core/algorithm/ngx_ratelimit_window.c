@@ -119,12 +119,12 @@ ngx_ratelimit_fixed_window_take(ngx_ratelimit_window_t *w,
 void
 ngx_ratelimit_fixed_window_give(ngx_ratelimit_window_t *w,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint64_t passed_us,
-    uint64_t taken_us, uint32_t tokens)
+    uint64_t left_us, uint64_t taken_us, uint32_t tokens)
 {
     uint64_t               start_us;
     ngx_ratelimit_usage_t  use;
 
-    if (ngx_ratelimit_fixed_window_settle(w, limit, now_us, 0, &use)
+    if (ngx_ratelimit_fixed_window_settle(w, limit, now_us, left_us, &use)
         || use.count == 0)
     {
         return;

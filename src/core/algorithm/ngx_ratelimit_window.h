@@ -58,13 +58,13 @@ void ngx_ratelimit_fixed_window_take(ngx_ratelimit_window_t *w,
 
 /*
  * Gives back tokens that were taken at taken_us, unless that was in another
- * window; passed_us is how long ago the window of now began, by the wall clock.
- * Where that is in doubt (another window's limit, clocks that differ) nothing
+ * window; passed_us is how long ago the window of now began, by the wall clock,
+ * and left_us how long it still is. Where that is in doubt (another window's limit, clocks that differ) nothing
  * is given back.
  */
 void ngx_ratelimit_fixed_window_give(ngx_ratelimit_window_t *w,
     const ngx_ratelimit_limit_t *limit, uint64_t now_us, uint64_t passed_us,
-    uint64_t taken_us, uint32_t tokens);
+    uint64_t left_us, uint64_t taken_us, uint32_t tokens);
 
 /*
  * Takes from a sliding window. The use is the count of the current window, plus
