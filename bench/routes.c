@@ -193,7 +193,7 @@ lookup(const case_t *c, const ngx_ratelimit_route_set_t *set,
         return split.depth;
 
     case SET:
-        return ngx_ratelimit_route_set_find(set, data, len);
+        return ngx_ratelimit_route_set_find(set, data, len, 0);
 
     case LINEAR:
         return linear(c, data, len);

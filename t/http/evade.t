@@ -16,9 +16,11 @@ my $gateway = t::Gateway->limited(
         'rest zone=paths match=/p/** group=g rate=2r/h',
         'dot zone=line match=~^/line/dot/.*$ rate=1r/h',
         'end zone=line match=~^/line/end$ rate=1r/h',
+        (map { "tree$_ zone=many match=/many/tree/** rate=1000r/h" } 1 .. 16),
+        'leaf zone=many "match=/many/{leaf}" rate=1r/h',
         'verb zone=line match=~*(*UTF)^/LINE/verb/.+$ rate=1r/h'],
     api => 1,
-    zone => { paths => 'key=$http_x_key', arg => 'key=$arg_user rate=1r/h', tenant => 'key=$http_x_tenant rate=1r/h',
+    zone => { paths => 'key=$http_x_key', many => 'key=$http_x_key', arg => 'key=$arg_user rate=1r/h', tenant => 'key=$http_x_tenant rate=1r/h',
               cookie => 'key=${cookie_Sid} rate=1r/h', z => 'key=$uri rate=1000r/h',
               line => 'key=$http_x_key rate=1000r/h', key => 'key=$ratelimit_api_key rate=1r/h',
               uri => 'key=$uri rate=1r/h',
@@ -36,6 +38,7 @@ CONF
         '/p' => 'ratelimit zone=paths;',
         (map { ("/$_" => "ratelimit zone=$_;") } qw( arg tenant cookie z )),
         '/line' => 'ratelimit zone=line;',
+        '/many' => 'ratelimit zone=many;',
         '/to-uri' => 'rewrite ^ /uri/same last;',
         '/uri' => 'ratelimit zone=uri;',
         '/to-route' => 'rewrite ^ /route/same last;',
@@ -89,6 +92,10 @@ for my $path ('/p/tree/..;/x', '/p/tree/..%3B/x', '/p/tree/x/..;/..;/q', '/p/y/.
 is($gateway->statuses(map { [$_, 'X-Key: g'] } '/p/open/x', '/p/open/x;y', '/p/open/x',
                       '/p/a', '/p/a', '/p/a', '/p/open/..;/a', '/p/open/..\\a', '/p/open/x'),
    '200 200 200 200 200 429 429 429 200', 'no group is left by a path');
+
+is($gateway->statuses(map { [$_, 'X-Key: m'] } '/many/tree/x', '/many/tree/x;y', '/many/tree/..;/x',
+                      '/many/x', '/many/x;y'),
+   '200 200 400 200 429', 'nor is a rule left out because there are too many');
 
 # variables of nginx as keys: what the API reads is the key
 

@@ -53,6 +53,8 @@ CONF
                  . 'ratelimit zone=loose;',
         '/rewritten' => 'ratelimit_route "/rewritten/{x}"; rewrite ^ /to/8 last;',
         '/many' => $many,
+        '/two' => 'ratelimit_route /two/search/** "/two/{id}" /two/x/** /**;'
+                  . 'ratelimit zone=loose;',
     });
 
 sub route { return header($gateway->get(shift), 'X-Route') }
@@ -101,6 +103,13 @@ is(route($_), '/folded/{id}', "$_ is /folded/{id}")
         '/folded/x/..;/7', '/folded/./7/;', '/folded%2F7', '/x/../folded/7';
 
 # a location's own
+
+# another template in another reading
+
+is(route("/two/$_->[0]"), $_->[1], "two readings: $_->[0]")
+    for ['search/..;/7', '/'], ['search/..%3B/7', '/'], ['search/..;/x/7', '/'],
+        ['search/7;a', '/two/search/**'], ['7;a', '/two/{id}'], ['search;a', '/two/search/**'],
+        ['search\\7', '/'], ['7/8;9', '/**'], ['search/..;/../..;/y/z', '/two/search/**'];
 
 is(route('/own/7'), '/own/{x}', 'the location\'s');
 is(route('/own/7/8'), '/{a}/{b}/{c}', 'the location\'s, of wildcards');

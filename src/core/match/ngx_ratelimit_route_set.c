@@ -226,13 +226,21 @@ ngx_ratelimit_route_search(const ngx_ratelimit_route_set_t *set,
 
 uint32_t
 ngx_ratelimit_route_set_find(const ngx_ratelimit_route_set_t *set,
-    const u_char *path, size_t len)
+    const u_char *path, size_t len, unsigned reading)
 {
     ngx_ratelimit_route_walk_t  walk;
 
-    ngx_ratelimit_route_walk_init(&walk, set, path, len);
+    walk.set = set;
+    walk.depth = 0;
+    walk.visited = 0;
+    walk.text = path;
+    walk.len = len;
 
-    return ngx_ratelimit_route_walk_next(&walk);
+    if (set->n) {
+        ngx_ratelimit_route_read(&walk, reading);
+    }
+
+    return ngx_ratelimit_route_walk_reading(&walk);
 }
 
 

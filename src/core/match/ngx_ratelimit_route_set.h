@@ -87,9 +87,10 @@ uint32_t ngx_ratelimit_route_set_add(ngx_ratelimit_route_set_t *set,
     const u_char *text, size_t len);
 
 /*
- * The number of the most specific template that matches a decoded path, or
- * NGX_RATELIMIT_ROUTE_NONE. Compared segment by segment from the left, a
- * literal is more specific than "{name}" or "*", which is more than "**".
+ * The number of the most specific template that matches a decoded path in this
+ * reading, or NGX_RATELIMIT_ROUTE_NONE. Compared segment by segment from the
+ * left, a literal is more specific than "{name}" or "*", which is more than
+ * "**".
  *
  * Costs one look at each byte of the path and a visit, each in constant time,
  * of the nodes whose way from the root matches the path's first segments. It
@@ -100,7 +101,7 @@ uint32_t ngx_ratelimit_route_set_add(ngx_ratelimit_route_set_t *set,
  * do.
  */
 uint32_t ngx_ratelimit_route_set_find(const ngx_ratelimit_route_set_t *set,
-    const u_char *path, size_t len);
+    const u_char *path, size_t len, unsigned reading);
 
 /*
  * All templates that match a decoded path in any reading, in each the most

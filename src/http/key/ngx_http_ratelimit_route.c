@@ -23,7 +23,7 @@ static ngx_int_t ngx_http_ratelimit_route_add(ngx_conf_t *cf,
     ngx_http_ratelimit_routes_t *routes, ngx_str_t *text);
 static ngx_int_t ngx_http_ratelimit_route_room(ngx_conf_t *cf,
     ngx_http_ratelimit_routes_t *routes, size_t room);
-static ngx_str_t *ngx_http_ratelimit_route_find(
+static const ngx_str_t *ngx_http_ratelimit_route_find(
     const ngx_http_ratelimit_routes_t *routes, const ngx_str_t *path);
 
 
@@ -187,7 +187,8 @@ ngx_http_ratelimit_route_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data)
 {
     u_char                         *p;
-    ngx_str_t                      *path, *tmpl;
+    ngx_str_t                      *path;
+    const ngx_str_t                *tmpl;
     ngx_http_ratelimit_ctx_t       *ctx;
     ngx_http_ratelimit_loc_conf_t  *conf;
 
@@ -223,21 +224,52 @@ ngx_http_ratelimit_route_variable(ngx_http_request_t *r,
 }
 
 
-static ngx_str_t *
+/*
+ * The most specific template. Where readings of the path have different ones,
+ * it is the one that does not match in all of them; if there are several, the
+ * path is "/": a client cannot choose under which of them it is counted.
+ */
+static const ngx_str_t *
 ngx_http_ratelimit_route_find(const ngx_http_ratelimit_routes_t *routes,
     const ngx_str_t *path)
 {
-    uint32_t    number;
-    ngx_str_t  *templates;
+    uint32_t          number;
+    unsigned          reading, readings;
+    const ngx_str_t  *found, *one;
 
-    number = ngx_ratelimit_route_set_find(&routes->set, path->data,
-                                          path->len);
+    static const ngx_str_t  root = ngx_string("/");
 
-    if (number == NGX_RATELIMIT_ROUTE_NONE) {
-        return NULL;
+    found = NULL;
+    readings = ngx_ratelimit_path_readings(path->data, path->len);
+
+    for (reading = 0; reading <= readings; reading++) {
+
+        if (reading & ~readings) {
+            continue;
+        }
+
+        number = ngx_ratelimit_route_set_find(&routes->set, path->data,
+                                              path->len, reading);
+
+        if (number == NGX_RATELIMIT_ROUTE_NONE) {
+            continue;
+        }
+
+        one = (ngx_str_t *) routes->templates.elts + number;
+
+        if (found == NULL
+            || ngx_ratelimit_route_match(found->data, found->len, path->data,
+                                         path->len, 1))
+        {
+            found = one;
+
+        } else if (one != found
+                   && !ngx_ratelimit_route_match(one->data, one->len,
+                                                 path->data, path->len, 1))
+        {
+            return &root;
+        }
     }
 
-    templates = routes->templates.elts;
-
-    return &templates[number];
+    return found;
 }

@@ -203,11 +203,14 @@ ngx_http_ratelimit_handler(ngx_http_request_t *r)
 
     ctx->answered = 1;
 
-    return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    return (rc == NGX_ERROR) ? NGX_HTTP_INTERNAL_SERVER_ERROR : rc;
 }
 
 
-/* NGX_OK: the outcome is known. NGX_AGAIN: Redis is asked. NGX_ERROR: memory */
+/*
+ * NGX_OK: the outcome is known. NGX_AGAIN: Redis is asked. NGX_ERROR: memory is
+ * out. A status: too many rules match the path as servers may read it.
+ */
 static ngx_int_t
 ngx_http_ratelimit_check(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx)
 {
@@ -265,6 +268,11 @@ ngx_http_ratelimit_unchecked(ngx_http_ratelimit_ctx_t *ctx, ngx_int_t rc)
     }
 
     ctx->check.ncounters = 0;
+
+    if (rc == NGX_HTTP_BAD_REQUEST) {
+        return rc;
+    }
+
     ctx->check.status = NGX_RATELIMIT_DENIED;
 
     if (rc == NGX_BUSY) {

@@ -232,7 +232,8 @@ typedef struct {
  * apply. If report is not NULL, it is called for each list that has the
  * request, then for each rule, with its counter or with why it does not apply.
  * Returns NGX_OK, NGX_ABORT: the request is denied, NGX_BUSY: it is penalized,
- * or NGX_ERROR: memory is out.
+ * NGX_HTTP_BAD_REQUEST: its path, as servers may read it, matches too many
+ * rules, or NGX_ERROR: memory is out.
  */
 ngx_int_t ngx_http_ratelimit_select(ngx_http_request_t *r,
     ngx_http_ratelimit_ctx_t *ctx, ngx_http_ratelimit_report_t *report);

@@ -6,6 +6,8 @@
 #include "ngx_http_ratelimit_select.h"
 #include "ngx_http_ratelimit_watch.h"
 
+#include "ngx_ratelimit_route.h"
+
 static NGX_RATELIMIT_APART ngx_ratelimit_rule_t **
     ngx_http_ratelimit_select_found(ngx_http_ratelimit_selection_t *s,
     ngx_uint_t *n);
@@ -121,6 +123,14 @@ ngx_http_ratelimit_select(ngx_http_request_t *r, ngx_http_ratelimit_ctx_t *ctx,
         }
 
         full = (rc == NGX_DONE);
+
+        /* a client that writes a path so may want to leave rules out */
+
+        if (full && report == NULL && !conf->dry_run
+            && ngx_ratelimit_path_readings(ctx->path.data, ctx->path.len))
+        {
+            return NGX_HTTP_BAD_REQUEST;
+        }
     }
 
     return NGX_OK;
