@@ -300,13 +300,13 @@ $gateway->stop('QUIT', 'access forbidden by rule');
     ssl_certificate $dir/server.pem;
     ssl_certificate_key $dir/server.key;
     server {
-        listen 127.0.0.1:%%PORT%% ssl default_server;
+        listen 127.0.0.1:%%PORT%% ssl http2 default_server;
         ssl_client_certificate $dir/eve.pem;
         ssl_verify_client on;
         location / { empty_gif; }
     }
     server {
-        listen 127.0.0.1:%%PORT%% ssl;
+        listen 127.0.0.1:%%PORT%% ssl http2;
         server_name own.example;
         ssl_client_certificate $dir/ann.pem;
         ssl_verify_client on;
@@ -326,6 +326,8 @@ CONF
     my @at = ('--resolve', "own.example:$two->{port}:127.0.0.1");
     is($do->('/rl/document', @put, @ann, @at), 201,
        'one that the server itself has verified');
+    is($do->('/rl/status', @ann, @at, '-H', 'Via: x', '--http1.1'), 200,
+       'also over HTTP/1.1');
     is($do->('/rl/status', @eve, @at), 400, 'and no other');
     $two->stop('QUIT', 'client SSL certificate verify error');
 

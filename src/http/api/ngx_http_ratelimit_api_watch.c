@@ -646,20 +646,6 @@ ngx_http_ratelimit_api_top_json(const ngx_ratelimit_limiter_t *limiter,
 }
 
 
-/* Whether a key in clear is an address of that network. */
-static ngx_uint_t
-ngx_http_ratelimit_api_top_in(const ngx_ratelimit_watch_key_t *name,
-    const ngx_ratelimit_network_t *network)
-{
-    ngx_ratelimit_network_t  of;
-
-    return ngx_ratelimit_network_parse((u_char *) name->data, name->len, &of)
-           == 0
-           && of.bits >= network->bits
-           && ngx_memcmp(of.address, network->address, network->bits / 8) == 0;
-}
-
-
 /*
  * Which of the first keys have a penalty, whatever it counts by, or are in a
  * network that has one.
@@ -673,6 +659,7 @@ ngx_http_ratelimit_api_top_penalized(const ngx_ratelimit_limiter_t *limiter,
     uint32_t                    hash, hashes[NGX_HTTP_RATELIMIT_API_TOP_MAX];
     ngx_uint_t                  at, i, n, own;
     ngx_ratelimit_network_t     network;
+    ngx_ratelimit_network_t     addresses[NGX_HTTP_RATELIMIT_API_TOP_MAX];
     ngx_ratelimit_watch_key_t   name;
     ngx_ratelimit_penalized_t   row;
 
@@ -689,6 +676,13 @@ ngx_http_ratelimit_api_top_penalized(const ngx_ratelimit_limiter_t *limiter,
         ngx_memcpy(&name, list->keys[i].entry->name, sizeof(name));
         len = name.len ? name.len : NGX_RATELIMIT_WATCH_SHA256;
         hashes[i] = ngx_murmur_hash2((u_char *) name.data, len);
+
+        if (ngx_ratelimit_network_parse((u_char *) name.data, name.len,
+                                        &addresses[i])
+            != 0)
+        {
+            addresses[i].bits = 0;
+        }
     }
 
     while (ngx_ratelimit_penalty_next(limiter, ngx_current_msec, &at, &row)) {
@@ -707,16 +701,19 @@ ngx_http_ratelimit_api_top_penalized(const ngx_ratelimit_limiter_t *limiter,
 
         for (i = 0; i < n; i++) {
 
-            if (hashes[i] != hash && !own) {
+            if (own && addresses[i].bits >= network.bits
+                && ngx_memcmp(addresses[i].address, network.address,
+                              network.bits / 8)
+                   == 0)
+            {
+                penalized[i] = 1;
+            }
+
+            if (hashes[i] != hash) {
                 continue;
             }
 
             ngx_memcpy(&name, list->keys[i].entry->name, sizeof(name));
-
-            if (own) {
-                penalized[i] |= ngx_http_ratelimit_api_top_in(&name, &network);
-                continue;
-            }
 
             penalized[i] |= (name.len == row.name.len
                              && ngx_memcmp(name.data, row.name.data, len)
