@@ -3,19 +3,19 @@
  * of a cycle and of a worker.
  */
 
-#include "ngx_http_ratelimit_api.h"
-#include "ngx_http_ratelimit_conf.h"
-#include "ngx_http_ratelimit_key.h"
+#include "ngx_rl_api.h"
+#include "ngx_rl_conf.h"
+#include "ngx_rl_key.h"
 
-#include "ngx_ratelimit_job.h"
-#include "ngx_ratelimit_penalty_sync.h"
-#include "ngx_ratelimit_state.h"
-#include "ngx_ratelimit_sync.h"
+#include "ngx_rl_job.h"
+#include "ngx_rl_penalty_sync.h"
+#include "ngx_rl_state.h"
+#include "ngx_rl_sync.h"
 
-#define NGX_HTTP_RATELIMIT_STATUS  429
+#define NGX_RL_STATUS  429
 
 /* what a location does not have is NULL */
-#define ngx_http_ratelimit_inherit(member)                                    \
+#define ngx_rl_inherit(member)                                                \
     conf->member = conf->member ? conf->member : prev->member
 
 static void *ngx_http_ratelimit_create_main_conf(ngx_conf_t *cf);
@@ -23,7 +23,7 @@ static void *ngx_http_ratelimit_create_loc_conf(ngx_conf_t *cf);
 static char *ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent,
     void *child);
 static void ngx_http_ratelimit_merge_phase(ngx_conf_t *cf,
-    ngx_http_ratelimit_loc_conf_t *conf);
+    ngx_rl_loc_conf_t *conf);
 static ngx_int_t ngx_http_ratelimit_init(ngx_conf_t *cf);
 static ngx_int_t ngx_http_ratelimit_add_handler(ngx_conf_t *cf,
     ngx_uint_t phase);
@@ -31,33 +31,33 @@ static ngx_int_t ngx_http_ratelimit_init_module(ngx_cycle_t *cycle);
 static ngx_int_t ngx_http_ratelimit_init_process(ngx_cycle_t *cycle);
 static void ngx_http_ratelimit_exit_process(ngx_cycle_t *cycle);
 
-static ngx_conf_enum_t  ngx_http_ratelimit_phases[] = {
-    { ngx_string("before_auth"), NGX_HTTP_RATELIMIT_BEFORE_AUTH },
-    { ngx_string("after_auth"), NGX_HTTP_RATELIMIT_AFTER_AUTH },
+static ngx_conf_enum_t  ngx_rl_phases[] = {
+    { ngx_string("before_auth"), NGX_RL_BEFORE_AUTH },
+    { ngx_string("after_auth"), NGX_RL_AFTER_AUTH },
     { ngx_null_string, 0 }
 };
 
-static ngx_conf_enum_t  ngx_http_ratelimit_fail_modes[] = {
-    { ngx_string("open"), NGX_RATELIMIT_FAIL_OPEN },
-    { ngx_string("local"), NGX_RATELIMIT_FAIL_LOCAL },
-    { ngx_string("closed"), NGX_RATELIMIT_FAIL_CLOSED },
+static ngx_conf_enum_t  ngx_rl_fail_modes[] = {
+    { ngx_string("open"), NGX_RL_FAIL_OPEN },
+    { ngx_string("local"), NGX_RL_FAIL_LOCAL },
+    { ngx_string("closed"), NGX_RL_FAIL_CLOSED },
     { ngx_null_string, 0 }
 };
 
-static ngx_conf_enum_t  ngx_http_ratelimit_responses[] = {
-    { ngx_string("json"), NGX_HTTP_RATELIMIT_RESPONSE_JSON },
-    { ngx_string("problem"), NGX_HTTP_RATELIMIT_RESPONSE_PROBLEM },
-    { ngx_string("off"), NGX_HTTP_RATELIMIT_RESPONSE_OFF },
+static ngx_conf_enum_t  ngx_rl_responses[] = {
+    { ngx_string("json"), NGX_RL_RESPONSE_JSON },
+    { ngx_string("problem"), NGX_RL_RESPONSE_PROBLEM },
+    { ngx_string("off"), NGX_RL_RESPONSE_OFF },
     { ngx_null_string, 0 }
 };
 
-static ngx_conf_enum_t  ngx_http_ratelimit_jwt_invalids[] = {
-    { ngx_string("anonymous"), NGX_HTTP_RATELIMIT_JWT_ANONYMOUS },
-    { ngx_string("reject"), NGX_HTTP_RATELIMIT_JWT_REJECT },
+static ngx_conf_enum_t  ngx_rl_jwt_invalids[] = {
+    { ngx_string("anonymous"), NGX_RL_JWT_ANONYMOUS },
+    { ngx_string("reject"), NGX_RL_JWT_REJECT },
     { ngx_null_string, 0 }
 };
 
-static ngx_conf_enum_t  ngx_http_ratelimit_log_levels[] = {
+static ngx_conf_enum_t  ngx_rl_log_levels[] = {
     { ngx_string("info"), NGX_LOG_INFO },
     { ngx_string("notice"), NGX_LOG_NOTICE },
     { ngx_string("warn"), NGX_LOG_WARN },
@@ -65,15 +65,15 @@ static ngx_conf_enum_t  ngx_http_ratelimit_log_levels[] = {
     { ngx_null_string, 0 }
 };
 
-static const ngx_http_ratelimit_number_t  ngx_http_ratelimit_statuses = {
+static const ngx_rl_number_t  ngx_rl_statuses = {
     400, 599, "", "a status from 400 to 599"
 };
 
-static const ngx_http_ratelimit_number_t  ngx_http_ratelimit_percents = {
+static const ngx_rl_number_t  ngx_rl_percents = {
     0, 100, "%", "a percentage from 0% to 100%"
 };
 
-static const ngx_http_ratelimit_number_t  ngx_http_ratelimit_rejections = {
+static const ngx_rl_number_t  ngx_rl_rejections = {
     0, 1000000, "", "a number of rejections from 0 to 1000000"
 };
 
@@ -81,63 +81,63 @@ static ngx_command_t  ngx_http_ratelimit_commands[] = {
 
     { ngx_string("ratelimit_redis"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_BLOCK|NGX_CONF_TAKE1,
-      ngx_http_ratelimit_redis,
+      ngx_rl_redis_block,
       NGX_HTTP_MAIN_CONF_OFFSET,
       0,
       NULL },
 
     { ngx_string("ratelimit_zone"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_2MORE,
-      ngx_http_ratelimit_zone,
+      ngx_rl_zone_directive,
       NGX_HTTP_MAIN_CONF_OFFSET,
       0,
       NULL },
 
     { ngx_string("ratelimit_rule"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_2MORE,
-      ngx_http_ratelimit_rule,
+      ngx_rl_rule_directive,
       NGX_HTTP_MAIN_CONF_OFFSET,
       0,
       NULL },
 
     { ngx_string("ratelimit_penalty"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_2MORE,
-      ngx_http_ratelimit_penalty,
+      ngx_rl_penalty_directive,
       NGX_HTTP_MAIN_CONF_OFFSET,
       0,
       NULL },
 
     { ngx_string("ratelimit_deny"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_2MORE,
-      ngx_http_ratelimit_access,
+      ngx_rl_access,
       NGX_HTTP_MAIN_CONF_OFFSET,
       1,
       NULL },
 
     { ngx_string("ratelimit_allow"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_2MORE,
-      ngx_http_ratelimit_access,
+      ngx_rl_access,
       NGX_HTTP_MAIN_CONF_OFFSET,
       0,
       NULL },
 
     { ngx_string("ratelimit"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_1MORE,
-      ngx_http_ratelimit_limit,
+      ngx_rl_location_limit,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
       NULL },
 
     { ngx_string("ratelimit_tier"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_http_ratelimit_tier,
+      ngx_rl_tier,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
       NULL },
 
     { ngx_string("ratelimit_once"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE12,
-      ngx_http_ratelimit_once,
+      ngx_rl_once,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
       NULL },
@@ -146,131 +146,131 @@ static ngx_command_t  ngx_http_ratelimit_commands[] = {
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_FLAG,
       ngx_conf_set_flag_slot,
       NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(ngx_http_ratelimit_loc_conf_t, dry_run),
+      offsetof(ngx_rl_loc_conf_t, dry_run),
       NULL },
 
     { ngx_string("ratelimit_fail_mode"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_http_ratelimit_set_enum,
+      ngx_rl_set_enum,
       NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(ngx_http_ratelimit_loc_conf_t, fail_mode),
-      &ngx_http_ratelimit_fail_modes },
+      offsetof(ngx_rl_loc_conf_t, fail_mode),
+      &ngx_rl_fail_modes },
 
     { ngx_string("ratelimit_phase"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_http_ratelimit_set_enum,
+      ngx_rl_set_enum,
       NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(ngx_http_ratelimit_loc_conf_t, phase),
-      &ngx_http_ratelimit_phases },
+      offsetof(ngx_rl_loc_conf_t, phase),
+      &ngx_rl_phases },
 
     { ngx_string("ratelimit_api_key"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_1MORE,
-      ngx_http_ratelimit_api_key,
+      ngx_rl_api_key,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
       NULL },
 
     { ngx_string("ratelimit_jwt_key"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1234,
-      ngx_http_ratelimit_jwt_key,
+      ngx_rl_jwt_key,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
       NULL },
 
     { ngx_string("ratelimit_jwt_invalid"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_http_ratelimit_set_enum,
+      ngx_rl_set_enum,
       NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(ngx_http_ratelimit_loc_conf_t, jwt_invalid),
-      &ngx_http_ratelimit_jwt_invalids },
+      offsetof(ngx_rl_loc_conf_t, jwt_invalid),
+      &ngx_rl_jwt_invalids },
 
     { ngx_string("ratelimit_client_prefix"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE2,
-      ngx_http_ratelimit_client_prefix,
+      ngx_rl_client_prefix,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
       NULL },
 
     { ngx_string("ratelimit_route"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_1MORE,
-      ngx_http_ratelimit_route,
+      ngx_rl_route_directive,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
       NULL },
 
     { ngx_string("ratelimit_headers"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_1MORE,
-      ngx_http_ratelimit_set_headers,
+      ngx_rl_set_headers,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
       NULL },
 
     { ngx_string("ratelimit_response"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_http_ratelimit_set_enum,
+      ngx_rl_set_enum,
       NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(ngx_http_ratelimit_loc_conf_t, response),
-      &ngx_http_ratelimit_responses },
+      offsetof(ngx_rl_loc_conf_t, response),
+      &ngx_rl_responses },
 
     { ngx_string("ratelimit_log_level"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_http_ratelimit_set_enum,
+      ngx_rl_set_enum,
       NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(ngx_http_ratelimit_loc_conf_t, log_level),
-      &ngx_http_ratelimit_log_levels },
+      offsetof(ngx_rl_loc_conf_t, log_level),
+      &ngx_rl_log_levels },
 
     { ngx_string("ratelimit_status"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_http_ratelimit_set_number,
+      ngx_rl_set_number,
       NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(ngx_http_ratelimit_loc_conf_t, status),
-      (void *) &ngx_http_ratelimit_statuses },
+      offsetof(ngx_rl_loc_conf_t, status),
+      (void *) &ngx_rl_statuses },
 
     { ngx_string("ratelimit_penalty_status"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_http_ratelimit_set_number,
+      ngx_rl_set_number,
       NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(ngx_http_ratelimit_loc_conf_t, penalty_status),
-      (void *) &ngx_http_ratelimit_statuses },
+      offsetof(ngx_rl_loc_conf_t, penalty_status),
+      (void *) &ngx_rl_statuses },
 
     { ngx_string("ratelimit_retry_jitter"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_http_ratelimit_set_number,
+      ngx_rl_set_number,
       NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(ngx_http_ratelimit_loc_conf_t, retry_jitter),
-      (void *) &ngx_http_ratelimit_percents },
+      offsetof(ngx_rl_loc_conf_t, retry_jitter),
+      (void *) &ngx_rl_percents },
 
     { ngx_string("ratelimit_close_after"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_http_ratelimit_set_number,
+      ngx_rl_set_number,
       NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(ngx_http_ratelimit_loc_conf_t, close_after),
-      (void *) &ngx_http_ratelimit_rejections },
+      offsetof(ngx_rl_loc_conf_t, close_after),
+      (void *) &ngx_rl_rejections },
 
     { ngx_string("ratelimit_explain"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_http_ratelimit_explain_conf,
+      ngx_rl_explain_conf,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
       NULL },
 
     { ngx_string("ratelimit_metrics"),
       NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS|NGX_CONF_TAKE1,
-      ngx_http_ratelimit_metrics,
+      ngx_rl_metrics,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
       NULL },
 
     { ngx_string("ratelimit_api"),
       NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1234,
-      ngx_http_ratelimit_api,
+      ngx_rl_api,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
       NULL },
 
     { ngx_string("ratelimit_status_page"),
       NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS,
-      ngx_http_ratelimit_status_page,
+      ngx_rl_status_page,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
       NULL },
@@ -279,8 +279,8 @@ static ngx_command_t  ngx_http_ratelimit_commands[] = {
 };
 
 static ngx_http_module_t  ngx_http_ratelimit_module_ctx = {
-    ngx_http_ratelimit_add_variables,      /* preconfiguration */
-    ngx_http_ratelimit_init,               /* postconfiguration */
+    ngx_rl_add_variables,         /* preconfiguration */
+    ngx_http_ratelimit_init,      /* postconfiguration */
 
     ngx_http_ratelimit_create_main_conf,   /* create main configuration */
     NULL,                                  /* init main configuration */
@@ -311,9 +311,9 @@ ngx_module_t  ngx_http_ratelimit_module = {
 static void *
 ngx_http_ratelimit_create_main_conf(ngx_conf_t *cf)
 {
-    ngx_http_ratelimit_main_conf_t  *conf;
+    ngx_rl_main_conf_t  *conf;
 
-    conf = ngx_pcalloc(cf->pool, sizeof(ngx_http_ratelimit_main_conf_t));
+    conf = ngx_pcalloc(cf->pool, sizeof(ngx_rl_main_conf_t));
     if (conf == NULL) {
         return NULL;
     }
@@ -331,14 +331,14 @@ ngx_http_ratelimit_create_main_conf(ngx_conf_t *cf)
         || ngx_array_init(&conf->penalties, cf->pool, 2, sizeof(void *))
            != NGX_OK
         || ngx_array_init(&conf->redis_names, cf->pool, 2,
-                          sizeof(ngx_http_ratelimit_redis_name_t))
+                          sizeof(ngx_rl_redis_name_t))
            != NGX_OK)
     {
         return NULL;
     }
 
-    conf->logs = ngx_pcalloc(cf->pool, NGX_HTTP_RATELIMIT_LOG_KINDS
-                                       * sizeof(ngx_ratelimit_log_limit_t));
+    conf->logs = ngx_pcalloc(cf->pool, NGX_RL_LOG_KINDS
+                                       * sizeof(ngx_rl_log_limit_t));
 
     conf->held = ngx_pcalloc(cf->pool, sizeof(ngx_uint_t));
 
@@ -349,11 +349,11 @@ ngx_http_ratelimit_create_main_conf(ngx_conf_t *cf)
 static void *
 ngx_http_ratelimit_create_loc_conf(ngx_conf_t *cf)
 {
-    ngx_http_ratelimit_loc_conf_t  *conf;
+    ngx_rl_loc_conf_t  *conf;
 
     /* limits, api, guard, page, tier, explain, sources, jwt_key, once,
        routes = NULL; exempt, limited, checks, needs = 0 */
-    conf = ngx_pcalloc(cf->pool, sizeof(ngx_http_ratelimit_loc_conf_t));
+    conf = ngx_pcalloc(cf->pool, sizeof(ngx_rl_loc_conf_t));
     if (conf == NULL) {
         return NULL;
     }
@@ -379,10 +379,10 @@ ngx_http_ratelimit_create_loc_conf(ngx_conf_t *cf)
 static char *
 ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 {
-    ngx_http_ratelimit_loc_conf_t *prev = parent;
-    ngx_http_ratelimit_loc_conf_t *conf = child;
+    ngx_rl_loc_conf_t *prev = parent;
+    ngx_rl_loc_conf_t *conf = child;
 
-    if (ngx_http_ratelimit_api_merge(cf, prev, conf) != NGX_CONF_OK) {
+    if (ngx_rl_api_merge(cf, prev, conf) != NGX_CONF_OK) {
         return NGX_CONF_ERROR;
     }
 
@@ -393,62 +393,62 @@ ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         conf->exempt = 0;
     }
 
-    ngx_http_ratelimit_inherit(tier);
+    ngx_rl_inherit(tier);
 
-    ngx_http_ratelimit_inherit(once);
-    ngx_http_ratelimit_inherit(explain);
-    ngx_http_ratelimit_inherit(jwt_key);
-    ngx_http_ratelimit_inherit(routes);
+    ngx_rl_inherit(once);
+    ngx_rl_inherit(explain);
+    ngx_rl_inherit(jwt_key);
+    ngx_rl_inherit(routes);
     ngx_conf_merge_uint_value(conf->fail_mode, prev->fail_mode,
-                              NGX_RATELIMIT_FAIL_OPEN);
-    ngx_http_ratelimit_limit_location(cf, conf);
-    ngx_http_ratelimit_inherit(sources);
+                              NGX_RL_FAIL_OPEN);
+    ngx_rl_limit_location(cf, conf);
+    ngx_rl_inherit(sources);
 
     if (conf->sources == NULL) {
-        conf->sources = &ngx_http_ratelimit_default_sources;
+        conf->sources = &ngx_rl_default_sources;
     }
 
     ngx_conf_merge_uint_value(conf->headers, prev->headers,
-                              NGX_HTTP_RATELIMIT_HEADERS_X);
+                              NGX_RL_HEADERS_X);
     ngx_conf_merge_uint_value(conf->response, prev->response,
-                              NGX_HTTP_RATELIMIT_RESPONSE_JSON);
+                              NGX_RL_RESPONSE_JSON);
     ngx_conf_merge_uint_value(conf->status, prev->status,
-                              NGX_HTTP_RATELIMIT_STATUS);
+                              NGX_RL_STATUS);
     ngx_conf_merge_uint_value(conf->penalty_status, prev->penalty_status,
                               NGX_CONF_UNSET_UINT);
     ngx_conf_merge_uint_value(conf->retry_jitter, prev->retry_jitter, 0);
     ngx_conf_merge_uint_value(conf->close_after, prev->close_after, 0);
     ngx_conf_merge_uint_value(conf->log_level, prev->log_level, NGX_LOG_INFO);
     ngx_conf_merge_uint_value(conf->phase, prev->phase,
-                              NGX_HTTP_RATELIMIT_BEFORE_AUTH);
+                              NGX_RL_BEFORE_AUTH);
     ngx_conf_merge_value(conf->dry_run, prev->dry_run, 0);
     ngx_conf_merge_uint_value(conf->jwt_invalid, prev->jwt_invalid,
-                              NGX_HTTP_RATELIMIT_JWT_ANONYMOUS);
+                              NGX_RL_JWT_ANONYMOUS);
     ngx_conf_merge_uint_value(conf->prefix_v4, prev->prefix_v4, 32);
     ngx_conf_merge_uint_value(conf->prefix_v6, prev->prefix_v6, 64);
 
-    conf->needs = conf->jwt_key ? NGX_HTTP_RATELIMIT_NEEDS_CLAIMS : 0;
+    conf->needs = conf->jwt_key ? NGX_RL_NEEDS_CLAIMS : 0;
 
     if (conf->once && conf->once->key) {
-        conf->needs |= NGX_HTTP_RATELIMIT_NEEDS_ONCE;
+        conf->needs |= NGX_RL_NEEDS_ONCE;
     }
 
-    if (conf->jwt_key && conf->jwt_invalid == NGX_HTTP_RATELIMIT_JWT_REJECT) {
-        conf->needs |= NGX_HTTP_RATELIMIT_NEEDS_TOKEN;
+    if (conf->jwt_key && conf->jwt_invalid == NGX_RL_JWT_REJECT) {
+        conf->needs |= NGX_RL_NEEDS_TOKEN;
     }
 
     ngx_http_ratelimit_merge_phase(cf, conf);
 
-    return ngx_http_ratelimit_api_key_check(cf, prev, conf);
+    return ngx_rl_api_key_check(cf, prev, conf);
 }
 
 
 /* Handlers find here what they need to know of most locations. */
 static void
 ngx_http_ratelimit_merge_phase(ngx_conf_t *cf,
-    ngx_http_ratelimit_loc_conf_t *conf)
+    ngx_rl_loc_conf_t *conf)
 {
-    ngx_http_ratelimit_main_conf_t  *rmcf;
+    ngx_rl_main_conf_t  *rmcf;
 
     conf->limited = (conf->limits && conf->limits->nelts && !conf->exempt);
 
@@ -466,17 +466,17 @@ ngx_http_ratelimit_merge_phase(ngx_conf_t *cf,
 static ngx_int_t
 ngx_http_ratelimit_init(ngx_conf_t *cf)
 {
-    ngx_http_ratelimit_main_conf_t  *conf;
+    ngx_rl_main_conf_t  *conf;
 
-    if (ngx_http_ratelimit_resolve(cf) != NGX_OK) {
+    if (ngx_rl_resolve(cf) != NGX_OK) {
         return NGX_ERROR;
     }
 
     conf = ngx_http_conf_get_module_main_conf(cf, ngx_http_ratelimit_module);
 
-    ngx_http_ratelimit_value_resolve(cf, &conf->sources);
+    ngx_rl_value_resolve(cf, &conf->sources);
 
-    if ((conf->phases & NGX_HTTP_RATELIMIT_BEFORE_AUTH)
+    if ((conf->phases & NGX_RL_BEFORE_AUTH)
         && ngx_http_ratelimit_add_handler(cf, NGX_HTTP_ACCESS_PHASE) != NGX_OK)
     {
         return NGX_ERROR;
@@ -484,7 +484,7 @@ ngx_http_ratelimit_init(ngx_conf_t *cf)
 
     /* behind the access phase: "satisfy any" ends that where one grants */
 
-    if ((conf->phases & NGX_HTTP_RATELIMIT_AFTER_AUTH)
+    if ((conf->phases & NGX_RL_AFTER_AUTH)
         && ngx_http_ratelimit_add_handler(cf, NGX_HTTP_PRECONTENT_PHASE)
            != NGX_OK)
     {
@@ -495,7 +495,7 @@ ngx_http_ratelimit_init(ngx_conf_t *cf)
         return NGX_OK;
     }
 
-    return ngx_http_ratelimit_headers_init(cf);
+    return ngx_rl_headers_init(cf);
 }
 
 
@@ -512,7 +512,7 @@ ngx_http_ratelimit_add_handler(ngx_conf_t *cf, ngx_uint_t phase)
         return NGX_ERROR;
     }
 
-    *h = ngx_http_ratelimit_handler;
+    *h = ngx_rl_handler;
 
     return NGX_OK;
 }
@@ -520,8 +520,8 @@ ngx_http_ratelimit_add_handler(ngx_conf_t *cf, ngx_uint_t phase)
 
 /* A document that is not kept is gone after a restart. */
 static ngx_int_t
-ngx_http_ratelimit_state_check(ngx_cycle_t *cycle,
-    const ngx_ratelimit_limiter_t *limiter)
+ngx_rl_state_files_check(ngx_cycle_t *cycle,
+    const ngx_rl_limiter_t *limiter)
 {
     ngx_int_t         rc;
     ngx_core_conf_t  *ccf;
@@ -540,8 +540,8 @@ ngx_http_ratelimit_state_check(ngx_cycle_t *cycle,
         return NGX_OK;
     }
 
-    rc = ngx_ratelimit_state_check(&limiter->state, ccf->user, ccf->group,
-                                   ccf->username);
+    rc = ngx_rl_state_check(&limiter->state, ccf->user, ccf->group,
+                            ccf->username);
 
     if (rc == NGX_DECLINED) {
         ngx_log_error(NGX_LOG_WARN, cycle->log, ngx_errno,
@@ -557,9 +557,9 @@ ngx_http_ratelimit_state_check(ngx_cycle_t *cycle,
 static ngx_int_t
 ngx_http_ratelimit_init_module(ngx_cycle_t *cycle)
 {
-    ngx_uint_t                        i;
-    ngx_http_ratelimit_zone_t       **zones;
-    ngx_http_ratelimit_main_conf_t   *conf;
+    ngx_uint_t            i;
+    ngx_rl_zone_conf_t  **zones;
+    ngx_rl_main_conf_t   *conf;
 
     conf = ngx_http_cycle_get_module_main_conf(cycle,
                                                ngx_http_ratelimit_module);
@@ -568,12 +568,12 @@ ngx_http_ratelimit_init_module(ngx_cycle_t *cycle)
         return NGX_OK;
     }
 
-    ngx_http_ratelimit_phases_init(cycle);
+    ngx_rl_phases_init(cycle);
 
     zones = conf->zones.elts;
 
     for (i = 0; i < conf->zones.nelts; i++) {
-        if (ngx_http_ratelimit_state_check(cycle, &zones[i]->limiter)
+        if (ngx_rl_state_files_check(cycle, &zones[i]->limiter)
             != NGX_OK)
         {
             return NGX_ERROR;
@@ -582,7 +582,7 @@ ngx_http_ratelimit_init_module(ngx_cycle_t *cycle)
         /* by now nginx keeps no list of regular expressions any more */
 
         if (ngx_test_config) {
-            ngx_ratelimit_sync_test(&zones[i]->limiter, cycle->log);
+            ngx_rl_sync_test(&zones[i]->limiter, cycle->log);
         }
     }
 
@@ -593,10 +593,10 @@ ngx_http_ratelimit_init_module(ngx_cycle_t *cycle)
 static ngx_int_t
 ngx_http_ratelimit_init_process(ngx_cycle_t *cycle)
 {
-    ngx_uint_t                        i;
-    ngx_ratelimit_redis_t           **redis;
-    ngx_http_ratelimit_zone_t       **zones;
-    ngx_http_ratelimit_main_conf_t   *conf;
+    ngx_uint_t            i;
+    ngx_rl_redis_t      **redis;
+    ngx_rl_zone_conf_t  **zones;
+    ngx_rl_main_conf_t   *conf;
 
     /* the cache manager serves no request */
 
@@ -614,40 +614,40 @@ ngx_http_ratelimit_init_process(ngx_cycle_t *cycle)
     zones = conf->zones.elts;
 
     if (conf->zones.nelts
-        && ngx_ratelimit_zone_begin(&zones[0]->limiter.zone, cycle->log)
+        && ngx_rl_zone_begin(&zones[0]->limiter.zone, cycle->log)
            != NGX_OK)
     {
         return NGX_ERROR;
     }
 
     if (conf->jwt_files) {
-        ngx_http_ratelimit_jwt_key_begin(conf->jwt_files, cycle->log);
+        ngx_rl_jwt_key_begin(conf->jwt_files, cycle->log);
     }
 
     redis = conf->redis.elts;
 
     for (i = 0; i < conf->redis.nelts; i++) {
-        if (ngx_ratelimit_redis_start(redis[i], cycle) != NGX_OK) {
+        if (ngx_rl_redis_start(redis[i], cycle) != NGX_OK) {
             return NGX_ERROR;
         }
     }
 
     for (i = 0; i < conf->zones.nelts; i++) {
         if (zones[i]->limiter.watch) {
-            ngx_ratelimit_watch_begin(zones[i]->limiter.watch, cycle->log);
+            ngx_rl_watch_begin(zones[i]->limiter.watch, cycle->log);
         }
 
-        ngx_ratelimit_limiter_begin(&zones[i]->limiter);
+        ngx_rl_limiter_begin(&zones[i]->limiter);
 
         if (zones[i]->limiter.watch) {
-            ngx_http_ratelimit_api_history_begin(&zones[i]->limiter,
-                                                 cycle->log);
+            ngx_rl_api_history_begin(&zones[i]->limiter,
+                                     cycle->log);
         }
 
-        if (ngx_ratelimit_refill_begin(&zones[i]->limiter, cycle->log)
+        if (ngx_rl_refill_begin(&zones[i]->limiter, cycle->log)
             != NGX_OK
-            || ngx_ratelimit_sync_begin(&zones[i]->limiter, cycle) != NGX_OK
-            || ngx_ratelimit_penalty_sync_begin(&zones[i]->limiter, cycle)
+            || ngx_rl_sync_begin(&zones[i]->limiter, cycle) != NGX_OK
+            || ngx_rl_penalty_sync_begin(&zones[i]->limiter, cycle)
                != NGX_OK)
         {
             return NGX_ERROR;
@@ -661,10 +661,10 @@ ngx_http_ratelimit_init_process(ngx_cycle_t *cycle)
 static void
 ngx_http_ratelimit_exit_process(ngx_cycle_t *cycle)
 {
-    ngx_uint_t                        i;
-    ngx_ratelimit_redis_t           **redis;
-    ngx_http_ratelimit_zone_t       **zones;
-    ngx_http_ratelimit_main_conf_t   *conf;
+    ngx_uint_t            i;
+    ngx_rl_redis_t      **redis;
+    ngx_rl_zone_conf_t  **zones;
+    ngx_rl_main_conf_t   *conf;
 
     conf = ngx_http_cycle_get_module_main_conf(cycle,
                                                ngx_http_ratelimit_module);
@@ -674,17 +674,17 @@ ngx_http_ratelimit_exit_process(ngx_cycle_t *cycle)
 
     /* first: a state file is written by then */
 
-    ngx_ratelimit_job_wait();
+    ngx_rl_job_wait();
 
     zones = conf->zones.elts;
 
     for (i = 0; i < conf->zones.nelts; i++) {
-        ngx_ratelimit_refill_end(&zones[i]->limiter);
-        ngx_ratelimit_sync_end(&zones[i]->limiter);
-        ngx_ratelimit_penalty_sync_end(&zones[i]->limiter);
+        ngx_rl_refill_end(&zones[i]->limiter);
+        ngx_rl_sync_end(&zones[i]->limiter);
+        ngx_rl_penalty_sync_end(&zones[i]->limiter);
     }
 
-    ngx_ratelimit_counts_end();
+    ngx_rl_counts_end();
 
     /* last: it sends what leases give back */
 
@@ -692,7 +692,7 @@ ngx_http_ratelimit_exit_process(ngx_cycle_t *cycle)
 
     for (i = 0; i < conf->redis.nelts; i++) {
         if (redis[i]->client) {
-            ngx_ratelimit_redis_stop(redis[i]);
+            ngx_rl_redis_stop(redis[i]);
         }
     }
 }

@@ -12,8 +12,8 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "ngx_ratelimit_table.h"
-#include "ngx_ratelimit_token_bucket.h"
+#include "ngx_rl_table.h"
+#include "ngx_rl_token_bucket.h"
 
 #define MB  ((size_t) 1000000)
 
@@ -37,10 +37,10 @@ mix(uint64_t x)
 }
 
 
-static inline ngx_ratelimit_id_t
+static inline ngx_rl_id_t
 key(uint64_t n)
 {
-    ngx_ratelimit_id_t  id;
+    ngx_rl_id_t  id;
 
     id.hi = mix(2 * n);
     id.lo = mix(2 * n + 1);
@@ -75,16 +75,16 @@ map(size_t size)
 }
 
 
-static inline ngx_ratelimit_table_t *
+static inline ngx_rl_table_t *
 table_make(size_t size)
 {
-    ngx_ratelimit_table_t  *table;
+    ngx_rl_table_t  *table;
 
-    static const ngx_ratelimit_hash_key_t  hash_key;
+    static const ngx_rl_hash_key_t  hash_key;
 
     table = map(size);
 
-    if (ngx_ratelimit_table_init(table, size, &hash_key) != NGX_OK) {
+    if (ngx_rl_table_init(table, size, &hash_key) != NGX_OK) {
         fail("init");
     }
 
@@ -94,25 +94,25 @@ table_make(size_t size)
 
 /* One check of a token bucket. Returns the tokens granted. */
 static inline uint32_t
-check(ngx_ratelimit_table_t *table, const ngx_ratelimit_rate_t *rate,
+check(ngx_rl_table_t *table, const ngx_rl_rate_t *rate,
     uint64_t n, uint64_t now_us, uint32_t cost)
 {
-    ngx_ratelimit_id_t            id;
-    ngx_ratelimit_entry_t         e;
-    ngx_ratelimit_answer_t        answer;
-    ngx_ratelimit_token_bucket_t  tb;
+    ngx_rl_id_t            id;
+    ngx_rl_entry_t         e;
+    ngx_rl_answer_t        answer;
+    ngx_rl_token_bucket_t  tb;
 
     id = key(n);
-    ngx_ratelimit_table_lock(table, &id, now_us, &e);
+    ngx_rl_table_lock(table, &id, now_us, &e);
 
     tb.tat_us = e.state.fresh_us;
     tb.tat_frac = e.state.extra;
     tb.span_code = e.state.aux;
 
-    ngx_ratelimit_token_bucket_pay(&tb, rate, now_us, cost, 0, &answer);
+    ngx_rl_token_bucket_pay(&tb, rate, now_us, cost, 0, &answer);
 
     if (answer.granted == 0) {
-        ngx_ratelimit_table_unlock(&e);
+        ngx_rl_table_unlock(&e);
         return 0;
     }
 
@@ -120,8 +120,8 @@ check(ngx_ratelimit_table_t *table, const ngx_ratelimit_rate_t *rate,
     e.state.extra = tb.tat_frac;
     e.state.aux = tb.span_code;
 
-    ngx_ratelimit_table_store(&e,
-                  ngx_ratelimit_token_bucket_used(rate, answer.reset_us));
+    ngx_rl_table_store(&e,
+                  ngx_rl_token_bucket_used(rate, answer.reset_us));
 
     return answer.granted;
 }

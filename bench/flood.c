@@ -18,20 +18,20 @@
 
 #define TREE_KEYS  400000   /* more do not fit into its 64m, flood or none */
 
-static ngx_ratelimit_rate_t  rate;
+static ngx_rl_rate_t  rate;
 
 
 static uint64_t
-known_fresh_us(ngx_ratelimit_table_t *table, uint64_t n)
+known_fresh_us(ngx_rl_table_t *table, uint64_t n)
 {
-    uint64_t               fresh_us;
-    ngx_ratelimit_id_t     id;
-    ngx_ratelimit_entry_t  e;
+    uint64_t        fresh_us;
+    ngx_rl_id_t     id;
+    ngx_rl_entry_t  e;
 
     id = key(n);
-    ngx_ratelimit_table_lock(table, &id, NOW, &e);
+    ngx_rl_table_lock(table, &id, NOW, &e);
     fresh_us = e.state.fresh_us;
-    ngx_ratelimit_table_unlock(&e);
+    ngx_rl_table_unlock(&e);
 
     return fresh_us;
 }
@@ -41,8 +41,8 @@ known_fresh_us(ngx_ratelimit_table_t *table, uint64_t n)
 static double
 flood_table(uint64_t clients, int coming)
 {
-    uint64_t                i, uses, kept;
-    ngx_ratelimit_table_t  *table;
+    uint64_t         i, uses, kept;
+    ngx_rl_table_t  *table;
 
     table = table_make(ZONE);
 
@@ -78,7 +78,7 @@ flood_table(uint64_t clients, int coming)
 static void
 tree_take(tree_t *tree, uint64_t n)
 {
-    ngx_ratelimit_id_t  id;
+    ngx_rl_id_t  id;
 
     id = key(n);
 
@@ -91,10 +91,10 @@ tree_take(tree_t *tree, uint64_t n)
 static double
 flood_tree(uint64_t clients, int coming)
 {
-    void                *memory;
-    tree_t              *tree;
-    uint64_t             i, uses, kept;
-    ngx_ratelimit_id_t   id;
+    void         *memory;
+    tree_t       *tree;
+    uint64_t      i, uses, kept;
+    ngx_rl_id_t   id;
 
     memory = map(ZONE);
     tree = tree_init(memory, ZONE, 1, 1000000);
@@ -136,19 +136,19 @@ flood_tree(uint64_t clients, int coming)
 int
 main(void)
 {
-    size_t                      i;
-    ngx_ratelimit_table_t      *table;
-    ngx_ratelimit_segments_stat_t  stat;
+    size_t               i;
+    ngx_rl_table_t      *table;
+    ngx_rl_segments_stat_t  stat;
 
     static const uint64_t       clients[] = { 100000, 400000, 1000000,
                                               1500000, 1800000, 2100000 };
 
-    if (ngx_ratelimit_rate_init(&rate, 1, 1000000, 100000000) != 0) {
+    if (ngx_rl_rate_init(&rate, 1, 1000000, 100000000) != 0) {
         fail("rate");
     }
 
     table = table_make(ZONE);
-    ngx_ratelimit_table_stat(table, NOW, NGX_RATELIMIT_STAT_ALL, &stat);
+    ngx_rl_table_stat(table, NOW, NGX_RL_STAT_ALL, &stat);
     munmap(table, ZONE);
 
     printf("%d invented keys at a zone of 64m; known clients kept, %%\n"

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "ngx_ratelimit_networks.h"
+#include "ngx_rl_networks.h"
 
 #define ROUNDS     11
 #define OPS        400000
@@ -35,9 +35,9 @@ static case_t  cases[] = {
 
 #define NCASES  (sizeof(cases) / sizeof(cases[0]))
 
-static ngx_ratelimit_networks_t  *lists[NCASES];
-static ngx_ratelimit_network_t    networks[NETWORKS];
-static u_char                     addresses[ADDRESSES][NGX_RATELIMIT_ADDRESS];
+static ngx_rl_networks_t  *lists[NCASES];
+static ngx_rl_network_t    networks[NETWORKS];
+static u_char                     addresses[ADDRESSES][NGX_RL_ADDRESS];
 static uint64_t                   seed = 88172645463325252;
 static volatile int               sink;
 
@@ -75,7 +75,7 @@ networks_make(uint32_t lengths)
     for (i = 0; i < NETWORKS; i++) {
         len = sprintf(text, "11.%u.%u.0/%u", i / 256, i % 256,
                       24 + i % lengths);
-        (void) ngx_ratelimit_network_parse((u_char *) text, len, &networks[i]);
+        (void) ngx_rl_network_parse((u_char *) text, len, &networks[i]);
         networks[i].value = 1;
     }
 }
@@ -88,15 +88,15 @@ list_make(size_t i)
 
     networks_make(cases[i].lengths);
 
-    memory = calloc(1, ngx_ratelimit_networks_bytes(networks,
-                                                    cases[i].networks));
+    memory = calloc(1, ngx_rl_networks_bytes(networks,
+                                             cases[i].networks));
     if (memory == NULL) {
         fprintf(stderr, "bench/networks: no memory\n");
         exit(1);
     }
 
-    lists[i] = ngx_ratelimit_networks_init(memory, networks,
-                                           cases[i].networks);
+    lists[i] = ngx_rl_networks_init(memory, networks,
+                                    cases[i].networks);
 }
 
 
@@ -113,14 +113,14 @@ run(size_t n, int listed)
         bytes[1] = (u_char) (network / 256);
         bytes[2] = (u_char) (network % 256);
         bytes[3] = 0;
-        ngx_ratelimit_address(bytes, 4, addresses[i]);
+        ngx_rl_address(bytes, 4, addresses[i]);
     }
 
     start = clock_ns();
 
     for (i = 0; i < OPS; i++) {
-        sink += ngx_ratelimit_networks_have(lists[n], addresses[i % ADDRESSES],
-                                            1);
+        sink += ngx_rl_networks_have(lists[n], addresses[i % ADDRESSES],
+                                     1);
     }
 
     return (clock_ns() - start) / OPS;

@@ -23,7 +23,7 @@
 
 #include <hiredis/hiredis.h>
 
-#include "ngx_ratelimit_hash.h"
+#include "ngx_rl_hash.h"
 
 #define MAX_CONNS  64
 #define MAX_PORTS  8
@@ -432,8 +432,8 @@ conn_of(unsigned bucket)
 
     snprintf(key, sizeof(key), "rl:{%u}", bucket);
 
-    return conns[owner[ngx_ratelimit_cluster_slot((u_char *) key,
-                                                  strlen(key))]];
+    return conns[owner[ngx_rl_cluster_slot((u_char *) key,
+                                           strlen(key))]];
 }
 
 

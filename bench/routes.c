@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "ngx_ratelimit_route_set.h"
+#include "ngx_rl_route_set.h"
 
 #define ROUNDS     11
 #define OPS        400000
@@ -57,8 +57,8 @@ static case_t  cases[] = {
 static text_t                     templates[TEMPLATES];
 static text_t                     paths[PATHS];
 static u_char                     path[LONG];
-static u_char                     out[NGX_RATELIMIT_ROUTE_BYTES(LONG)];
-static ngx_ratelimit_route_set_t  sets[NCASES];
+static u_char                     out[NGX_RL_ROUTE_BYTES(LONG)];
+static ngx_rl_route_set_t  sets[NCASES];
 static uint64_t                   seed = 88172645463325252;
 static volatile uint64_t          sink;
 
@@ -104,28 +104,28 @@ templates_make(void)
 
 
 static void
-set_make(ngx_ratelimit_route_set_t *set, uint32_t n)
+set_make(ngx_rl_route_set_t *set, uint32_t n)
 {
     void      *memory;
     uint32_t   i;
     size_t     segments;
 
     for (i = 0, segments = 0; i < n; i++) {
-        segments += ngx_ratelimit_route_segments(templates[i].data,
-                                                 templates[i].len);
+        segments += ngx_rl_route_segments(templates[i].data,
+                                          templates[i].len);
     }
 
-    memory = malloc(ngx_ratelimit_route_set_bytes(segments));
+    memory = malloc(ngx_rl_route_set_bytes(segments));
 
     if (memory == NULL) {
         fprintf(stderr, "bench/routes: no memory\n");
         exit(1);
     }
 
-    ngx_ratelimit_route_set_init(set, memory, segments);
+    ngx_rl_route_set_init(set, memory, segments);
 
     for (i = 0; i < n; i++) {
-        ngx_ratelimit_route_set_add(set, templates[i].data, templates[i].len);
+        ngx_rl_route_set_add(set, templates[i].data, templates[i].len);
     }
 
     if (set->n != n) {
@@ -164,13 +164,13 @@ linear(const case_t *c, const u_char *data, size_t len)
 {
     uint32_t  i, found;
 
-    found = NGX_RATELIMIT_ROUTE_NONE;
+    found = NGX_RL_ROUTE_NONE;
 
     /* all of them: the most specific may be the last */
 
     for (i = 0; i < c->templates; i++) {
-        if (ngx_ratelimit_route_match(templates[i].data, templates[i].len,
-                                      data, len, 0))
+        if (ngx_rl_route_match(templates[i].data, templates[i].len,
+                               data, len, 0))
         {
             found = i;
         }
@@ -181,31 +181,31 @@ linear(const case_t *c, const u_char *data, size_t len)
 
 
 static uint64_t
-lookup(const case_t *c, const ngx_ratelimit_route_set_t *set,
+lookup(const case_t *c, const ngx_rl_route_set_t *set,
     const u_char *data, size_t len)
 {
-    ngx_ratelimit_path_t  split;
+    ngx_rl_path_t  split;
 
     switch (c->work) {
 
     case SPLIT:
-        (void) ngx_ratelimit_path_split(data, len, 0, &split);
+        (void) ngx_rl_path_split(data, len, 0, &split);
         return split.depth;
 
     case SET:
-        return ngx_ratelimit_route_set_find(set, data, len, 0);
+        return ngx_rl_route_set_find(set, data, len, 0);
 
     case LINEAR:
         return linear(c, data, len);
 
     default: /* FOLD */
-        return ngx_ratelimit_route_fold(data, len, out);
+        return ngx_rl_route_fold(data, len, out);
     }
 }
 
 
 static double
-run(const case_t *c, const ngx_ratelimit_route_set_t *set)
+run(const case_t *c, const ngx_rl_route_set_t *set)
 {
     double         start;
     uint32_t       i;

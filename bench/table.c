@@ -47,13 +47,13 @@ typedef struct {
 /* Shared by the processes. */
 typedef struct {
     _Alignas(64)
-    ngx_ratelimit_lock_t   lock;
+    ngx_rl_lock_t   lock;
     _Alignas(64)
-    atomic_int             ready;
+    atomic_int      ready;
     _Alignas(64)
-    double                 ns[PROCESSES];
-    uint64_t               denied[PROCESSES];
-    uint32_t               sequence[PROCESSES][OPS];
+    double          ns[PROCESSES];
+    uint64_t        denied[PROCESSES];
+    uint32_t        sequence[PROCESSES][OPS];
 } shared_t;
 
 static case_t  cases[] = {
@@ -88,9 +88,9 @@ static case_t  cases[] = {
 
 #define NCASES  (sizeof(cases) / sizeof(cases[0]))
 
-static ngx_ratelimit_rate_t    rate;
+static ngx_rl_rate_t    rate;
 static shared_t               *shared;
-static ngx_ratelimit_table_t  *table;
+static ngx_rl_table_t  *table;
 static u_char                 *tree_memory;
 static tree_t                 *tree;
 
@@ -134,11 +134,11 @@ touch(const volatile u_char *memory, size_t size)
 static void
 work(const case_t *c, int process)
 {
-    double               start;
-    uint64_t             i, sink, denied, line;
-    cpu_set_t            cpus;
-    const uint32_t      *sequence;
-    ngx_ratelimit_id_t   id;
+    double           start;
+    uint64_t         i, sink, denied, line;
+    cpu_set_t        cpus;
+    const uint32_t  *sequence;
+    ngx_rl_id_t      id;
 
     tree_process();
 
@@ -180,8 +180,8 @@ work(const case_t *c, int process)
         sink += id.hi ^ id.lo;
 
         if (c->work == LOCK) {
-            ngx_ratelimit_lock(&shared->lock);
-            ngx_ratelimit_unlock(&shared->lock);
+            ngx_rl_lock(&shared->lock);
+            ngx_rl_unlock(&shared->lock);
         }
 
         if (c->work == LINE) {
@@ -252,13 +252,13 @@ compare(const void *a, const void *b)
 
 
 /* Ten million live counters in a zone of this size; returns the table. */
-static ngx_ratelimit_table_t *
+static ngx_rl_table_t *
 fill(size_t size)
 {
-    double                      start, ns;
-    uint64_t                    n;
-    ngx_ratelimit_table_t      *t;
-    ngx_ratelimit_segments_stat_t  stat;
+    double               start, ns;
+    uint64_t             n;
+    ngx_rl_table_t      *t;
+    ngx_rl_segments_stat_t  stat;
 
     t = table_make(size);
     start = clock_ns();
@@ -270,7 +270,7 @@ fill(size_t size)
 
     ns = (clock_ns() - start) / KEYS;
     start = clock_ns();
-    ngx_ratelimit_table_stat(t, NOW, NGX_RATELIMIT_STAT_ALL, &stat);
+    ngx_rl_table_stat(t, NOW, NGX_RL_STAT_ALL, &stat);
 
     printf("%7zu %10.1f %8.1f %12lu %10.5f %10.0f %10.0f\n", size / MB,
            (double) size / KEYS, 100.0 * KEYS / stat.places,
@@ -286,9 +286,9 @@ fill(size_t size)
 static void
 fill_tree(void)
 {
-    double              start, ns, bytes;
-    uint64_t            n;
-    ngx_ratelimit_id_t  id;
+    double       start, ns, bytes;
+    uint64_t     n;
+    ngx_rl_id_t  id;
 
     tree_memory = map(TREE_ZONE);
     tree = tree_init(tree_memory, TREE_ZONE, 1000000, 1000000000);
@@ -370,7 +370,7 @@ main(void)
     static const size_t  sizes[] = { 240, 320, 400 };
 
     /* a million tokens a second, 1,000 s of them */
-    if (ngx_ratelimit_rate_init(&rate, 1000000, 1000000, 1000000000) != 0) {
+    if (ngx_rl_rate_init(&rate, 1000000, 1000000, 1000000000) != 0) {
         fail("rate");
     }
 

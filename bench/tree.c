@@ -32,7 +32,7 @@ struct tree_s {
 
 #define TREE_NODE_SIZE                                                        \
     (offsetof(ngx_rbtree_node_t, color) + offsetof(tree_node_t, data)         \
-     + sizeof(ngx_ratelimit_id_t))
+     + sizeof(ngx_rl_id_t))
 
 /* What the three files of nginx need of the rest of it. */
 ngx_uint_t             ngx_pagesize;
@@ -46,9 +46,9 @@ volatile ngx_cycle_t  *ngx_cycle = &tree_cycle;
 static void tree_insert_value(ngx_rbtree_node_t *temp, ngx_rbtree_node_t *node,
     ngx_rbtree_node_t *sentinel);
 static ngx_rbtree_node_t *tree_find(tree_t *tree,
-    const ngx_ratelimit_id_t *id);
+    const ngx_rl_id_t *id);
 static ngx_int_t tree_charge(tree_t *tree, tree_node_t *n, ngx_msec_t now);
-static ngx_int_t tree_add(tree_t *tree, const ngx_ratelimit_id_t *id,
+static ngx_int_t tree_add(tree_t *tree, const ngx_rl_id_t *id,
     ngx_msec_t now);
 static void tree_expire(tree_t *tree, ngx_msec_t now, ngx_uint_t n);
 
@@ -80,7 +80,7 @@ tree_node(ngx_rbtree_node_t *node)
 
 
 static ngx_inline ngx_uint_t
-tree_hash(const ngx_ratelimit_id_t *id)
+tree_hash(const ngx_rl_id_t *id)
 {
     return (uint32_t) id->hi;
 }
@@ -190,7 +190,7 @@ tree_insert_value(ngx_rbtree_node_t *temp, ngx_rbtree_node_t *node,
 
 
 ngx_int_t
-tree_check(tree_t *tree, const ngx_ratelimit_id_t *id, ngx_msec_t now)
+tree_check(tree_t *tree, const ngx_rl_id_t *id, ngx_msec_t now)
 {
     ngx_int_t           rc;
     ngx_rbtree_node_t  *node;
@@ -209,7 +209,7 @@ tree_check(tree_t *tree, const ngx_ratelimit_id_t *id, ngx_msec_t now)
 
 
 static ngx_rbtree_node_t *
-tree_find(tree_t *tree, const ngx_ratelimit_id_t *id)
+tree_find(tree_t *tree, const ngx_rl_id_t *id)
 {
     ngx_int_t           rc;
     ngx_uint_t          hash;
@@ -266,7 +266,7 @@ tree_charge(tree_t *tree, tree_node_t *n, ngx_msec_t now)
 
 
 static ngx_int_t
-tree_add(tree_t *tree, const ngx_ratelimit_id_t *id, ngx_msec_t now)
+tree_add(tree_t *tree, const ngx_rl_id_t *id, ngx_msec_t now)
 {
     tree_node_t        *n;
     ngx_rbtree_node_t  *node;
@@ -341,7 +341,7 @@ tree_expire(tree_t *tree, ngx_msec_t now, ngx_uint_t n)
 
 
 ngx_int_t
-tree_excess(tree_t *tree, const ngx_ratelimit_id_t *id)
+tree_excess(tree_t *tree, const ngx_rl_id_t *id)
 {
     ngx_int_t           excess;
     ngx_rbtree_node_t  *node;

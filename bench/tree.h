@@ -10,7 +10,7 @@
 #include <ngx_config.h>
 #include <ngx_core.h>
 
-#include "ngx_ratelimit_types.h"
+#include "ngx_rl_types.h"
 
 typedef struct tree_s  tree_t;
 
@@ -29,11 +29,11 @@ void tree_process(void);
  * One check as limit_req makes it, by a key of 16 bytes. Returns NGX_OK,
  * NGX_BUSY above the burst, or NGX_ERROR: there is no memory for a new key.
  */
-ngx_int_t tree_check(tree_t *tree, const ngx_ratelimit_id_t *id,
+ngx_int_t tree_check(tree_t *tree, const ngx_rl_id_t *id,
     ngx_msec_t now);
 
 /* The key's excess, in thousandths of a request; -1 without a counter. */
-ngx_int_t tree_excess(tree_t *tree, const ngx_ratelimit_id_t *id);
+ngx_int_t tree_excess(tree_t *tree, const ngx_rl_id_t *id);
 
 /* How many counters there are, and the bytes of the pages they take. */
 ngx_uint_t tree_count(tree_t *tree);

@@ -102,7 +102,7 @@ while i < n do
         want, ahead, share = tonumber(want), tonumber(ahead), tonumber(share)
     end
 
-    -- the bounds of ngx_ratelimit_limit_t: in them, every product is exact;
+    -- the bounds of ngx_rl_limit_t: in them, every product is exact;
     -- written so that a nan fails them
 
     if not (want and #args[i + 1] == 8

@@ -1,5 +1,5 @@
 -- Requests in flight as a sorted set of permits: a member for each request, its
--- score the deadline. ngx_ratelimit_concurrency.c decides the
+-- score the deadline. ngx_rl_concurrency.c decides the
 -- same; here a request that takes again renews its permit.
 --
 -- cost: 1 takes, 0 looks, below 0 frees. want: 1 says that the request runs, so

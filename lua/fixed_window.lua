@@ -1,4 +1,4 @@
--- One fixed window: ngx_ratelimit_window.c, the same decisions.
+-- One fixed window: ngx_rl_window.c, the same decisions.
 --
 -- state: 13 bytes (7 fresh_us, 4 count, 2 code), anything else is fresh.
 -- a, b: window_us, and 0 for multiples of it, or a calendar's number, which is

@@ -1,5 +1,5 @@
 -- One sliding log as a sorted set: a member for each request in the window, its
--- score the instant. ngx_ratelimit_sliding_log.c decides the same.
+-- score the instant. ngx_rl_sliding_log.c decides the same.
 --
 -- A member is the request's name and a number of two bytes: upwards from 0 for
 -- what a request takes, downwards from 65535 for what it is charged afterwards

@@ -1,4 +1,4 @@
--- One sliding window: ngx_ratelimit_window.c, the same decisions.
+-- One sliding window: ngx_rl_window.c, the same decisions.
 --
 -- state: 17 bytes (7 fresh_us, 4 count, 2 code, 4 before), anything else is
 -- fresh. a: window_us.

@@ -1,4 +1,4 @@
--- The span of a state's code: ngx_ratelimit_span_decode().
+-- The span of a state's code: ngx_rl_span_decode().
 
 local old_us = old_code
 

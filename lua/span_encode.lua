@@ -1,4 +1,4 @@
--- The code of a span: ngx_ratelimit_span_encode().
+-- The code of a span: ngx_rl_span_encode().
 
 local code = span_us > 0 and span_us or 1
 

@@ -1,5 +1,5 @@
 -- One token bucket as GCRA: the same decisions as
--- ngx_ratelimit_token_bucket.c, which compares times where this divides.
+-- ngx_rl_token_bucket.c, which compares times where this divides.
 --
 -- state: 12 bytes (7 tat_us, 3 tat_frac, 2 span_code), anything else is fresh.
 -- a, b: period_us, scale.

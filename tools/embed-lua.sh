@@ -1,7 +1,7 @@
 #!/bin/sh
 #
-# Writes a C file that holds the given Lua file as ngx_ratelimit_lua_<name> (see
-# src/redis/ngx_ratelimit_lua.h). A line "-- include <file>" stands for the lines
+# Writes a C file that holds the given Lua file as ngx_rl_lua_<name> (see
+# src/redis/ngx_rl_lua.h). A line "-- include <file>" stands for the lines
 # of that file, of the same folder.
 #
 # Comments and blanks stay behind, and local names become short: before a client
@@ -14,7 +14,7 @@ set -eu
 
 MOST=16384
 
-name=ngx_ratelimit_lua_$1
+name=ngx_rl_lua_$1
 
 # A local name is one name in all of the text, whatever its scope, so a new one
 # that nothing else has is right everywhere. What follows "." or ":" is a field
@@ -141,7 +141,7 @@ fi
 cat <<END
 /* Made from lua/ by tools/embed-lua.sh. */
 
-#include "ngx_ratelimit_lua.h"
+#include "ngx_rl_lua.h"
 
 const char  ${name}[] =
 END

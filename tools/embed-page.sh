@@ -1,7 +1,7 @@
 #!/bin/sh
 #
 # Writes a C file that holds the given files, one behind the other, as
-# ngx_http_ratelimit_api_page_<kind> (see src/http/api). Several files of a
+# ngx_rl_api_page_<kind> (see src/http/api). Several files of a
 # script are one function: they share names with each other, and with nothing
 # else.
 #
@@ -10,7 +10,7 @@
 set -eu
 
 kind=$1
-name=ngx_http_ratelimit_api_page_$kind
+name=ngx_rl_api_page_$kind
 shift
 
 text() {
@@ -22,7 +22,7 @@ text() {
 cat <<END
 /* Made from page/ by tools/embed-page.sh. */
 
-#include "ngx_http_ratelimit_api_page.h"
+#include "ngx_rl_api_page.h"
 
 const char  ${name}[] =
 END

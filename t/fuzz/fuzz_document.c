@@ -19,26 +19,26 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* Reads, and writes: 1, or 0 where it is refused. */
 static int
-fuzz_read(ngx_ratelimit_limiter_t *limiter, const ngx_str_t *text,
+fuzz_read(ngx_rl_limiter_t *limiter, const ngx_str_t *text,
     ngx_str_t *stored)
 {
-    json_t                  *root;
-    ngx_ratelimit_policy_t  *policy;
+    json_t           *root;
+    ngx_rl_policy_t  *policy;
 
-    root = ngx_ratelimit_document_parse(text, &problems);
+    root = ngx_rl_document_parse(text, &problems);
 
     if (root == NULL) {
         assert_true(problems.n > 0);
         return 0;
     }
 
-    policy = ngx_ratelimit_document_read(limiter, root, 0, &problems,
-                                         &warnings, &deny_all, NULL, &nowhere);
+    policy = ngx_rl_document_read(limiter, root, 0, &problems,
+                                  &warnings, &deny_all, NULL, &nowhere);
     assert_true((policy == NULL) == (problems.n > 0));
 
     if (policy) {
-        ngx_ratelimit_policy_release(policy);
-        assert_int_equal(ngx_ratelimit_document_write(root, pool, stored),
+        ngx_rl_policy_release(policy);
+        assert_int_equal(ngx_rl_document_write(root, pool, stored),
                          NGX_OK);
     }
 
@@ -51,9 +51,9 @@ fuzz_read(ngx_ratelimit_limiter_t *limiter, const ngx_str_t *text,
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    u_char                  *copy;
-    ngx_str_t                text, stored, again;
-    ngx_ratelimit_policy_t  *policy;
+    u_char           *copy;
+    ngx_str_t         text, stored, again;
+    ngx_rl_policy_t  *policy;
 
     static int   ready;
 
@@ -83,12 +83,12 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     /* of what is stored a part may be skipped; nothing else is wrong then */
 
     document_clear();
-    policy = ngx_ratelimit_document_compile(&fleet, &text, &problems,
-                                            &warnings, &nowhere);
+    policy = ngx_rl_document_compile(&fleet, &text, &problems,
+                                     &warnings, &nowhere);
     assert_true((policy == NULL) == (problems.n > 0));
 
     if (policy) {
-        ngx_ratelimit_policy_release(policy);
+        ngx_rl_policy_release(policy);
     }
 
     free(copy);

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#include "ngx_ratelimit_glob.h"
+#include "ngx_rl_glob.h"
 
 #define must(condition)  do { if (!(condition)) abort(); } while (0)
 
@@ -15,7 +15,7 @@
 
 /* Row by row: whether what is before this byte of the text can be matched. */
 static int
-fuzz_naive(const ngx_ratelimit_glob_text_t *glob, const u_char *text,
+fuzz_naive(const ngx_rl_glob_text_t *glob, const u_char *text,
     size_t len)
 {
     int     ok[SHORT + 1], next[SHORT + 1];
@@ -51,7 +51,7 @@ fuzz_naive(const ngx_ratelimit_glob_text_t *glob, const u_char *text,
 
 
 static int
-fuzz_match(const ngx_ratelimit_glob_text_t *glob, const u_char *text,
+fuzz_match(const ngx_rl_glob_text_t *glob, const u_char *text,
     size_t len)
 {
     int      match;
@@ -63,9 +63,9 @@ fuzz_match(const ngx_ratelimit_glob_text_t *glob, const u_char *text,
     must(copy != NULL);
     memcpy(copy, glob->data, glob->len);
 
-    match = ngx_ratelimit_glob_match(copy, glob->len, text, len);
+    match = ngx_rl_glob_match(copy, glob->len, text, len);
     must(match == fuzz_naive(glob, text, len));
-    must(match || !ngx_ratelimit_glob_any(copy, glob->len));
+    must(match || !ngx_rl_glob_any(copy, glob->len));
 
     free(copy);
 
@@ -74,25 +74,25 @@ fuzz_match(const ngx_ratelimit_glob_text_t *glob, const u_char *text,
 
 
 static void
-fuzz_list(const ngx_ratelimit_glob_text_t *globs, size_t n,
+fuzz_list(const ngx_rl_glob_text_t *globs, size_t n,
     const u_char *text, size_t len)
 {
     void      *memory;
     size_t     i;
     uint32_t   found;
 
-    memory = malloc(ngx_ratelimit_globs_bytes(n));
+    memory = malloc(ngx_rl_globs_bytes(n));
     must(memory != NULL);
 
-    found = ngx_ratelimit_globs_find(ngx_ratelimit_globs_init(memory, globs,
-                                                              n),
-                                     text, len);
+    found = ngx_rl_globs_find(ngx_rl_globs_init(memory, globs,
+                                                n),
+                              text, len);
 
     for (i = 0; i < n && !fuzz_match(&globs[i], text, len); i++) {
         /* void */
     }
 
-    must(found == (i < n ? i : NGX_RATELIMIT_GLOB_NONE));
+    must(found == (i < n ? i : NGX_RL_GLOB_NONE));
 
     free(memory);
 }
@@ -103,10 +103,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    u_char                     *text;
-    size_t                      n, len;
-    const u_char               *p, *line, *last;
-    ngx_ratelimit_glob_text_t   globs[MAX];
+    u_char              *text;
+    size_t               n, len;
+    const u_char        *p, *line, *last;
+    ngx_rl_glob_text_t   globs[MAX];
 
     last = size ? memchr(data, 0, size) : NULL;
     last = last ? last : data + size;
@@ -128,7 +128,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         line = memchr(p, '\n', last - p);
         line = line ? line : last;
 
-        if (ngx_ratelimit_glob_check(p, line - p) == NULL) {
+        if (ngx_rl_glob_check(p, line - p) == NULL) {
             globs[n].data = p;
             globs[n++].len = line - p;
         }

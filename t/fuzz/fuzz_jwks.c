@@ -2,7 +2,7 @@
  * Any text as a JWK Set. Each key of it can verify, and has one algorithm.
  */
 
-#include "ngx_http_ratelimit_jwt.h"
+#include "ngx_rl_jwt.h"
 
 #include <setjmp.h>
 
@@ -18,14 +18,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    u_char                     *copy;
-    ngx_str_t                   text;
-    ngx_uint_t                  i;
-    const char                 *expected;
-    ngx_http_ratelimit_jwk_t   *key;
-    ngx_http_ratelimit_jwks_t   keys;
-    static ngx_str_t            content = ngx_string("content");
-    static ngx_str_t            signature = ngx_string("signature");
+    u_char            *copy;
+    ngx_str_t          text;
+    ngx_uint_t         i;
+    const char        *expected;
+    ngx_rl_jwk_t      *key;
+    ngx_rl_jwks_t      keys;
+    static ngx_str_t   content = ngx_string("content");
+    static ngx_str_t   signature = ngx_string("signature");
 
     memset(&keys, 0, sizeof(keys));
 
@@ -36,9 +36,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     text.data = copy;
     text.len = size;
 
-    expected = ngx_http_ratelimit_jwks_json(&text, &keys);
+    expected = ngx_rl_jwks_json(&text, &keys);
 
-    assert_true(keys.nkeys <= NGX_HTTP_RATELIMIT_JWT_KEYS);
+    assert_true(keys.nkeys <= NGX_RL_JWT_KEYS);
     assert_true(expected || keys.nkeys);
 
     for (i = 0; i < keys.nkeys; i++) {
@@ -46,13 +46,13 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
         assert_non_null(key->alg);
         assert_true((key->pkey == NULL)
-                    == (key->secret.len >= NGX_HTTP_RATELIMIT_JWT_SECRET));
-        assert_false(ngx_http_ratelimit_jwt_alg_is(key, "none"));
-        assert_true(!ngx_http_ratelimit_jwt_alg_is(key, "HS256")
+                    == (key->secret.len >= NGX_RL_JWT_SECRET));
+        assert_false(ngx_rl_jwt_alg_is(key, "none"));
+        assert_true(!ngx_rl_jwt_alg_is(key, "HS256")
                     || key->pkey == NULL);
-        assert_false(ngx_http_ratelimit_jwt_alg_verify(key, &content,
-                                                       &signature));
-        ngx_http_ratelimit_jwk_free(key);
+        assert_false(ngx_rl_jwt_alg_verify(key, &content,
+                                           &signature));
+        ngx_rl_jwk_free(key);
     }
 
     free(copy);

@@ -4,7 +4,7 @@
  * name the key's algorithm.
  */
 
-#include "../../src/http/key/ngx_http_ratelimit_jwt.c"
+#include "../../src/http/key/ngx_rl_jwt.c"
 
 #include <setjmp.h>
 
@@ -38,7 +38,7 @@ static ngx_str_t          names[CLAIMS] = {
 
 
 ngx_int_t
-ngx_http_ratelimit_source_token(ngx_http_request_t *r, ngx_str_t *token)
+ngx_rl_source_token(ngx_http_request_t *r, ngx_str_t *token)
 {
     (void) r;
     (void) token;
@@ -58,8 +58,8 @@ ngx_pool_cleanup_add(ngx_pool_t *pool, size_t size)
 
 
 ngx_uint_t
-ngx_http_ratelimit_log_due(ngx_http_request_t *r, ngx_http_ratelimit_log_e kind,
-    char note[NGX_RATELIMIT_LOG_NOTE])
+ngx_rl_request_log_due(ngx_http_request_t *r, ngx_rl_log_e kind,
+    char note[NGX_RL_LOG_NOTE])
 {
     (void) r;
     (void) kind;
@@ -71,7 +71,7 @@ ngx_http_ratelimit_log_due(ngx_http_request_t *r, ngx_http_ratelimit_log_e kind,
 
 /* How many claims the token has for this key. */
 static ngx_uint_t
-fuzz_open(ngx_http_ratelimit_jwt_key_t *key, const u_char *data, size_t len,
+fuzz_open(ngx_rl_jwt_key_t *key, const u_char *data, size_t len,
     const char **reason)
 {
     size_t             bytes;
@@ -89,7 +89,7 @@ fuzz_open(ngx_http_ratelimit_jwt_key_t *key, const u_char *data, size_t len,
 
     body = NULL;
     n = 0;
-    *reason = ngx_http_ratelimit_jwt_open(key, &text, &body);
+    *reason = ngx_rl_jwt_open(key, &text, &body);
     assert_true((body == NULL) == (*reason != NULL));
 
     free(text.data);
@@ -102,12 +102,12 @@ fuzz_open(ngx_http_ratelimit_jwt_key_t *key, const u_char *data, size_t len,
     assert_non_null(pool);
 
     for (i = 0; i < 2 * CLAIMS; i++) {
-        dot = (i < CLAIMS) ? NGX_HTTP_RATELIMIT_JWT_DOT
-                           : NGX_HTTP_RATELIMIT_JWT_DOTS;
+        dot = (i < CLAIMS) ? NGX_RL_JWT_DOT
+                           : NGX_RL_JWT_DOTS;
 
-        if (ngx_http_ratelimit_jwt_text(pool,
-                  ngx_http_ratelimit_jwt_find(body, &names[i % CLAIMS], dot),
-                                        &text)
+        if (ngx_rl_jwt_text(pool,
+                  ngx_rl_jwt_find(body, &names[i % CLAIMS], dot),
+                            &text)
             != NGX_OK)
         {
             continue;
@@ -129,7 +129,7 @@ fuzz_open(ngx_http_ratelimit_jwt_key_t *key, const u_char *data, size_t len,
 
 /* "header ? body" with a right signature. */
 static void
-fuzz_signed(ngx_http_ratelimit_jwt_key_t *key, const uint8_t *data,
+fuzz_signed(ngx_rl_jwt_key_t *key, const uint8_t *data,
     size_t size)
 {
     u_char         *text, *p, digest[EVP_MAX_MD_SIZE];
@@ -168,10 +168,10 @@ fuzz_signed(ngx_http_ratelimit_jwt_key_t *key, const uint8_t *data,
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    const char                           *reason;
-    ngx_http_ratelimit_jwk_t             *key;
-    static ngx_http_ratelimit_jwks_t      secrets, keys;
-    static ngx_http_ratelimit_jwt_key_t   insecure, hs256, es256;
+    const char               *reason;
+    ngx_rl_jwk_t             *key;
+    static ngx_rl_jwks_t      secrets, keys;
+    static ngx_rl_jwt_key_t   insecure, hs256, es256;
 
     ngx_cached_time = &now;
 
@@ -179,7 +179,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         key = &keys.keys[keys.nkeys++];
         key->pkey = EVP_EC_gen("P-256");
         assert_non_null(key->pkey);
-        assert_null(ngx_http_ratelimit_jwt_alg_bind(key, NULL));
+        assert_null(ngx_rl_jwt_alg_bind(key, NULL));
         es256.keys = &keys;
 
         /* one for all tokens, one for those that have no other "kid" */
@@ -187,7 +187,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         while (secrets.nkeys < 2) {
             key = &secrets.keys[secrets.nkeys++];
             ngx_str_set(&key->secret, SECRET);
-            assert_null(ngx_http_ratelimit_jwt_alg_bind(key, NULL));
+            assert_null(ngx_rl_jwt_alg_bind(key, NULL));
         }
 
         ngx_str_set(&key->kid, "a");

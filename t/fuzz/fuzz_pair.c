@@ -2,12 +2,12 @@
 
 #include <stdlib.h>
 
-#include "ngx_ratelimit_pair.h"
+#include "ngx_rl_pair.h"
 
 #define must(condition)  do { if (!(condition)) abort(); } while (0)
 
 typedef int (*next_pt)(const u_char **text, const u_char *last,
-    ngx_ratelimit_pair_t *pair);
+    ngx_rl_pair_t *pair);
 typedef size_t (*decode_pt)(const u_char *text, size_t len, u_char *out);
 
 
@@ -34,7 +34,7 @@ fuzz_decode(decode_pt decode, const u_char *text, size_t len, u_char *out)
 
 
 static void
-fuzz_pair(const ngx_ratelimit_pair_t *pair)
+fuzz_pair(const ngx_rl_pair_t *pair)
 {
     size_t   n;
     u_char  *out;
@@ -45,16 +45,16 @@ fuzz_pair(const ngx_ratelimit_pair_t *pair)
 
     /* a name is the one that it decodes to, and no longer one */
 
-    n = fuzz_decode(ngx_ratelimit_query_decode, pair->name, pair->name_len,
+    n = fuzz_decode(ngx_rl_query_decode, pair->name, pair->name_len,
                     out);
-    must(ngx_ratelimit_query_name(pair, out, n, 0) == 1);
-    must(n == 0 || ngx_ratelimit_query_name(pair, out, n - 1, 1) == 0);
+    must(ngx_rl_query_name(pair, out, n, 0) == 1);
+    must(n == 0 || ngx_rl_query_name(pair, out, n - 1, 1) == 0);
 
-    fuzz_decode(ngx_ratelimit_query_decode, pair->value, pair->value_len, out);
-    n = fuzz_decode(ngx_ratelimit_cookie_decode, pair->value, pair->value_len,
+    fuzz_decode(ngx_rl_query_decode, pair->value, pair->value_len, out);
+    n = fuzz_decode(ngx_rl_cookie_decode, pair->value, pair->value_len,
                     out);
 
-    must(ngx_ratelimit_cookie_encoded(pair->value, pair->value_len)
+    must(ngx_rl_cookie_encoded(pair->value, pair->value_len)
          || (n == pair->value_len && memcmp(out, pair->value, n) == 0));
 
     free(out);
@@ -65,8 +65,8 @@ fuzz_pair(const ngx_ratelimit_pair_t *pair)
 static void
 fuzz_pairs(next_pt next, const u_char *text, const u_char *last)
 {
-    const u_char          *p, *before;
-    ngx_ratelimit_pair_t   pair;
+    const u_char   *p, *before;
+    ngx_rl_pair_t   pair;
 
     p = text;
 
@@ -99,8 +99,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
         memcpy(text, data, len);
     }
 
-    fuzz_pairs(ngx_ratelimit_query_pair, text, text + len);
-    fuzz_pairs(ngx_ratelimit_cookie_pair, text, text + len);
+    fuzz_pairs(ngx_rl_query_pair, text, text + len);
+    fuzz_pairs(ngx_rl_cookie_pair, text, text + len);
 
     free(text);
 

@@ -13,7 +13,7 @@
 
 #include "../unit/document.h"
 
-#include "ngx_ratelimit_edit.h"
+#include "ngx_rl_edit.h"
 
 #define BASE                                                                  \
     "{\"version\":41,\"rules\":["                                             \
@@ -54,29 +54,29 @@ ngx_atoi(u_char *line, size_t n)
 
 /* what a body of this resource may be */
 static const char *
-fuzz_body(ngx_ratelimit_edit_resource_e resource)
+fuzz_body(ngx_rl_edit_resource_e resource)
 {
     switch (resource) {
 
-    case NGX_RATELIMIT_EDIT_DOCUMENT:
-    case NGX_RATELIMIT_EDIT_VALIDATE:
+    case NGX_RL_EDIT_DOCUMENT:
+    case NGX_RL_EDIT_VALIDATE:
         return BASE;
 
-    case NGX_RATELIMIT_EDIT_TIER_ASSIGNMENTS:
+    case NGX_RL_EDIT_TIER_ASSIGNMENTS:
         return "{\"keys\":{\"sk_1\":null,\"sk_4\":\"pro\"}}";
 
-    case NGX_RATELIMIT_EDIT_TIER_ASSIGNMENT:
+    case NGX_RL_EDIT_TIER_ASSIGNMENT:
         return "{\"tier\":\"pro\"}";
 
-    case NGX_RATELIMIT_EDIT_ALLOW:
-    case NGX_RATELIMIT_EDIT_DENY:
+    case NGX_RL_EDIT_ALLOW:
+    case NGX_RL_EDIT_DENY:
         return "\"sk_9\"";
 
-    case NGX_RATELIMIT_EDIT_TEMPORARY_LIMITS:
-    case NGX_RATELIMIT_EDIT_TEMPORARY_LIMIT:
+    case NGX_RL_EDIT_TEMPORARY_LIMITS:
+    case NGX_RL_EDIT_TEMPORARY_LIMIT:
         return "{\"type\":\"multiplicative\",\"value\":3,\"reason\":\"y\"}";
 
-    case NGX_RATELIMIT_EDIT_TIER_LIMITS:
+    case NGX_RL_EDIT_TIER_LIMITS:
         return "{\"limit\":5}";
 
     default:
@@ -121,30 +121,30 @@ fuzz_name_valid(const ngx_str_t *name)
 
 
 static int
-fuzz_named(ngx_ratelimit_edit_resource_e resource)
+fuzz_named(ngx_rl_edit_resource_e resource)
 {
-    return resource == NGX_RATELIMIT_EDIT_RULE
-           || resource == NGX_RATELIMIT_EDIT_TIER_LIMITS
-           || resource == NGX_RATELIMIT_EDIT_TIER_ASSIGNMENT
-           || resource == NGX_RATELIMIT_EDIT_TEMPORARY_LIMIT;
+    return resource == NGX_RL_EDIT_RULE
+           || resource == NGX_RL_EDIT_TIER_LIMITS
+           || resource == NGX_RL_EDIT_TIER_ASSIGNMENT
+           || resource == NGX_RL_EDIT_TEMPORARY_LIMIT;
 }
 
 
 /* What the change has made is a document of the next version. */
 static void
-fuzz_made(ngx_ratelimit_edit_t *edit)
+fuzz_made(ngx_rl_edit_t *edit)
 {
-    json_t                  *root;
-    ngx_ratelimit_policy_t  *policy;
+    json_t           *root;
+    ngx_rl_policy_t  *policy;
 
-    root = ngx_ratelimit_document_parse(&edit->document, &problems);
+    root = ngx_rl_document_parse(&edit->document, &problems);
     assert_non_null(root);
     assert_int_equal(json_integer_value(json_object_get(root, "version")), 42);
 
-    policy = ngx_ratelimit_document_read(&fleet, root, 0, &problems, &warnings,
-                                         &deny_all, NULL, &nowhere);
+    policy = ngx_rl_document_read(&fleet, root, 0, &problems, &warnings,
+                                  &deny_all, NULL, &nowhere);
     assert_int_equal(problems.n, 0);
-    ngx_ratelimit_policy_release(policy);
+    ngx_rl_policy_release(policy);
     json_decref(root);
 }
 
@@ -152,9 +152,9 @@ fuzz_made(ngx_ratelimit_edit_t *edit)
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    const char            *body;
-    const uint8_t         *query;
-    ngx_ratelimit_edit_t   edit;
+    const char     *body;
+    const uint8_t  *query;
+    ngx_rl_edit_t   edit;
 
     static int             ready;
 
@@ -172,8 +172,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memset(&edit, 0, sizeof(edit));
     edit.pool = pool;
     edit.limiter = &fleet;
-    edit.resource = data[0] % (NGX_RATELIMIT_EDIT_DENY + 1);
-    edit.method = data[1] % (NGX_RATELIMIT_EDIT_DELETE + 1);
+    edit.resource = data[0] % (NGX_RL_EDIT_DENY + 1);
+    edit.method = data[1] % (NGX_RL_EDIT_DELETE + 1);
     edit.version = 41;
     edit.now = 1795000000;
 
@@ -202,24 +202,24 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     edit.base = fuzz_copy((const uint8_t *) BASE, sizeof(BASE) - 1);
 
-    if (edit.method != NGX_RATELIMIT_EDIT_GET
-        && edit.method != NGX_RATELIMIT_EDIT_DELETE)
+    if (edit.method != NGX_RL_EDIT_GET
+        && edit.method != NGX_RL_EDIT_DELETE)
     {
         body = fuzz_body(edit.resource);
         edit.body = fuzz_copy((const uint8_t *) body, strlen(body));
     }
 
-    ngx_ratelimit_edit(&edit);
+    ngx_rl_edit(&edit);
 
-    assert_int_not_equal(edit.status, NGX_RATELIMIT_EDIT_ERROR);
+    assert_int_not_equal(edit.status, NGX_RL_EDIT_ERROR);
 
     if (edit.document.len) {
-        assert_int_not_equal(edit.method, NGX_RATELIMIT_EDIT_GET);
+        assert_int_not_equal(edit.method, NGX_RL_EDIT_GET);
         fuzz_made(&edit);
     }
 
     if (edit.policy) {
-        ngx_ratelimit_policy_release(edit.policy);
+        ngx_rl_policy_release(edit.policy);
     }
 
     return 0;

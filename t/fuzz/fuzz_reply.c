@@ -4,7 +4,7 @@
  * one byte hiredis reads all of them, in one piece that is so of few.
  */
 
-#include "ngx_ratelimit_redis_codec.h"
+#include "ngx_rl_redis_codec.h"
 
 #include <stdlib.h>
 
@@ -26,21 +26,21 @@ ngx_alloc(size_t size, ngx_log_t *log)
 
 
 static void
-fuzz_reply_valid(const ngx_ratelimit_redis_reply_t *reply)
+fuzz_reply_valid(const ngx_rl_redis_reply_t *reply)
 {
     ngx_uint_t  i;
 
     /* integers that are kept as texts are only counted */
 
-    must(reply->n <= NGX_RATELIMIT_REDIS_MAX_VALUES
-         || reply->form == NGX_RATELIMIT_REDIS_FORM_TEXTS);
+    must(reply->n <= NGX_RL_REDIS_MAX_VALUES
+         || reply->form == NGX_RL_REDIS_FORM_TEXTS);
 
-    must(reply->text_len <= NGX_RATELIMIT_REDIS_MAX_TEXT);
-    must(reply->nranges <= NGX_RATELIMIT_CLUSTER_SLOTS);
-    must(reply->ntexts <= NGX_RATELIMIT_REDIS_CONTROL_TEXTS);
+    must(reply->text_len <= NGX_RL_REDIS_MAX_TEXT);
+    must(reply->nranges <= NGX_RL_CLUSTER_SLOTS);
+    must(reply->ntexts <= NGX_RL_REDIS_CONTROL_TEXTS);
 
     for (i = 0; i < reply->nranges; i++) {
-        must(reply->ranges[i].host_len <= NGX_RATELIMIT_REDIS_MAX_HOST);
+        must(reply->ranges[i].host_len <= NGX_RL_REDIS_MAX_HOST);
     }
 }
 
@@ -60,10 +60,10 @@ fuzz_sum(uint64_t sum, const void *data, size_t len)
 
 
 static uint64_t
-fuzz_reply_sum(uint64_t sum, const ngx_ratelimit_redis_reply_t *reply)
+fuzz_reply_sum(uint64_t sum, const ngx_rl_redis_reply_t *reply)
 {
-    ngx_uint_t                          i;
-    const ngx_ratelimit_redis_range_t  *range;
+    ngx_uint_t                   i;
+    const ngx_rl_redis_range_t  *range;
 
     sum = fuzz_sum(sum, &reply->type, sizeof(reply->type));
     sum = fuzz_sum(sum, reply->text, reply->text_len);
@@ -91,16 +91,16 @@ fuzz_reply_sum(uint64_t sum, const ngx_ratelimit_redis_reply_t *reply)
 /* Reads all replies; each piece is memory of its own. */
 static uint64_t
 fuzz_read(const uint8_t *data, size_t size, size_t step,
-    ngx_ratelimit_redis_form_e form)
+    ngx_rl_redis_form_e form)
 {
-    void                                *reader;
-    u_char                              *piece;
-    size_t                               n;
-    uint64_t                             sum;
-    ngx_int_t                            rc;
-    static ngx_ratelimit_redis_reply_t   reply;
+    void                         *reader;
+    u_char                       *piece;
+    size_t                        n;
+    uint64_t                      sum;
+    ngx_int_t                     rc;
+    static ngx_rl_redis_reply_t   reply;
 
-    reader = ngx_ratelimit_redis_reader_new(&reply);
+    reader = ngx_rl_redis_reader_new(&reply);
     must(reader);
 
     sum = 14695981039346656037u;
@@ -112,10 +112,10 @@ fuzz_read(const uint8_t *data, size_t size, size_t step,
         piece = malloc(n);
         must(piece);
         memcpy(piece, data, n);
-        ngx_ratelimit_redis_reader_feed(reader, piece, n);
+        ngx_rl_redis_reader_feed(reader, piece, n);
 
         do {
-            rc = ngx_ratelimit_redis_reader_next(reader, &reply, form);
+            rc = ngx_rl_redis_reader_next(reader, &reply, form);
 
             if (rc == NGX_OK) {
                 fuzz_reply_valid(&reply);
@@ -127,7 +127,7 @@ fuzz_read(const uint8_t *data, size_t size, size_t step,
         free(piece);
     }
 
-    ngx_ratelimit_redis_reader_free(reader, &reply);
+    ngx_rl_redis_reader_free(reader, &reply);
 
     return fuzz_sum(sum, &rc, sizeof(rc));
 }
@@ -136,15 +136,15 @@ fuzz_read(const uint8_t *data, size_t size, size_t step,
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    size_t                      step;
-    uint64_t                    sum;
-    ngx_ratelimit_redis_form_e  form;
+    size_t               step;
+    uint64_t             sum;
+    ngx_rl_redis_form_e  form;
 
     if (size < 2) {
         return 0;
     }
 
-    form = data[0] % (NGX_RATELIMIT_REDIS_FORM_TEXTS + 1);
+    form = data[0] % (NGX_RL_REDIS_FORM_TEXTS + 1);
     step = 1 + data[1] % 16;
 
     sum = fuzz_read(data + 2, size - 2, size, form);

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#include "ngx_ratelimit_route_set.h"
+#include "ngx_rl_route_set.h"
 
 #define must(condition)  do { if (!(condition)) abort(); } while (0)
 
@@ -25,11 +25,11 @@ fuzz_fold(const u_char *path, size_t len)
 
     /* not a byte more than promised: the sanitizer sees what is written */
 
-    once = malloc(NGX_RATELIMIT_ROUTE_BYTES(len));
+    once = malloc(NGX_RL_ROUTE_BYTES(len));
     must(once != NULL);
-    once_len = ngx_ratelimit_route_fold(path, len, once);
+    once_len = ngx_rl_route_fold(path, len, once);
 
-    must(once_len <= NGX_RATELIMIT_ROUTE_BYTES(len));
+    must(once_len <= NGX_RL_ROUTE_BYTES(len));
     must(once_len >= 1 && once[0] == '/');
     must(once_len == 1 || once[once_len - 1] != '/');
     must(memchr(once, ';', once_len) == NULL);
@@ -39,9 +39,9 @@ fuzz_fold(const u_char *path, size_t len)
         must(i == 0 || once[i] != '/' || once[i - 1] != '/');
     }
 
-    twice = malloc(NGX_RATELIMIT_ROUTE_BYTES(once_len));
+    twice = malloc(NGX_RL_ROUTE_BYTES(once_len));
     must(twice != NULL);
-    twice_len = ngx_ratelimit_route_fold(once, once_len, twice);
+    twice_len = ngx_rl_route_fold(once, once_len, twice);
 
     must(twice_len == once_len && memcmp(once, twice, once_len) == 0);
 
@@ -56,10 +56,10 @@ fuzz_match(const u_char *tmpl, size_t tmpl_len, const u_char *path, size_t len)
     int      match;
     u_char  *more;
 
-    match = ngx_ratelimit_route_match(tmpl, tmpl_len, path, len, 0);
+    match = ngx_rl_route_match(tmpl, tmpl_len, path, len, 0);
     must(match == 0 || (match == 1 && path[0] == '/'));
 
-    must(match || !ngx_ratelimit_route_match(tmpl, tmpl_len, path, len, 1));
+    must(match || !ngx_rl_route_match(tmpl, tmpl_len, path, len, 1));
 
     /* what a client may write behind a path evades no template */
 
@@ -68,13 +68,13 @@ fuzz_match(const u_char *tmpl, size_t tmpl_len, const u_char *path, size_t len)
     memcpy(more, path, len);
     memcpy(more + len, "/;/x/..;", 8);
     must(len == 0 || memchr(path, ';', len)
-         || ngx_ratelimit_route_match(tmpl, tmpl_len, more, len + 8, 0)
+         || ngx_rl_route_match(tmpl, tmpl_len, more, len + 8, 0)
             >= match);
     free(more);
 
     /* a template is also a path, and matches itself */
 
-    must(ngx_ratelimit_route_match(tmpl, tmpl_len, tmpl, tmpl_len, 0)
+    must(ngx_rl_route_match(tmpl, tmpl_len, tmpl, tmpl_len, 0)
          == 1);
 }
 
@@ -83,25 +83,25 @@ fuzz_match(const u_char *tmpl, size_t tmpl_len, const u_char *path, size_t len)
 static void
 fuzz_set(const tmpl_t *tmpl, size_t n, const u_char *path, size_t len)
 {
-    void                       *memory;
-    size_t                      i, segments, matches;
-    uint32_t                    number, first, walked, numbers[MAX];
-    ngx_ratelimit_route_set_t   set;
-    ngx_ratelimit_route_walk_t  walk;
+    void                *memory;
+    size_t               i, segments, matches;
+    uint32_t             number, first, walked, numbers[MAX];
+    ngx_rl_route_set_t   set;
+    ngx_rl_route_walk_t  walk;
 
     for (i = 0, segments = 0; i < n; i++) {
-        segments += ngx_ratelimit_route_segments(tmpl[i].text, tmpl[i].len);
+        segments += ngx_rl_route_segments(tmpl[i].text, tmpl[i].len);
     }
 
-    memory = malloc(ngx_ratelimit_route_set_bytes(segments));
+    memory = malloc(ngx_rl_route_set_bytes(segments));
     must(memory != NULL);
-    ngx_ratelimit_route_set_init(&set, memory, segments);
+    ngx_rl_route_set_init(&set, memory, segments);
 
     for (i = 0; i < n; i++) {
-        number = ngx_ratelimit_route_set_add(&set, tmpl[i].text, tmpl[i].len);
+        number = ngx_rl_route_set_add(&set, tmpl[i].text, tmpl[i].len);
         must(number < set.n && number <= i);
-        numbers[number] = ngx_ratelimit_route_match(tmpl[i].text, tmpl[i].len,
-                                                    path, len, 0);
+        numbers[number] = ngx_rl_route_match(tmpl[i].text, tmpl[i].len,
+                                             path, len, 0);
     }
 
     matches = 0;
@@ -110,20 +110,20 @@ fuzz_set(const tmpl_t *tmpl, size_t n, const u_char *path, size_t len)
         matches += numbers[i];
     }
 
-    first = ngx_ratelimit_route_set_find(&set, path, len, 0);
-    must(first == NGX_RATELIMIT_ROUTE_NONE || numbers[first] == 1);
+    first = ngx_rl_route_set_find(&set, path, len, 0);
+    must(first == NGX_RL_ROUTE_NONE || numbers[first] == 1);
 
-    ngx_ratelimit_route_walk_init(&walk, &set, path, len);
+    ngx_rl_route_walk_init(&walk, &set, path, len);
 
     for (i = 0; i < matches; i++) {
-        walked = ngx_ratelimit_route_walk_next(&walk);
+        walked = ngx_rl_route_walk_next(&walk);
         must(walked < set.n && numbers[walked] == 1);
-        must(i || first == NGX_RATELIMIT_ROUTE_NONE || walked == first);
+        must(i || first == NGX_RL_ROUTE_NONE || walked == first);
         numbers[walked] = 0;
     }
 
-    must(ngx_ratelimit_route_walk_next(&walk) == NGX_RATELIMIT_ROUTE_NONE);
-    must(walk.visited <= set.nnodes * NGX_RATELIMIT_PATH_READINGS);
+    must(ngx_rl_route_walk_next(&walk) == NGX_RL_ROUTE_NONE);
+    must(walk.visited <= set.nnodes * NGX_RL_PATH_READINGS);
 
     free(memory);
 }
@@ -148,7 +148,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         line = line ? line : last;
         len = line - p;
 
-        if (ngx_ratelimit_route_check(p, len) == NULL) {
+        if (ngx_rl_route_check(p, len) == NULL) {
             fuzz_match(p, len, path, path_len);
             tmpl[n].text = p;
             tmpl[n++].len = len;

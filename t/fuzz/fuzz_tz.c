@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "ngx_ratelimit_tz.h"
+#include "ngx_rl_tz.h"
 
 #define must(condition)  do { if (!(condition)) abort(); } while (0)
 
@@ -11,26 +11,26 @@
 
 /* Each change lies behind the one before; the offset holds until there. */
 static void
-fuzz_clock(const ngx_ratelimit_tz_t *tz, int64_t when)
+fuzz_clock(const ngx_rl_tz_t *tz, int64_t when)
 {
     int      i;
     int64_t  next, before, unused;
     int32_t  offset;
 
     for (i = 0; i < 100; i++) {
-        offset = ngx_ratelimit_tz_offset(tz, when, &next);
+        offset = ngx_rl_tz_offset(tz, when, &next);
         must(offset >= -93600 * 2 && offset <= 93600 * 2);
         must(next > when);
 
-        before = (next == NGX_RATELIMIT_TZ_FOREVER) ? when + 1000 : next - 1;
-        must(ngx_ratelimit_tz_offset(tz, before, &unused) == offset);
+        before = (next == NGX_RL_TZ_FOREVER) ? when + 1000 : next - 1;
+        must(ngx_rl_tz_offset(tz, before, &unused) == offset);
         must(unused == next);
 
         /* the first instant that shows a time is not behind that time */
 
-        must(ngx_ratelimit_tz_instant(tz, when + offset) <= when);
+        must(ngx_rl_tz_instant(tz, when + offset) <= when);
 
-        if (next == NGX_RATELIMIT_TZ_FOREVER) {
+        if (next == NGX_RL_TZ_FOREVER) {
             return;
         }
 
@@ -44,8 +44,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
-    u_char              *bytes;
-    ngx_ratelimit_tz_t   tz;
+    u_char       *bytes;
+    ngx_rl_tz_t   tz;
 
     /* the sanitizer sees what is read behind it */
 
@@ -56,9 +56,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
         memcpy(bytes, data, len);
     }
 
-    (void) ngx_ratelimit_tz_name_valid(bytes, len);
+    (void) ngx_rl_tz_name_valid(bytes, len);
 
-    if (ngx_ratelimit_tz_read(&tz, bytes, len, NOW) == NULL) {
+    if (ngx_rl_tz_read(&tz, bytes, len, NOW) == NULL) {
         fuzz_clock(&tz, NOW - 86400);
         fuzz_clock(&tz, 0);
         fuzz_clock(&tz, INT64_C(253402300799) - 86400 * 366);

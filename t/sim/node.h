@@ -9,22 +9,22 @@
 
 /* A node's lease, or ledger, of a counter; alone: it has no answer yet. */
 typedef struct {
-    ngx_ratelimit_lease_t  lease;
-    ngx_ratelimit_async_t  async;
-    ngx_ratelimit_token_bucket_t  tb;
-    ngx_ratelimit_window_t        w;
+    ngx_rl_lease_t  lease;
+    ngx_rl_async_t  async;
+    ngx_rl_token_bucket_t  tb;
+    ngx_rl_window_t        w;
     sim_refill_t          *refills[SIM_WORKERS];
 } sim_leased_t;
 
 struct sim_node_s {
-    sim_leased_t                **leased;      /* by key; NULL: none yet */
-    sim_conn_t                    conns[SIM_WORKERS];
-    const ngx_ratelimit_limit_t  *limit;
-    uint64_t                      clock_us;    /* what its clock is ahead by */
-    uint64_t                      beat_ns;     /* 0: it does not live */
-    uint32_t                      alive;       /* nodes, as it knows */
-    uint32_t                      rtt;         /* sixteenths of a ms */
-    unsigned                      up:1;        /* requests come */
+    sim_leased_t         **leased;      /* by key; NULL: none yet */
+    sim_conn_t             conns[SIM_WORKERS];
+    const ngx_rl_limit_t  *limit;
+    uint64_t               clock_us;    /* what its clock is ahead by */
+    uint64_t               beat_ns;     /* 0: it does not live */
+    uint32_t               alive;       /* nodes, as it knows */
+    uint32_t               rtt;         /* sixteenths of a ms */
+    unsigned               up:1;        /* requests come */
 };
 
 /* Requests that wait are a ring. */

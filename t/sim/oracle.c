@@ -24,8 +24,8 @@ typedef struct {
 } sim_request_t;
 
 typedef struct {
-    ngx_ratelimit_token_bucket_t  tb;
-    ngx_ratelimit_window_t        w;
+    ngx_rl_token_bucket_t  tb;
+    ngx_rl_window_t        w;
 
     uint64_t   admitted;
     uint64_t   right;
@@ -46,11 +46,11 @@ typedef struct {
 
 static void sim_oracle_judge(const sim_item_t *request);
 static unsigned sim_oracle_right(sim_counter_t *counter,
-    const ngx_ratelimit_limit_t *limit, uint64_t now_us);
+    const ngx_rl_limit_t *limit, uint64_t now_us);
 static void sim_oracle_bucket(sim_counter_t *counter,
-    const ngx_ratelimit_limit_t *limit, uint64_t at_ns);
+    const ngx_rl_limit_t *limit, uint64_t at_ns);
 static void sim_oracle_window(sim_counter_t *counter,
-    const ngx_ratelimit_limit_t *limit, const sim_item_t *request,
+    const ngx_rl_limit_t *limit, const sim_item_t *request,
     unsigned right);
 static void sim_oracle_close(sim_counter_t *counter);
 static void sim_oracle_worst(double share);
@@ -160,9 +160,9 @@ sim_oracle_decide(uint64_t number, sim_outcome_e outcome, uint64_t moment_ns)
 static void
 sim_oracle_judge(const sim_item_t *request)
 {
-    unsigned                right;
-    sim_counter_t          *counter;
-    ngx_ratelimit_limit_t  *limit;
+    unsigned         right;
+    sim_counter_t   *counter;
+    ngx_rl_limit_t  *limit;
 
     sim_sums.checks++;
 
@@ -199,32 +199,32 @@ sim_oracle_judge(const sim_item_t *request)
 
 
 static unsigned
-sim_oracle_right(sim_counter_t *counter, const ngx_ratelimit_limit_t *limit,
+sim_oracle_right(sim_counter_t *counter, const ngx_rl_limit_t *limit,
     uint64_t now_us)
 {
-    uint64_t                left_us;
-    uint32_t                cost;
-    ngx_ratelimit_answer_t  answer;
+    uint64_t         left_us;
+    uint32_t         cost;
+    ngx_rl_answer_t  answer;
 
     cost = (uint32_t) sim.cell.cost;
 
     switch (limit->algorithm) {
 
-    case NGX_RATELIMIT_FIXED_WINDOW:
-        left_us = ngx_ratelimit_calendar_bounds(limit, now_us).end_us
+    case NGX_RL_FIXED_WINDOW:
+        left_us = ngx_rl_calendar_bounds(limit, now_us).end_us
                   - now_us;
-        ngx_ratelimit_fixed_window_take(&counter->w, limit, now_us, left_us,
-                                        limit->window_us, cost, cost, &answer);
+        ngx_rl_fixed_window_take(&counter->w, limit, now_us, left_us,
+                                 limit->window_us, cost, cost, &answer);
         break;
 
-    case NGX_RATELIMIT_SLIDING_WINDOW:
-        ngx_ratelimit_sliding_window_take(&counter->w, limit, now_us, cost,
-                                          cost, &answer);
+    case NGX_RL_SLIDING_WINDOW:
+        ngx_rl_sliding_window_take(&counter->w, limit, now_us, cost,
+                                   cost, &answer);
         break;
 
     default:
-        ngx_ratelimit_token_bucket_take(&counter->tb, &limit->rate, now_us,
-                                        cost, cost, &answer);
+        ngx_rl_token_bucket_take(&counter->tb, &limit->rate, now_us,
+                                 cost, cost, &answer);
     }
 
     return answer.granted != 0;
@@ -233,7 +233,7 @@ sim_oracle_right(sim_counter_t *counter, const ngx_ratelimit_limit_t *limit,
 
 /* What a bucket promises: in any span capacity + rate * span, and no more. */
 static void
-sim_oracle_bucket(sim_counter_t *counter, const ngx_ratelimit_limit_t *limit,
+sim_oracle_bucket(sim_counter_t *counter, const ngx_rl_limit_t *limit,
     uint64_t at_ns)
 {
     uint64_t  passed_ns, token_ns, full_ns;
@@ -255,7 +255,7 @@ sim_oracle_bucket(sim_counter_t *counter, const ngx_ratelimit_limit_t *limit,
 
 
 static void
-sim_oracle_window(sim_counter_t *counter, const ngx_ratelimit_limit_t *limit,
+sim_oracle_window(sim_counter_t *counter, const ngx_rl_limit_t *limit,
     const sim_item_t *request, unsigned right)
 {
     uint64_t  window;
@@ -302,7 +302,7 @@ sim_oracle_close(sim_counter_t *counter)
 
     /* a sliding window's denial is not for the rest of it */
 
-    if (sim.cell.algorithm != NGX_RATELIMIT_FIXED_WINDOW
+    if (sim.cell.algorithm != NGX_RL_FIXED_WINDOW
         || counter->spent_ns == 0
         || counter->admitted_ns <= counter->spent_ns)
     {

@@ -10,7 +10,7 @@
 #include <lua.h>
 #include <lualib.h>
 
-#include "ngx_ratelimit_lua.h"
+#include "ngx_rl_lua.h"
 
 #define SIM_STATE   24           /* bytes of the longest state, and more */
 #define SIM_FIELD   "01234567"
@@ -47,7 +47,7 @@ static void sim_redis_note(const sim_hash_t *hash);
 static void sim_redis_forget(void);
 static int sim_struct_pack(lua_State *lua);
 static int sim_struct_unpack(lua_State *lua);
-static void sim_redis_args(const ngx_ratelimit_limit_t *limit, int64_t cost,
+static void sim_redis_args(const ngx_rl_limit_t *limit, int64_t cost,
     const char *want);
 static void sim_redis_arg(int at, uint64_t value);
 
@@ -103,8 +103,8 @@ sim_redis_start(void)
     lua_newtable(sim_lua);
     lua_setglobal(sim_lua, "ARGV");
 
-    if (luaL_loadbuffer(sim_lua, ngx_ratelimit_lua_check,
-                        ngx_ratelimit_lua_check_len, "@script")
+    if (luaL_loadbuffer(sim_lua, ngx_rl_lua_check,
+                        ngx_rl_lua_check_len, "@script")
         != 0)
     {
         sim_die("the script", lua_tostring(sim_lua, -1));
@@ -123,7 +123,7 @@ sim_redis_stop(void)
 
 
 void
-sim_redis_run(uint64_t key, const ngx_ratelimit_limit_t *limit, int64_t cost,
+sim_redis_run(uint64_t key, const ngx_rl_limit_t *limit, int64_t cost,
     const char *want, int64_t *values)
 {
     int  i;
@@ -157,16 +157,16 @@ sim_redis_run(uint64_t key, const ngx_ratelimit_limit_t *limit, int64_t cost,
 
 
 static void
-sim_redis_args(const ngx_ratelimit_limit_t *limit, int64_t cost,
+sim_redis_args(const ngx_rl_limit_t *limit, int64_t cost,
     const char *want)
 {
     const char  *kind;
 
     switch (limit->algorithm) {
-    case NGX_RATELIMIT_FIXED_WINDOW:
+    case NGX_RL_FIXED_WINDOW:
         kind = "f";
         break;
-    case NGX_RATELIMIT_SLIDING_WINDOW:
+    case NGX_RL_SLIDING_WINDOW:
         kind = "s";
         break;
     default:

@@ -7,13 +7,13 @@
 
 #include "node.h"
 
-#define SIM_HOLD     (NGX_RATELIMIT_LEASE_HOLD_MS * SIM_MS)
+#define SIM_HOLD     (NGX_RL_LEASE_HOLD_MS * SIM_MS)
 
 static void sim_refill_env(const sim_refill_t *refill,
-    ngx_ratelimit_lease_env_t *env);
+    ngx_rl_lease_env_t *env);
 static void sim_refill_alone(sim_refill_t *refill, uint64_t request);
 static void sim_refill_alone_answer(sim_call_t *call,
-    const ngx_ratelimit_answer_t *answer);
+    const ngx_rl_answer_t *answer);
 static void sim_refill_queue(sim_refill_t *refill, uint64_t request);
 static void sim_refill_wait(sim_refill_t *refill);
 static uint64_t sim_refill_next(sim_refill_t *refill);
@@ -21,19 +21,19 @@ static sim_call_t *sim_refill_call(sim_refill_t *refill);
 static void sim_refill_ask(sim_refill_t *refill);
 static void sim_refill_tell(sim_refill_t *refill);
 static void sim_refill_alone_take(sim_refill_t *refill,
-    const ngx_ratelimit_lease_env_t *env, ngx_ratelimit_answer_t *answer);
+    const ngx_rl_lease_env_t *env, ngx_rl_answer_t *answer);
 static void sim_refill_sent(sim_refill_t *refill, sim_call_t *call);
 static void sim_refill_lost(sim_refill_t *refill, sim_call_t *call);
 static void sim_refill_failed(sim_refill_t *refill, int32_t debit);
 static void sim_refill_filled(sim_refill_t *refill, sim_call_t *call,
-    ngx_ratelimit_answer_t *answer);
+    ngx_rl_answer_t *answer);
 static void sim_refill_give(sim_refill_t *refill,
-    const ngx_ratelimit_limit_t *limit, uint64_t tokens, uint64_t taken_us);
+    const ngx_rl_limit_t *limit, uint64_t tokens, uint64_t taken_us);
 static void sim_refill_timer(sim_refill_t *refill);
 
 
 static void
-sim_refill_env(const sim_refill_t *refill, ngx_ratelimit_lease_env_t *env)
+sim_refill_env(const sim_refill_t *refill, ngx_rl_lease_env_t *env)
 {
     env->now_us = sim_node_now_us(refill->node);
     env->nodes = refill->node->alive;
@@ -45,18 +45,18 @@ sim_refill_env(const sim_refill_t *refill, ngx_ratelimit_lease_env_t *env)
 void
 sim_refill_lease(sim_refill_t *refill, uint64_t request)
 {
-    unsigned                   ahead;
-    ngx_ratelimit_answer_t     answer;
-    ngx_ratelimit_lease_env_t  env;
+    unsigned            ahead;
+    ngx_rl_answer_t     answer;
+    ngx_rl_lease_env_t  env;
 
     sim_refill_env(refill, &env);
 
-    switch (ngx_ratelimit_lease_take(&refill->leased->lease,
-                                     refill->node->limit, &env,
-                                     (uint32_t) sim.cell.cost, &answer,
-                                     &ahead))
+    switch (ngx_rl_lease_take(&refill->leased->lease,
+                              refill->node->limit, &env,
+                              (uint32_t) sim.cell.cost, &answer,
+                              &ahead))
     {
-    case NGX_RATELIMIT_LEASE_PAID:
+    case NGX_RL_LEASE_PAID:
         sim_oracle_decide(request, SIM_ADMITTED, SIM_NO_WAIT);
 
         if (ahead && refill->call == NULL) {
@@ -65,14 +65,14 @@ sim_refill_lease(sim_refill_t *refill, uint64_t request)
 
         return;
 
-    case NGX_RATELIMIT_LEASE_DENIED:
+    case NGX_RL_LEASE_DENIED:
         sim_oracle_decide(request, SIM_DENIED, SIM_NO_WAIT);
         return;
 
     default:
 
-        if (ngx_ratelimit_lease_alone(&refill->leased->lease,
-                                      refill->node->limit, &env))
+        if (ngx_rl_lease_alone(&refill->leased->lease,
+                               refill->node->limit, &env))
         {
             sim_refill_alone(refill, request);
             return;
@@ -103,7 +103,7 @@ sim_refill_alone(sim_refill_t *refill, uint64_t request)
     strcpy(call->want, "0");
 
     if (!sim_conn_send(refill->conn, call)) {
-        ngx_ratelimit_lease_failed(&refill->leased->lease);
+        ngx_rl_lease_failed(&refill->leased->lease);
         sim_oracle_decide(request, SIM_UNANSWERED, sim.now_ns);
         return;
     }
@@ -122,7 +122,7 @@ sim_refill_alone_deadline(sim_refill_t *refill, uint64_t request)
 
         if (call->alone && call->refill && call->request == request) {
             call->refill = NULL;
-            ngx_ratelimit_lease_failed(&refill->leased->lease);
+            ngx_rl_lease_failed(&refill->leased->lease);
             sim_oracle_decide(request, SIM_UNANSWERED, sim.now_ns);
             return;
         }
@@ -131,21 +131,21 @@ sim_refill_alone_deadline(sim_refill_t *refill, uint64_t request)
 
 
 static void
-sim_refill_alone_answer(sim_call_t *call, const ngx_ratelimit_answer_t *answer)
+sim_refill_alone_answer(sim_call_t *call, const ngx_rl_answer_t *answer)
 {
-    ngx_ratelimit_answer_t      paid;
-    ngx_ratelimit_lease_t      *lease;
-    ngx_ratelimit_lease_env_t   env;
+    ngx_rl_answer_t      paid;
+    ngx_rl_lease_t      *lease;
+    ngx_rl_lease_env_t   env;
 
     lease = &call->refill->leased->lease;
     sim_refill_env(call->refill, &env);
 
-    if (ngx_ratelimit_lease_fill(lease, call->limit, &env, call->sent_us,
-                                 &call->ask, answer)
+    if (ngx_rl_lease_fill(lease, call->limit, &env, call->sent_us,
+                          &call->ask, answer)
         && answer->granted)
     {
-        (void) ngx_ratelimit_lease_pay(lease, call->limit, &env,
-                                       answer->granted, &paid);
+        (void) ngx_rl_lease_pay(lease, call->limit, &env,
+                                answer->granted, &paid);
     }
 
     sim_oracle_decide(call->request,
@@ -157,30 +157,30 @@ sim_refill_alone_answer(sim_call_t *call, const ngx_ratelimit_answer_t *answer)
 void
 sim_refill_async(sim_refill_t *refill, uint64_t request)
 {
-    unsigned                   ask;
-    ngx_ratelimit_async_t     *async;
-    ngx_ratelimit_answer_t     answer;
-    ngx_ratelimit_lease_env_t  env;
+    unsigned            ask;
+    ngx_rl_async_t     *async;
+    ngx_rl_answer_t     answer;
+    ngx_rl_lease_env_t  env;
 
     sim_refill_env(refill, &env);
     async = &refill->leased->async;
 
-    if (ngx_ratelimit_async_take(async, refill->node->limit, &env,
-                                 (uint32_t) sim.cell.cost, &answer, &ask)
-        == NGX_RATELIMIT_LEASE_ASK)
+    if (ngx_rl_async_take(async, refill->node->limit, &env,
+                          (uint32_t) sim.cell.cost, &answer, &ask)
+        == NGX_RL_LEASE_ASK)
     {
         sim_refill_alone_take(refill, &env, &answer);
 
         if (answer.granted) {
-            ngx_ratelimit_async_spent(async, refill->node->limit, &env,
-                                      &answer, &ask);
+            ngx_rl_async_spent(async, refill->node->limit, &env,
+                               &answer, &ask);
         }
     }
 
     sim_oracle_decide(request, answer.granted ? SIM_ADMITTED : SIM_DENIED,
                       SIM_NO_WAIT);
 
-    if (ask == NGX_RATELIMIT_ASYNC_SOON) {
+    if (ask == NGX_RL_ASYNC_SOON) {
         sim_refill_timer(refill);
 
     } else if (ask && refill->call == NULL) {
@@ -192,12 +192,12 @@ sim_refill_async(sim_refill_t *refill, uint64_t request)
 /* The node's own counter, in whole tokens. */
 static void
 sim_refill_alone_take(sim_refill_t *refill,
-    const ngx_ratelimit_lease_env_t *env, ngx_ratelimit_answer_t *answer)
+    const ngx_rl_lease_env_t *env, ngx_rl_answer_t *answer)
 {
-    uint64_t                      wall_us;
-    uint32_t                      cost;
-    sim_leased_t                 *leased;
-    const ngx_ratelimit_limit_t  *limit;
+    uint64_t               wall_us;
+    uint32_t               cost;
+    sim_leased_t          *leased;
+    const ngx_rl_limit_t  *limit;
 
     leased = refill->leased;
     limit = refill->node->limit;
@@ -206,20 +206,20 @@ sim_refill_alone_take(sim_refill_t *refill,
 
     switch (limit->algorithm) {
 
-    case NGX_RATELIMIT_FIXED_WINDOW:
-        ngx_ratelimit_fixed_window_take(&leased->w, limit, env->now_us,
-                            ngx_ratelimit_calendar_bounds(limit, wall_us).end_us
+    case NGX_RL_FIXED_WINDOW:
+        ngx_rl_fixed_window_take(&leased->w, limit, env->now_us,
+                            ngx_rl_calendar_bounds(limit, wall_us).end_us
                             - wall_us, limit->window_us, cost, 0, answer);
         return;
 
-    case NGX_RATELIMIT_SLIDING_WINDOW:
-        ngx_ratelimit_sliding_window_take(&leased->w, limit, env->now_us, cost,
-                                          0, answer);
+    case NGX_RL_SLIDING_WINDOW:
+        ngx_rl_sliding_window_take(&leased->w, limit, env->now_us, cost,
+                                   0, answer);
         return;
 
     default:
-        ngx_ratelimit_token_bucket_take(&leased->tb, &limit->rate, env->now_us,
-                                        cost, 0, answer);
+        ngx_rl_token_bucket_take(&leased->tb, &limit->rate, env->now_us,
+                                 cost, 0, answer);
     }
 }
 
@@ -329,30 +329,30 @@ sim_refill_call(sim_refill_t *refill)
 static void
 sim_refill_ask(sim_refill_t *refill)
 {
-    uint32_t                      back;
-    sim_call_t                   *call;
-    ngx_ratelimit_lease_t        *lease;
-    ngx_ratelimit_lease_env_t     env;
-    const ngx_ratelimit_limit_t  *limit;
+    uint32_t               back;
+    sim_call_t            *call;
+    ngx_rl_lease_t        *lease;
+    ngx_rl_lease_env_t     env;
+    const ngx_rl_limit_t  *limit;
 
     lease = &refill->leased->lease;
     limit = refill->node->limit;
 
     sim_refill_env(refill, &env);
 
-    back = ngx_ratelimit_lease_stale(lease, limit, &env);
+    back = ngx_rl_lease_stale(lease, limit, &env);
 
     if (back) {
         sim_refill_give(refill, limit, back,
-                        ngx_ratelimit_lease_age_us(lease, limit, env.now_us));
+                        ngx_rl_lease_age_us(lease, limit, env.now_us));
     }
 
     call = sim_refill_call(refill);
 
-    ngx_ratelimit_lease_size(lease, limit, &env,
-                             refill->used ? (uint32_t) sim.cell.cost : 0,
-                             (uint32_t) (refill->used * sim.cell.cost),
-                             &call->ask);
+    ngx_rl_lease_size(lease, limit, &env,
+                      refill->used ? (uint32_t) sim.cell.cost : 0,
+                      (uint32_t) (refill->used * sim.cell.cost),
+                      &call->ask);
 
     if (refill->used == 0 && call->ask.ahead == 0) {
         free(call);
@@ -393,14 +393,14 @@ sim_refill_strict(sim_refill_t *refill, uint64_t request)
 static void
 sim_refill_tell(sim_refill_t *refill)
 {
-    sim_call_t                 *call;
-    ngx_ratelimit_lease_env_t   env;
+    sim_call_t          *call;
+    ngx_rl_lease_env_t   env;
 
     sim_refill_env(refill, &env);
 
     call = sim_refill_call(refill);
-    ngx_ratelimit_async_call(&refill->leased->async, refill->node->limit, &env,
-                             0, &call->told);
+    ngx_rl_async_call(&refill->leased->async, refill->node->limit, &env,
+                      0, &call->told);
 
     if (call->told.debit > 0) {
         snprintf(call->want, sizeof(call->want), "%d", -1 - call->told.debit);
@@ -449,7 +449,7 @@ sim_refill_lost(sim_refill_t *refill, sim_call_t *call)
     }
 
     if (call->alone) {
-        ngx_ratelimit_lease_failed(&refill->leased->lease);
+        ngx_rl_lease_failed(&refill->leased->lease);
         sim_oracle_decide(call->request, SIM_UNANSWERED, sim.now_ns);
         return;
     }
@@ -470,11 +470,11 @@ sim_refill_lost(sim_refill_t *refill, sim_call_t *call)
 static void
 sim_refill_failed(sim_refill_t *refill, int32_t debit)
 {
-    ngx_ratelimit_lease_env_t   env;
-    ngx_ratelimit_async_call_t  told;
+    ngx_rl_lease_env_t   env;
+    ngx_rl_async_call_t  told;
 
     if (sim.cell.sync == SIM_LEASE) {
-        ngx_ratelimit_lease_failed(&refill->leased->lease);
+        ngx_rl_lease_failed(&refill->leased->lease);
 
     } else {
         memset(&told, 0, sizeof(told));
@@ -482,8 +482,8 @@ sim_refill_failed(sim_refill_t *refill, int32_t debit)
 
         sim_refill_env(refill, &env);
         told.asked_ms = (uint32_t) (env.now_us / 1000);
-        ngx_ratelimit_async_failed(&refill->leased->async, refill->node->limit,
-                                   &env, &told);
+        ngx_rl_async_failed(&refill->leased->async, refill->node->limit,
+                            &env, &told);
     }
 }
 
@@ -491,10 +491,10 @@ sim_refill_failed(sim_refill_t *refill, int32_t debit)
 void
 sim_refill_answer(sim_call_t *call, const int64_t *values)
 {
-    uint64_t                   took_ns;
-    sim_refill_t              *refill;
-    ngx_ratelimit_answer_t     answer;
-    ngx_ratelimit_lease_env_t  env;
+    uint64_t            took_ns;
+    sim_refill_t       *refill;
+    ngx_rl_answer_t     answer;
+    ngx_rl_lease_env_t  env;
 
     refill = call->refill;
 
@@ -506,7 +506,7 @@ sim_refill_answer(sim_call_t *call, const int64_t *values)
     answer.granted = (uint32_t) values[0];
     answer.remaining = (uint32_t) values[1];
     answer.reset_us = (uint64_t) values[2] * 1000;
-    answer.retry_us = (values[3] == -1) ? NGX_RATELIMIT_NEVER
+    answer.retry_us = (values[3] == -1) ? NGX_RL_NEVER
                                         : (uint64_t) values[3] * 1000;
 
     if (sim.cell.sync == SIM_STRICT) {
@@ -540,27 +540,27 @@ sim_refill_answer(sim_call_t *call, const int64_t *values)
     }
 
     sim_refill_env(refill, &env);
-    ngx_ratelimit_async_answered(&refill->leased->async, call->limit, &env,
-                                 call->sent_us, &call->told, &answer);
+    ngx_rl_async_answered(&refill->leased->async, call->limit, &env,
+                          call->sent_us, &call->told, &answer);
 }
 
 
 static void
 sim_refill_filled(sim_refill_t *refill, sim_call_t *call,
-    ngx_ratelimit_answer_t *answer)
+    ngx_rl_answer_t *answer)
 {
-    uint64_t                      spare;
-    const ngx_ratelimit_limit_t  *limit;
-    ngx_ratelimit_answer_t        paid;
-    ngx_ratelimit_lease_env_t     env;
+    uint64_t               spare;
+    const ngx_rl_limit_t  *limit;
+    ngx_rl_answer_t        paid;
+    ngx_rl_lease_env_t     env;
 
     limit = call->limit;
     spare = 0;
 
     sim_refill_env(refill, &env);
 
-    if (!ngx_ratelimit_lease_fill(&refill->leased->lease, limit, &env,
-                                  call->sent_us, &call->ask, answer))
+    if (!ngx_rl_lease_fill(&refill->leased->lease, limit, &env,
+                           call->sent_us, &call->ask, answer))
     {
         spare = answer->granted;
     }
@@ -570,9 +570,9 @@ sim_refill_filled(sim_refill_t *refill, sim_call_t *call,
         if (spare >= sim.cell.cost) {
             spare -= sim.cell.cost;
 
-        } else if (!ngx_ratelimit_lease_pay(&refill->leased->lease, limit,
-                                            &env, (uint32_t) sim.cell.cost,
-                                            &paid))
+        } else if (!ngx_rl_lease_pay(&refill->leased->lease, limit,
+                                     &env, (uint32_t) sim.cell.cost,
+                                     &paid))
         {
             break;
         }
@@ -583,9 +583,9 @@ sim_refill_filled(sim_refill_t *refill, sim_call_t *call,
 
     if (spare) {
         sim_refill_give(refill, limit, spare,
-                        ngx_ratelimit_window_answer_age_us(limit, env.now_us,
-                                                           call->sent_us,
-                                                           answer));
+                        ngx_rl_window_answer_age_us(limit, env.now_us,
+                                                    call->sent_us,
+                                                    answer));
     }
 
     if (call->ask.cost && answer->retry_us) {
@@ -601,7 +601,7 @@ sim_refill_filled(sim_refill_t *refill, sim_call_t *call,
 
 
 static void
-sim_refill_give(sim_refill_t *refill, const ngx_ratelimit_limit_t *limit,
+sim_refill_give(sim_refill_t *refill, const ngx_rl_limit_t *limit,
     uint64_t tokens, uint64_t age_us)
 {
     sim_call_t  *call;
@@ -630,11 +630,11 @@ sim_refill_timer(sim_refill_t *refill)
 void
 sim_refill_sweep(sim_refill_t *refill)
 {
-    uint32_t                      tokens;
-    uint64_t                      age_us;
-    ngx_ratelimit_lease_t        *lease;
-    ngx_ratelimit_lease_env_t     env;
-    const ngx_ratelimit_limit_t  *limit;
+    uint32_t               tokens;
+    uint64_t               age_us;
+    ngx_rl_lease_t        *lease;
+    ngx_rl_lease_env_t     env;
+    const ngx_rl_limit_t  *limit;
 
     refill->sweeping = 0;
     lease = &refill->leased->lease;
@@ -647,7 +647,7 @@ sim_refill_sweep(sim_refill_t *refill)
             return;
         }
 
-        if (ngx_ratelimit_async_due(&refill->leased->async, limit, &env)
+        if (ngx_rl_async_due(&refill->leased->async, limit, &env)
             && refill->call == NULL)
         {
             sim_refill_tell(refill);
@@ -660,15 +660,15 @@ sim_refill_sweep(sim_refill_t *refill)
     }
 
     sim_refill_env(refill, &env);
-    age_us = ngx_ratelimit_lease_age_us(lease, limit, env.now_us);
+    age_us = ngx_rl_lease_age_us(lease, limit, env.now_us);
     tokens = 0;
 
     /* to a window that ends before a call may run nothing goes back */
 
-    if (limit->algorithm != NGX_RATELIMIT_FIXED_WINDOW
+    if (limit->algorithm != NGX_RL_FIXED_WINDOW
         || lease->fresh_us >= env.now_us + sim.cell.timeout_ms * 1000)
     {
-        tokens = ngx_ratelimit_lease_sweep(lease, limit, &env, 0);
+        tokens = ngx_rl_lease_sweep(lease, limit, &env, 0);
     }
 
     if (tokens) {

@@ -73,7 +73,7 @@ static const sim_parameter_t  sim_parameters[] = {
 };
 
 static const sim_cell_t  sim_defaults = {
-    .algorithm = NGX_RATELIMIT_TOKEN_BUCKET, .limit = 1000, .window_ms = 10000,
+    .algorithm = NGX_RL_TOKEN_BUCKET, .limit = 1000, .window_ms = 10000,
     .cost = 1, .nodes = 3, .workers = 1, .keys = 1, .load = 2000,
     .at_ms = 11000, .lost_ms = 200, .seconds = 60, .delay_us = 300,
     .timeout_ms = 100, .shards = 1, .seed = 1

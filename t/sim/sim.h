@@ -21,8 +21,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ngx_ratelimit_async.h"
-#include "ngx_ratelimit_window.h"
+#include "ngx_rl_async.h"
+#include "ngx_rl_window.h"
 
 /* virtual time is in nanoseconds since SIM_START_US, a full minute */
 #define SIM_US        ((uint64_t) 1000)
@@ -142,13 +142,13 @@ typedef enum {
 
 /* The virtual world; there is one. */
 typedef struct {
-    sim_cell_t             cell;
-    uint64_t               now_ns;
-    uint64_t               end_ns;
-    uint64_t               fault_ns;
-    ngx_ratelimit_limit_t  limits[2];   /* the cell's, and that after LOWER */
-    unsigned               away:1;      /* Redis is */
-    unsigned               slow:1;
+    sim_cell_t      cell;
+    uint64_t        now_ns;
+    uint64_t        end_ns;
+    uint64_t        fault_ns;
+    ngx_rl_limit_t  limits[2];   /* the cell's, and that after LOWER */
+    unsigned        away:1;      /* Redis is */
+    unsigned        slow:1;
 } sim_world_t;
 
 extern sim_world_t  sim;
@@ -213,22 +213,22 @@ typedef struct {
 
 /* One call. It is freed with its last event. */
 struct sim_call_s {
-    sim_call_t                   *next;
-    sim_call_t                  **prev;
-    sim_refill_t                 *refill;    /* NULL: nobody wants to know */
-    sim_conn_t                   *conn;      /* NULL: broken */
-    const ngx_ratelimit_limit_t  *limit;
-    uint64_t                      key;
-    uint64_t                      request;   /* strict, alone: whose it is */
-    unsigned                      alone:1;   /* no lease comes of it */
-    uint64_t                      sent_us;   /* by the node's clock */
-    uint64_t                      back_ns;   /* how long its reply takes */
-    uint64_t                      ran_ns;    /* when it did in Redis */
-    int64_t                       cost;
-    char                          want[48];
-    ngx_ratelimit_lease_ask_t     ask;
-    ngx_ratelimit_async_call_t    told;      /* async */
-    sim_values_t                  values;
+    sim_call_t            *next;
+    sim_call_t           **prev;
+    sim_refill_t          *refill;    /* NULL: nobody wants to know */
+    sim_conn_t            *conn;      /* NULL: broken */
+    const ngx_rl_limit_t  *limit;
+    uint64_t               key;
+    uint64_t               request;   /* strict, alone: whose it is */
+    unsigned               alone:1;   /* no lease comes of it */
+    uint64_t               sent_us;   /* by the node's clock */
+    uint64_t               back_ns;   /* how long its reply takes */
+    uint64_t               ran_ns;    /* when it did in Redis */
+    int64_t                cost;
+    char                   want[48];
+    ngx_rl_lease_ask_t     ask;
+    ngx_rl_async_call_t    told;      /* async */
+    sim_values_t           values;
 };
 
 void sim_conn_init(sim_conn_t *conn);
@@ -248,7 +248,7 @@ uint64_t sim_calls(void);
 
 void sim_redis_start(void);
 void sim_redis_stop(void);
-void sim_redis_run(uint64_t key, const ngx_ratelimit_limit_t *limit,
+void sim_redis_run(uint64_t key, const ngx_rl_limit_t *limit,
     int64_t cost, const char *want, int64_t *values);
 
 /* Forgets what was written since then; 0: everything. */

@@ -11,7 +11,7 @@
 
 
 static void sim_start(void);
-static void sim_limit(ngx_ratelimit_limit_t *limit, uint64_t tokens,
+static void sim_limit(ngx_rl_limit_t *limit, uint64_t tokens,
     uint16_t mark);
 static void sim_traffic(void);
 static void sim_next_arrival(void);
@@ -89,10 +89,10 @@ sim_start(void)
 
 
 static void
-sim_limit(ngx_ratelimit_limit_t *limit, uint64_t tokens, uint16_t mark)
+sim_limit(ngx_rl_limit_t *limit, uint64_t tokens, uint16_t mark)
 {
-    const char            *expected;
-    ngx_ratelimit_spec_t   spec;
+    const char     *expected;
+    ngx_rl_spec_t   spec;
 
     memset(&spec, 0, sizeof(spec));
     memset(limit, 0, sizeof(*limit));
@@ -107,7 +107,7 @@ sim_limit(ngx_ratelimit_limit_t *limit, uint64_t tokens, uint16_t mark)
     spec.burst = (sim.cell.capacity ? sim.cell.capacity : tokens) - 1;
     spec.nodelay = 1;
 
-    expected = ngx_ratelimit_limit_init(limit, &spec);
+    expected = ngx_rl_limit_init(limit, &spec);
 
     if (expected) {
         sim_die("the limit: expected", expected);
@@ -404,8 +404,8 @@ sim_flaky(void)
 unsigned
 sim_bucket(void)
 {
-    return sim.cell.algorithm == NGX_RATELIMIT_TOKEN_BUCKET
-           || sim.cell.algorithm == NGX_RATELIMIT_LEAKY_BUCKET;
+    return sim.cell.algorithm == NGX_RL_TOKEN_BUCKET
+           || sim.cell.algorithm == NGX_RL_LEAKY_BUCKET;
 }
 
 

@@ -460,18 +460,18 @@ sub reference {
         is($shown, contexts($contexts{$_}), "$_: Syntax, Default and Context");
     }
 
-    my ($lines) = slurp("src/http/conf/ngx_http_ratelimit_redis_conf.c")
+    my ($lines) = slurp("src/http/conf/ngx_rl_redis_conf.c")
         =~ /redis_rows\[\] =\s*\{(.*?)^\};/ms;
 
     same([$lines =~ /ngx_string\("(\w+)"\)/g],
          [$page =~ /^`(\w+) [^`=]*;`$/mg], 'lines of ratelimit_redis');
 
-    my ($parameters) = slurp("src/rules/policy/ngx_ratelimit_param.c")
-        =~ /ratelimit_params\[\] =\s*\{(.*?)^\};/ms;
+    my ($parameters) = slurp("src/rules/policy/ngx_rl_param.c")
+        =~ /rl_params\[\] =\s*\{(.*?)^\};/ms;
 
     my %parameters = map { $_ => 1 } $parameters =~ /\{ NGX_\w+, "(\w+=?)"/g;
 
-    ($parameters) = slurp("src/http/conf/ngx_http_ratelimit_penalty_conf.c")
+    ($parameters) = slurp("src/http/conf/ngx_rl_penalty_conf.c")
         =~ /penalty_params\[\] =\s*\{(.*?)^\};/ms;
     $parameters{$_} = 1 for $parameters =~ /ngx_string\("(\w+=)"\)/g;
 
@@ -481,8 +481,8 @@ sub reference {
     same(\@parameters,
          [$page =~ /^`(\w+=|(?:$flags)(?=`))[^`]*`/mg], 'parameters');
 
-    my ($variables) = slurp("src/http/observe/ngx_http_ratelimit_variables.c")
-        =~ /ngx_http_ratelimit_variables\[\] = \{(.*?)^\};/ms;
+    my ($variables) = slurp("src/http/observe/ngx_rl_variables.c")
+        =~ /ngx_rl_variables\[\] = \{(.*?)^\};/ms;
 
     same([$variables =~ /ngx_string\("(\w+)"\)/g],
          [$page =~ /^\| `\$(\w+)` \|/mg], 'variables');
@@ -600,7 +600,7 @@ sub alerts {
 sub codes {
     my ($table) = slurp('docs/statuses.md') =~ /^(\| status .*?)\n\n/ms;
 
-    same([slurp('src/http/request/ngx_http_ratelimit_body.c')
+    same([slurp('src/http/request/ngx_rl_body.c')
           =~ /"([A-Z]+(?:_[A-Z]+)*)(?:"|\\",)/g],
          [$table =~ /^\| \d{3} \| `(\w+)`/mg], 'codes of a refusal');
 }

@@ -169,7 +169,7 @@ my $api = t::Api->new($gateway);
 my $read = t::Api->new($gateway, '/read');
 my $without = t::Api->new($gateway, '/token');
 
-my $source = do { local (@ARGV, $/) = 'src/http/api/ngx_http_ratelimit_api_route.c'; <> };
+my $source = do { local (@ARGV, $/) = 'src/http/api/ngx_rl_api_route.c'; <> };
 my ($table) = $source =~ /api_routes\[\] =\n\{(.*?)\n\};/s;
 # those of the status page are no JSON
 my @routes = sort map { s/\{\*?\}/{}/r }

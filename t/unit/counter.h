@@ -8,63 +8,63 @@
 
 #include "zone.h"
 
-#include "ngx_ratelimit_window.h"
+#include "ngx_rl_window.h"
 
 #define SECOND  ((uint64_t) 1000000)
 #define DAY     (86400 * SECOND)
-#define LOOK    NGX_RATELIMIT_LOOK
-#define CHARGE  NGX_RATELIMIT_CHARGE
-#define NEVER   NGX_RATELIMIT_NEVER
+#define LOOK    NGX_RL_LOOK
+#define CHARGE  NGX_RL_CHARGE
+#define NEVER   NGX_RL_NEVER
 
-typedef ngx_ratelimit_limit_t   limit_t;
-typedef ngx_ratelimit_window_t  window_t;
-typedef ngx_ratelimit_answer_t  answer_t;
+typedef ngx_rl_limit_t   limit_t;
+typedef ngx_rl_window_t  window_t;
+typedef ngx_rl_answer_t  answer_t;
 
 typedef union {
-    ngx_ratelimit_token_bucket_t  tb;
-    window_t                      w;
+    ngx_rl_token_bucket_t  tb;
+    window_t               w;
 } state_t;
 
 /* a counter of a test of C against Lua; kind: 't', 'f' or 's' */
 typedef struct {
-    char                  kind;
-    ngx_ratelimit_spec_t  spec;
-    limit_t               limit;
-    state_t               state;
+    char           kind;
+    ngx_rl_spec_t  spec;
+    limit_t        limit;
+    state_t        state;
 } counter_t;
 
 
 static inline limit_t
-limit_of(ngx_ratelimit_algorithm_e algorithm, uint64_t tokens,
+limit_of(ngx_rl_algorithm_e algorithm, uint64_t tokens,
     uint64_t period_us)
 {
-    limit_t               limit;
-    ngx_ratelimit_spec_t  spec;
+    limit_t        limit;
+    ngx_rl_spec_t  spec;
 
     memset(&spec, 0, sizeof(spec));
     spec.algorithm = algorithm;
     spec.tokens = tokens;
     spec.period_us = period_us;
-    spec.burst = (algorithm == NGX_RATELIMIT_LEAKY_BUCKET) ? tokens - 1 : 0;
+    spec.burst = (algorithm == NGX_RL_LEAKY_BUCKET) ? tokens - 1 : 0;
 
-    assert_null(ngx_ratelimit_limit_init(&limit, &spec));
+    assert_null(ngx_rl_limit_init(&limit, &spec));
 
     return limit;
 }
 
 
 static inline limit_t
-limit_of_calendar(ngx_ratelimit_calendar_e calendar, uint64_t tokens)
+limit_of_calendar(ngx_rl_calendar_e calendar, uint64_t tokens)
 {
-    limit_t               limit;
-    ngx_ratelimit_spec_t  spec;
+    limit_t        limit;
+    ngx_rl_spec_t  spec;
 
     memset(&spec, 0, sizeof(spec));
-    spec.algorithm = NGX_RATELIMIT_FIXED_WINDOW;
+    spec.algorithm = NGX_RL_FIXED_WINDOW;
     spec.calendar = calendar;
     spec.tokens = tokens;
 
-    assert_null(ngx_ratelimit_limit_init(&limit, &spec));
+    assert_null(ngx_rl_limit_init(&limit, &spec));
 
     return limit;
 }
@@ -75,14 +75,14 @@ limit_of_calendar(ngx_ratelimit_calendar_e calendar, uint64_t tokens)
 static inline uint64_t
 window_left(const limit_t *limit, uint64_t now)
 {
-    return ngx_ratelimit_calendar_bounds(limit, now).end_us - now;
+    return ngx_rl_calendar_bounds(limit, now).end_us - now;
 }
 
 
 static inline uint64_t
 window_passed(const limit_t *limit, uint64_t now)
 {
-    return now - ngx_ratelimit_calendar_bounds(limit, now).start_us;
+    return now - ngx_rl_calendar_bounds(limit, now).start_us;
 }
 
 
@@ -103,20 +103,20 @@ state_take(void *state, const limit_t *limit, uint64_t now, uint32_t cost,
 
     switch (limit->algorithm) {
 
-    case NGX_RATELIMIT_FIXED_WINDOW:
-        ngx_ratelimit_fixed_window_take(state, limit, now,
+    case NGX_RL_FIXED_WINDOW:
+        ngx_rl_fixed_window_take(state, limit, now,
                                   window_left(limit, now),
                                   window_next(limit, now), cost, want, &answer);
         break;
 
-    case NGX_RATELIMIT_SLIDING_WINDOW:
-        ngx_ratelimit_sliding_window_take(state, limit, now, cost, want,
-                                          &answer);
+    case NGX_RL_SLIDING_WINDOW:
+        ngx_rl_sliding_window_take(state, limit, now, cost, want,
+                                   &answer);
         break;
 
     default:
-        ngx_ratelimit_token_bucket_take(state, &limit->rate, now, cost, want,
-                                        &answer);
+        ngx_rl_token_bucket_take(state, &limit->rate, now, cost, want,
+                                 &answer);
     }
 
     return answer;
@@ -129,19 +129,19 @@ state_give(void *state, const limit_t *limit, uint64_t now, uint64_t taken,
 {
     switch (limit->algorithm) {
 
-    case NGX_RATELIMIT_FIXED_WINDOW:
-        ngx_ratelimit_fixed_window_give(state, limit, now,
-                                        window_passed(limit, now),
-                                        window_left(limit, now), taken, tokens);
+    case NGX_RL_FIXED_WINDOW:
+        ngx_rl_fixed_window_give(state, limit, now,
+                                 window_passed(limit, now),
+                                 window_left(limit, now), taken, tokens);
         break;
 
-    case NGX_RATELIMIT_SLIDING_WINDOW:
-        ngx_ratelimit_sliding_window_give(state, limit, now, taken, tokens);
+    case NGX_RL_SLIDING_WINDOW:
+        ngx_rl_sliding_window_give(state, limit, now, taken, tokens);
         break;
 
     default:
-        ngx_ratelimit_token_bucket_give(state, &limit->rate, now, taken,
-                                        tokens);
+        ngx_rl_token_bucket_give(state, &limit->rate, now, taken,
+                                 tokens);
     }
 }
 
@@ -159,27 +159,27 @@ fill_answer(const answer_t *answer, int64_t *values)
 
 
 static inline void
-random_bucket(ngx_ratelimit_spec_t *spec)
+random_bucket(ngx_rl_spec_t *spec)
 {
     static const uint64_t  periods[] = { 1, 5, 60, 3600, 86400, 366 * 86400 };
 
     spec->period_us = rnd(8) ? periods[rnd(6)] * SECOND
-                             : rnd_log(NGX_RATELIMIT_MAX_PERIOD_US);
-    spec->tokens = rnd(4) ? rnd_log(1000) : rnd_log(NGX_RATELIMIT_MAX_TOKENS);
+                             : rnd_log(NGX_RL_MAX_PERIOD_US);
+    spec->tokens = rnd(4) ? rnd_log(1000) : rnd_log(NGX_RL_MAX_TOKENS);
     spec->capacity = rnd(2) ? spec->tokens
                      : rnd(2) ? rnd_log(50)
-                              : rnd_log(NGX_RATELIMIT_MAX_TOKENS);
+                              : rnd_log(NGX_RL_MAX_TOKENS);
 }
 
 
 static inline void
-random_window(ngx_ratelimit_spec_t *spec)
+random_window(ngx_rl_spec_t *spec)
 {
     static const uint64_t  periods[] = { 1, 2, 10, 60, 61, 86400 };
 
-    spec->tokens = rnd(8) ? rnd_log(100) : rnd_log(NGX_RATELIMIT_MAX_TOKENS);
+    spec->tokens = rnd(8) ? rnd_log(100) : rnd_log(NGX_RL_MAX_TOKENS);
 
-    if (spec->algorithm == NGX_RATELIMIT_FIXED_WINDOW && rnd(2)) {
+    if (spec->algorithm == NGX_RL_FIXED_WINDOW && rnd(2)) {
         spec->calendar = 1 + rnd(3);
         spec->tz = zone_random();
         spec->month_day = rnd(2) ? rnd(32) : 28 + rnd(4);
@@ -187,7 +187,7 @@ random_window(ngx_ratelimit_spec_t *spec)
     }
 
     spec->period_us = rnd(8) ? periods[rnd(6)] * SECOND
-                             : rnd_log(NGX_RATELIMIT_MAX_PERIOD_US);
+                             : rnd_log(NGX_RL_MAX_PERIOD_US);
 }
 
 
@@ -195,22 +195,22 @@ random_window(ngx_ratelimit_spec_t *spec)
 static inline void
 counter_make(counter_t *counter, char kind)
 {
-    ngx_ratelimit_spec_t  *spec = &counter->spec;
+    ngx_rl_spec_t  *spec = &counter->spec;
 
     memset(counter, 0, sizeof(counter_t));
     counter->kind = kind;
 
     do {
         memset(spec, 0, sizeof(*spec));
-        spec->algorithm = (kind == 't') ? NGX_RATELIMIT_TOKEN_BUCKET
-                          : (kind == 'f') ? NGX_RATELIMIT_FIXED_WINDOW
-                                          : NGX_RATELIMIT_SLIDING_WINDOW;
+        spec->algorithm = (kind == 't') ? NGX_RL_TOKEN_BUCKET
+                          : (kind == 'f') ? NGX_RL_FIXED_WINDOW
+                                          : NGX_RL_SLIDING_WINDOW;
         if (kind == 't') {
             random_bucket(spec);
         } else {
             random_window(spec);
         }
-    } while (ngx_ratelimit_limit_init(&counter->limit, spec) != NULL);
+    } while (ngx_rl_limit_init(&counter->limit, spec) != NULL);
 }
 
 

@@ -11,7 +11,7 @@
 
 #include <jansson.h>
 
-#include "ngx_ratelimit_document.h"
+#include "ngx_rl_document.h"
 
 #define M_GET   0x02
 #define M_HEAD  0x04
@@ -22,21 +22,21 @@ static ngx_str_t                 above_limit, above_cost;
 static ngx_uint_t                above_prepared;
 
 static ngx_log_t                 nowhere;
-static ngx_ratelimit_redis_t     redis;
-static ngx_ratelimit_rule_t      fixed, gold;   /* of nginx.conf */
-static ngx_ratelimit_limiter_t   alone, fleet;  /* without and with Redis */
+static ngx_rl_redis_t     redis;
+static ngx_rl_rule_t      fixed, gold;   /* of nginx.conf */
+static ngx_rl_limiter_t   alone, fleet;  /* without and with Redis */
 
 static ngx_pool_t               *whole;   /* of these, while the test runs */
 
 /* of the last document */
 static ngx_pool_t               *pool;
-static ngx_ratelimit_problems_t  problems, warnings;
+static ngx_rl_problems_t  problems, warnings;
 static ngx_uint_t                deny_all;
 
 
 /* a variable that is not known has "unknown" in it */
 static const char *
-above_values(void *data, ngx_ratelimit_rule_t *rule, const ngx_str_t *limit,
+above_values(void *data, ngx_rl_rule_t *rule, const ngx_str_t *limit,
     const ngx_str_t *cost, ngx_pool_t *p, ngx_uint_t *which)
 {
     ngx_uint_t  i;
@@ -54,19 +54,19 @@ above_values(void *data, ngx_ratelimit_rule_t *rule, const ngx_str_t *limit,
     }
 
     if (limit->len && strstr((char *) limit->data, "unknown")) {
-        *which = NGX_RATELIMIT_VALUES_LIMIT;
+        *which = NGX_RL_VALUES_LIMIT;
         return "a known variable";
     }
 
     if (cost->len && strstr((char *) cost->data, "unknown")) {
-        *which = NGX_RATELIMIT_VALUES_COST;
+        *which = NGX_RL_VALUES_COST;
         return "a known variable";
     }
 
     if (rule->cost_end.len
         && strstr((char *) rule->cost_end.data, "unknown"))
     {
-        *which = NGX_RATELIMIT_VALUES_END;
+        *which = NGX_RL_VALUES_END;
         return "a known variable";
     }
 
@@ -77,7 +77,7 @@ above_values(void *data, ngx_ratelimit_rule_t *rule, const ngx_str_t *limit,
 
 
 static ngx_int_t
-above_prepare(ngx_ratelimit_rule_t *rule, ngx_pool_t *p)
+above_prepare(ngx_rl_rule_t *rule, ngx_pool_t *p)
 {
     /* complete() was there before */
 
@@ -127,16 +127,16 @@ document_clear(void)
 
     pool = ngx_create_pool(4096, &nowhere);
     assert_non_null(pool);
-    assert_int_equal(ngx_ratelimit_problems_init(&problems, pool), NGX_OK);
-    assert_int_equal(ngx_ratelimit_problems_init(&warnings, pool), NGX_OK);
+    assert_int_equal(ngx_rl_problems_init(&problems, pool), NGX_OK);
+    assert_int_equal(ngx_rl_problems_init(&warnings, pool), NGX_OK);
     deny_all = 2;
 }
 
 
 static void
-document_limiter(ngx_ratelimit_limiter_t *limiter)
+document_limiter(ngx_rl_limiter_t *limiter)
 {
-    ngx_ratelimit_rule_t  **entry;
+    ngx_rl_rule_t  **entry;
 
     ngx_str_set(&limiter->zone.name, "api");
     ngx_str_set(&limiter->zone.key, "$ratelimit_api_key");
@@ -145,17 +145,17 @@ document_limiter(ngx_ratelimit_limiter_t *limiter)
     limiter->above.prepare = above_prepare;
     limiter->above.method = above_method;
 
-    limiter->base = ngx_ratelimit_policy_base(limiter, whole);
+    limiter->base = ngx_rl_policy_base(limiter, whole);
     assert_non_null(limiter->base);
     limiter->policy = limiter->base;
 
     ngx_str_set(&fixed.id, "conf");
     fixed.key = limiter->zone.key;
     fixed.percent = 100;
-    fixed.spec.algorithm = NGX_RATELIMIT_FIXED_WINDOW;
+    fixed.spec.algorithm = NGX_RL_FIXED_WINDOW;
     fixed.spec.tokens = 10;
     fixed.spec.period_us = 60000000;
-    assert_null(ngx_ratelimit_limit_init(&fixed.limit, &fixed.spec));
+    assert_null(ngx_rl_limit_init(&fixed.limit, &fixed.spec));
 
     gold = fixed;
     ngx_str_set(&gold.id, "conf-shards");
@@ -166,19 +166,19 @@ document_limiter(ngx_ratelimit_limiter_t *limiter)
     entry = ngx_array_push(&limiter->base->rules);
     *entry = &gold;
 
-    assert_int_equal(ngx_ratelimit_policy_complete(limiter->base), NGX_OK);
+    assert_int_equal(ngx_rl_policy_complete(limiter->base), NGX_OK);
 }
 
 
 static inline int
 document_setup(void **state)
 {
-    ngx_ratelimit_document_init();
+    ngx_rl_document_init();
     whole = ngx_create_pool(4096, &nowhere);
     assert_non_null(whole);
 
     ngx_str_set(&redis.secret, "secret");
-    assert_int_equal(ngx_ratelimit_redis_prepare(&redis), NGX_OK);
+    assert_int_equal(ngx_rl_redis_prepare(&redis), NGX_OK);
     fleet.redis = &redis;
 
     document_clear();
@@ -222,35 +222,35 @@ document_text(const char *text)
 
 
 /* Compiles a text: NULL leaves problems. */
-static inline ngx_ratelimit_policy_t *
-document_compile(ngx_ratelimit_limiter_t *limiter, const char *text)
+static inline ngx_rl_policy_t *
+document_compile(ngx_rl_limiter_t *limiter, const char *text)
 {
     ngx_str_t  all;
 
     all = document_text(text);
 
-    return ngx_ratelimit_document_compile(limiter, &all, &problems, &warnings,
-                                          &nowhere);
+    return ngx_rl_document_compile(limiter, &all, &problems, &warnings,
+                                   &nowhere);
 }
 
 
 /* Reads one that is to be stored; the tree may be kept. */
-static inline ngx_ratelimit_policy_t *
-document_read(ngx_ratelimit_limiter_t *limiter, const char *text,
+static inline ngx_rl_policy_t *
+document_read(ngx_rl_limiter_t *limiter, const char *text,
     ngx_uint_t clear, json_t **tree)
 {
-    json_t                  *root;
-    ngx_str_t                all;
-    ngx_ratelimit_policy_t  *policy;
+    json_t           *root;
+    ngx_str_t         all;
+    ngx_rl_policy_t  *policy;
 
     all = document_text(text);
-    root = ngx_ratelimit_document_parse(&all, &problems);
+    root = ngx_rl_document_parse(&all, &problems);
     if (root == NULL) {
         return NULL;
     }
 
-    policy = ngx_ratelimit_document_read(limiter, root, clear, &problems,
-                                         &warnings, &deny_all, NULL, &nowhere);
+    policy = ngx_rl_document_read(limiter, root, clear, &problems,
+                                  &warnings, &deny_all, NULL, &nowhere);
     if (tree) {
         *tree = root;
 
@@ -262,28 +262,28 @@ document_read(ngx_ratelimit_limiter_t *limiter, const char *text,
 }
 
 
-static inline ngx_ratelimit_policy_t *
-document_written(ngx_ratelimit_limiter_t *limiter, const char *text)
+static inline ngx_rl_policy_t *
+document_written(ngx_rl_limiter_t *limiter, const char *text)
 {
     return document_read(limiter, text, 1, NULL);
 }
 
 
 /* The first problem, or a place in the list of them. */
-static inline const ngx_ratelimit_problem_t *
+static inline const ngx_rl_problem_t *
 document_problem(ngx_uint_t i)
 {
     assert_true(i < problems.list.nelts);
 
-    return (ngx_ratelimit_problem_t *) problems.list.elts + i;
+    return (ngx_rl_problem_t *) problems.list.elts + i;
 }
 
 
 /* Compiles what must be right. */
-static inline ngx_ratelimit_policy_t *
-document_good(ngx_ratelimit_limiter_t *limiter, const char *text)
+static inline ngx_rl_policy_t *
+document_good(ngx_rl_limiter_t *limiter, const char *text)
 {
-    ngx_ratelimit_policy_t  *policy;
+    ngx_rl_policy_t  *policy;
 
     policy = document_compile(limiter, text);
 
@@ -298,11 +298,11 @@ document_good(ngx_ratelimit_limiter_t *limiter, const char *text)
 }
 
 
-static inline ngx_ratelimit_rule_t *
-document_rule(ngx_ratelimit_policy_t *policy, const char *id)
+static inline ngx_rl_rule_t *
+document_rule(ngx_rl_policy_t *policy, const char *id)
 {
-    ngx_uint_t              i;
-    ngx_ratelimit_rule_t  **rules;
+    ngx_uint_t       i;
+    ngx_rl_rule_t  **rules;
 
     rules = policy->rules.elts;
 
@@ -321,16 +321,16 @@ document_rule(ngx_ratelimit_policy_t *policy, const char *id)
 
 
 static inline uint32_t
-document_find(const ngx_ratelimit_map_t *map, const char *key)
+document_find(const ngx_rl_map_t *map, const char *key)
 {
-    u_char     digest[NGX_RATELIMIT_MAP_KEY];
+    u_char     digest[NGX_RL_MAP_KEY];
     ngx_str_t  text;
 
     text.data = (u_char *) key;
     text.len = strlen(key);
-    ngx_ratelimit_policy_digest(&text, digest);
+    ngx_rl_policy_digest(&text, digest);
 
-    return ngx_ratelimit_map_get(map, digest);
+    return ngx_rl_map_get(map, digest);
 }
 
 

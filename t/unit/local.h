@@ -8,7 +8,7 @@
 
 #include "table.h"
 
-#include "ngx_ratelimit_backend.h"
+#include "ngx_rl_backend.h"
 #include "process.h"
 
 /* nginx's clocks, which a test sets */
@@ -51,7 +51,7 @@ ngx_log_error_core(ngx_uint_t level, ngx_log_t *log, ngx_err_t err,
 
 
 ngx_uint_t
-ngx_ratelimit_redis_fleet(const ngx_ratelimit_redis_t *redis)
+ngx_rl_redis_fleet(const ngx_rl_redis_t *redis)
 {
     assert_non_null(redis);
 
@@ -60,45 +60,45 @@ ngx_ratelimit_redis_fleet(const ngx_ratelimit_redis_t *redis)
 
 
 ngx_uint_t
-ngx_ratelimit_redis_gateways(const ngx_ratelimit_redis_t *redis)
+ngx_rl_redis_gateways(const ngx_rl_redis_t *redis)
 {
-    return ngx_ratelimit_redis_fleet(redis);
+    return ngx_rl_redis_fleet(redis);
 }
 
 
 typedef struct {
-    ngx_ratelimit_limiter_t   limiter;
-    ngx_ratelimit_rule_t      rule;
-    ngx_ratelimit_limit_t     limit;
-    map_t                     map;
+    ngx_rl_limiter_t   limiter;
+    ngx_rl_rule_t      rule;
+    ngx_rl_limit_t     limit;
+    map_t              map;
 } local_t;
 
 /* One request: its check with one counter. */
 typedef struct {
-    ngx_ratelimit_check_t     check;
-    ngx_ratelimit_client_t    client;
-    ngx_ratelimit_counter_t   counter;
-    ngx_ratelimit_remote_client_t  remote;
+    ngx_rl_check_t     check;
+    ngx_rl_client_t    client;
+    ngx_rl_counter_t   counter;
+    ngx_rl_remote_client_t  remote;
 } local_request_t;
 
 
 static inline void
-local_limit(local_t *local, ngx_ratelimit_algorithm_e algorithm,
+local_limit(local_t *local, ngx_rl_algorithm_e algorithm,
     uint64_t tokens, uint64_t seconds)
 {
-    ngx_ratelimit_spec_t  spec;
+    ngx_rl_spec_t  spec;
 
     memset(&spec, 0, sizeof(spec));
     spec.algorithm = algorithm;
     spec.tokens = tokens;
     spec.period_us = seconds * 1000000;
 
-    assert_null(ngx_ratelimit_limit_init(&local->limit, &spec));
+    assert_null(ngx_rl_limit_init(&local->limit, &spec));
 }
 
 
 static inline void
-local_make(local_t *local, size_t size, ngx_ratelimit_algorithm_e algorithm,
+local_make(local_t *local, size_t size, ngx_rl_algorithm_e algorithm,
     uint64_t tokens, uint64_t seconds)
 {
     memset(local, 0, sizeof(local_t));
@@ -127,7 +127,7 @@ local_request(local_t *local, local_request_t *request, uint64_t client)
     /* no worker renews its permits: a request moves in memory here */
     request->check.permits = 1;
 
-    request->check.taken_us = ngx_ratelimit_local_now_us();
+    request->check.taken_us = ngx_rl_local_now_us();
     request->client.limiter = &local->limiter;
     request->client.remote = &request->remote;
     request->client.local = key(client);
@@ -136,7 +136,7 @@ local_request(local_t *local, local_request_t *request, uint64_t client)
     request->counter.rule = &local->rule;
     request->counter.limit = &local->limit;
     request->counter.client = &request->client;
-    request->counter.source = NGX_RATELIMIT_SOURCE_LOCAL;
+    request->counter.source = NGX_RL_SOURCE_LOCAL;
     request->counter.cost = 1;
 }
 
@@ -145,9 +145,9 @@ static inline ngx_uint_t
 local_take(local_t *local, local_request_t *request, uint64_t client)
 {
     local_request(local, request, client);
-    ngx_ratelimit_local_take(&request->counter);
+    ngx_rl_local_take(&request->counter);
     request->counter.answer.remaining
-                         = ngx_ratelimit_counter_remaining(&request->counter);
+                         = ngx_rl_counter_remaining(&request->counter);
 
     return request->counter.answer.granted;
 }

@@ -15,8 +15,8 @@
 #include <lua.h>
 #include <lualib.h>
 
-#include "ngx_ratelimit_lua.h"
-#include "ngx_ratelimit_window.h"
+#include "ngx_rl_lua.h"
+#include "ngx_rl_window.h"
 
 #define PARITY_COUNTERS  16
 #define PARITY_ARGS      7    /* of the script, a counter */
@@ -155,19 +155,19 @@ parity_start(void)
 /* A window's numbers, as of a gateway whose wall clock this is. */
 
 static inline void
-parity_window(parity_arg_t *arg, const ngx_ratelimit_limit_t *limit,
+parity_window(parity_arg_t *arg, const ngx_rl_limit_t *limit,
     uint64_t wall_us)
 {
-    ngx_ratelimit_bounds_t  now, next;
+    ngx_rl_bounds_t  now, next;
 
     arg->a = limit->window_us;
     arg->b = 0;
 
     if (limit->calendar) {
-        now = ngx_ratelimit_calendar_bounds(limit, wall_us);
-        next = ngx_ratelimit_calendar_bounds(limit, now.end_us);
+        now = ngx_rl_calendar_bounds(limit, wall_us);
+        next = ngx_rl_calendar_bounds(limit, now.end_us);
 
-        arg->b = limit->code - NGX_RATELIMIT_CODE_CALENDAR;
+        arg->b = limit->code - NGX_RL_CODE_CALENDAR;
         arg->from = now.start_us / 1000000;
         arg->len = (now.end_us - now.start_us) / 1000000;
         arg->next = (next.end_us - next.start_us) / 1000000;
@@ -443,8 +443,8 @@ parity_setup(void **state)
 
     parity.model = luaL_ref(parity.lua, LUA_REGISTRYINDEX);
 
-    if (luaL_loadbuffer(parity.lua, ngx_ratelimit_lua_check,
-                        ngx_ratelimit_lua_check_len, "@script")
+    if (luaL_loadbuffer(parity.lua, ngx_rl_lua_check,
+                        ngx_rl_lua_check_len, "@script")
         != 0)
     {
         fail_msg("%s", lua_tostring(parity.lua, -1));

@@ -8,8 +8,8 @@
 
 #include "parity.h"
 
-#include "ngx_ratelimit_limit.h"
-#include "ngx_ratelimit_sliding_log.h"
+#include "ngx_rl_limit.h"
+#include "ngx_rl_sliding_log.h"
 
 #define KEYS      2
 #define FIELDS    5
@@ -24,11 +24,11 @@ typedef struct {
 } lease_t;
 
 typedef struct {
-    ngx_ratelimit_limit_t      limit;
-    ngx_ratelimit_log_t        log;
-    ngx_ratelimit_log_place_t  places[NGX_RATELIMIT_LOG_PLACES];
-    uint32_t                   in_use;
-    lease_t                    leases[LEASES];
+    ngx_rl_limit_t      limit;
+    ngx_rl_log_t        log;
+    ngx_rl_log_place_t  places[NGX_RL_LOG_PLACES];
+    uint32_t            in_use;
+    lease_t             leases[LEASES];
 } counter_t;
 
 /* what a request has taken of each field of its key */
@@ -70,34 +70,34 @@ static struct {
 
 
 static void
-place_get(void *data, uint32_t n, ngx_ratelimit_log_place_t *place)
+place_get(void *data, uint32_t n, ngx_rl_log_place_t *place)
 {
     counter_t *counter = data;
 
-    assert_true(n < NGX_RATELIMIT_LOG_PLACES);
+    assert_true(n < NGX_RL_LOG_PLACES);
     *place = counter->places[n];
 }
 
 
 static void
-place_set(void *data, uint32_t n, const ngx_ratelimit_log_place_t *place)
+place_set(void *data, uint32_t n, const ngx_rl_log_place_t *place)
 {
     counter_t *counter = data;
 
-    assert_true(n < NGX_RATELIMIT_LOG_PLACES);
+    assert_true(n < NGX_RL_LOG_PLACES);
     counter->places[n] = *place;
 }
 
 
 static void
 log_take(counter_t *counter, uint64_t now, uint32_t cost, uint32_t want,
-    ngx_ratelimit_answer_t *answer)
+    ngx_rl_answer_t *answer)
 {
-    ngx_ratelimit_log_places_t  places = { place_get, place_set, counter };
+    ngx_rl_log_places_t  places = { place_get, place_set, counter };
 
-    ngx_ratelimit_sliding_log_take(&counter->log, &places, &counter->limit,
-                                   now, cost, want, answer);
-    assert_true(counter->log.count < NGX_RATELIMIT_LOG_PLACES);
+    ngx_rl_sliding_log_take(&counter->log, &places, &counter->limit,
+                            now, cost, want, answer);
+    assert_true(counter->log.count < NGX_RL_LOG_PLACES);
 
     if (counter->log.count > seen.longest) {
         seen.longest = counter->log.count;
@@ -107,12 +107,12 @@ log_take(counter_t *counter, uint64_t now, uint32_t cost, uint32_t want,
 
 static void
 log_charge(counter_t *counter, uint64_t now, uint32_t tokens,
-    ngx_ratelimit_answer_t *answer)
+    ngx_rl_answer_t *answer)
 {
-    ngx_ratelimit_log_places_t  places = { place_get, place_set, counter };
+    ngx_rl_log_places_t  places = { place_get, place_set, counter };
 
-    ngx_ratelimit_sliding_log_take(&counter->log, &places, &counter->limit, now,
-                                   tokens, NGX_RATELIMIT_CHARGE, answer);
+    ngx_rl_sliding_log_take(&counter->log, &places, &counter->limit, now,
+                            tokens, NGX_RL_CHARGE, answer);
     seen.owed += (counter->log.count > counter->limit.capacity);
 }
 
@@ -120,10 +120,10 @@ log_charge(counter_t *counter, uint64_t now, uint32_t tokens,
 static void
 log_give(counter_t *counter, uint64_t now, uint64_t taken_us, uint32_t tokens)
 {
-    ngx_ratelimit_log_places_t  places = { place_get, place_set, counter };
+    ngx_rl_log_places_t  places = { place_get, place_set, counter };
 
-    ngx_ratelimit_sliding_log_give(&counter->log, &places, &counter->limit,
-                                   now, taken_us, tokens);
+    ngx_rl_sliding_log_give(&counter->log, &places, &counter->limit,
+                            now, taken_us, tokens);
 }
 
 
@@ -141,12 +141,12 @@ log_newest_us(const counter_t *counter)
 static int
 log_finds(const counter_t *counter, uint64_t taken_us, uint32_t tokens)
 {
-    uint32_t                          age;
-    const ngx_ratelimit_log_place_t  *place;
+    uint32_t                   age;
+    const ngx_rl_log_place_t  *place;
 
     for (age = 1; age <= counter->log.count; age++) {
         place = &counter->places[(counter->log.head - age)
-                                 & (NGX_RATELIMIT_LOG_PLACES - 1)];
+                                 & (NGX_RL_LOG_PLACES - 1)];
 
         if (place->fresh_us - place->window_us < taken_us) {
             break;
@@ -189,23 +189,23 @@ leases_settle(counter_t *counter, uint64_t now, uint64_t name)
 
 static void
 slot_take(counter_t *counter, uint64_t now, uint64_t name, uint32_t cost,
-    uint32_t want, ngx_ratelimit_answer_t *answer)
+    uint32_t want, ngx_rl_answer_t *answer)
 {
-    lease_t                *own;
-    uint32_t                in_use;
-    ngx_ratelimit_limit_t   more;
+    lease_t         *own;
+    uint32_t         in_use;
+    ngx_rl_limit_t   more;
 
     own = leases_settle(counter, now, name);
     in_use = counter->in_use;
 
-    if (cost && (own || (want && want != NGX_RATELIMIT_LOOK))) {
+    if (cost && (own || (want && want != NGX_RL_LOOK))) {
 
         /* a lease is renewed however many there are */
 
         in_use -= (own != NULL);
         more = counter->limit;
         more.capacity = UINT32_MAX;
-        ngx_ratelimit_concurrency_take(&in_use, &more, cost, want, answer);
+        ngx_rl_concurrency_take(&in_use, &more, cost, want, answer);
 
         if (answer->granted == 0) {
             in_use += (own != NULL);
@@ -215,8 +215,8 @@ slot_take(counter_t *counter, uint64_t now, uint64_t name, uint32_t cost,
                             ? counter->limit.capacity - in_use : 0;
 
     } else {
-        ngx_ratelimit_concurrency_take(&in_use, &counter->limit, cost, want,
-                                       answer);
+        ngx_rl_concurrency_take(&in_use, &counter->limit, cost, want,
+                                answer);
     }
 
     if (answer->granted) {
@@ -248,7 +248,7 @@ slot_free(counter_t *counter, uint64_t now, uint64_t name)
 
 static void
 counter_take(counter_t *counter, uint64_t now, uint64_t name, uint32_t cost,
-    uint32_t want, ngx_ratelimit_answer_t *answer)
+    uint32_t want, ngx_rl_answer_t *answer)
 {
     if (kind == 'l') {
         log_take(counter, now, cost, want, answer);
@@ -265,7 +265,7 @@ counter_give(counter_t *counter, uint64_t now, const request_t *request,
 {
     if (kind == 'l') {
         log_give(counter, now,
-                 (check->want == NGX_RATELIMIT_LOOK) ? NGX_RATELIMIT_WHENEVER
+                 (check->want == NGX_RL_LOOK) ? NGX_RL_WHENEVER
                                                      : request->taken_us,
                  -check->cost);
 
@@ -280,16 +280,16 @@ counter_give(counter_t *counter, uint64_t now, const request_t *request,
 static int
 run_denied(uint64_t now, uint64_t name, const check_t *checks, unsigned n)
 {
-    int                      denied;
-    unsigned                 i;
-    uint32_t                 want;
-    ngx_ratelimit_answer_t   answer;
+    int               denied;
+    unsigned          i;
+    uint32_t          want;
+    ngx_rl_answer_t   answer;
 
     denied = 0;
 
     for (i = 0; i < n; i++) {
         if (checks[i].cost >= 0 && !checks[i].dry_run) {
-            want = NGX_RATELIMIT_LOOK;
+            want = NGX_RL_LOOK;
 
             if (kind == 'c' && checks[i].want == 1) {
                 continue;
@@ -309,10 +309,10 @@ static void
 run_c(uint64_t now, const request_t *request, const check_t *checks,
     unsigned n, parity_answer_t *answers)
 {
-    int                      denied;
-    unsigned                 i;
-    const check_t           *check;
-    ngx_ratelimit_answer_t   answer;
+    int               denied;
+    unsigned          i;
+    const check_t    *check;
+    ngx_rl_answer_t   answer;
 
     denied = run_denied(now, request->name, checks, n);
 
@@ -333,7 +333,7 @@ run_c(uint64_t now, const request_t *request, const check_t *checks,
 
         } else {
             counter_take(check->counter, now, request->name, check->cost,
-                         denied ? NGX_RATELIMIT_LOOK : check->want, &answer);
+                         denied ? NGX_RL_LOOK : check->want, &answer);
 
             if (denied && kind == 'c' && check->want == 1) {
                 answer.retry_us = 0;
@@ -342,13 +342,13 @@ run_c(uint64_t now, const request_t *request, const check_t *checks,
 
         seen.granted += (answer.granted != 0);
         seen.charged += (answer.granted != 0 && check->cost == 0);
-        seen.never += (answer.retry_us == NGX_RATELIMIT_NEVER);
+        seen.never += (answer.retry_us == NGX_RL_NEVER);
         seen.denied += (answer.retry_us != 0);
 
         answers[i][0] = answer.granted;
         answers[i][1] = answer.remaining;
         answers[i][2] = (answer.reset_us + 999) / 1000;
-        answers[i][3] = (answer.retry_us == NGX_RATELIMIT_NEVER)
+        answers[i][3] = (answer.retry_us == NGX_RL_NEVER)
                         ? -1 : (int64_t) (answer.retry_us + 999) / 1000;
     }
 }

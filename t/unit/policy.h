@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "ngx_ratelimit_subject.h"
+#include "ngx_rl_subject.h"
 
 #define ngx_destroy_pool  test_destroy_pool
 #include "nginx_text.h"
@@ -26,7 +26,7 @@ static ngx_uint_t               caseless;
 static ngx_log_t                log_nowhere;
 volatile ngx_msec_t             ngx_current_msec;
 static ngx_pool_t               cycle_pool;
-static ngx_ratelimit_limiter_t  limiter;
+static ngx_rl_limiter_t  limiter;
 
 
 /* of nginx, what nginx_text.h has not */
@@ -141,12 +141,12 @@ str(const char *text)
 }
 
 
-static inline ngx_ratelimit_rule_t *
-rule_push(ngx_ratelimit_policy_t *policy, const char *id)
+static inline ngx_rl_rule_t *
+rule_push(ngx_rl_policy_t *policy, const char *id)
 {
-    ngx_ratelimit_rule_t  *rule, **entry;
+    ngx_rl_rule_t  *rule, **entry;
 
-    rule = ngx_pcalloc(policy->rules.pool, sizeof(ngx_ratelimit_rule_t));
+    rule = ngx_pcalloc(policy->rules.pool, sizeof(ngx_rl_rule_t));
     assert_non_null(rule);
 
     rule->id = str(id);
@@ -155,7 +155,7 @@ rule_push(ngx_ratelimit_policy_t *policy, const char *id)
     rule->cost = 1;
     rule->spec.tokens = 100;
     rule->spec.period_us = 60000000;
-    assert_null(ngx_ratelimit_limit_init(&rule->limit, &rule->spec));
+    assert_null(ngx_rl_limit_init(&rule->limit, &rule->spec));
 
     rule->number = policy->rules.nelts;
 
@@ -179,13 +179,13 @@ setup(void **state)
     caseless = 0;
 
     limiter.zone.name = str("z");
-    assert_non_null(ngx_ratelimit_policy_base(&limiter, &cycle_pool));
+    assert_non_null(ngx_rl_policy_base(&limiter, &cycle_pool));
 
     rule_push(limiter.base, "a");
     rule_push(limiter.base, "b")->priority = 5;
     rule_push(limiter.base, "c");
 
-    assert_int_equal(ngx_ratelimit_policy_complete(limiter.base), NGX_OK);
+    assert_int_equal(ngx_rl_policy_complete(limiter.base), NGX_OK);
 
     return 0;
 }
@@ -207,12 +207,12 @@ teardown(void **state)
 }
 
 
-static inline ngx_ratelimit_policy_t *
+static inline ngx_rl_policy_t *
 policy_make(void)
 {
-    ngx_ratelimit_policy_t  *policy;
+    ngx_rl_policy_t  *policy;
 
-    policy = ngx_ratelimit_policy_create(&limiter, &log_nowhere);
+    policy = ngx_rl_policy_create(&limiter, &log_nowhere);
     assert_non_null(policy);
     policy->pool->log = &log_nowhere;
 

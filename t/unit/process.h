@@ -15,9 +15,9 @@
 #include <sys/types.h>
 #include <sys/wait.h>
 
-#include "ngx_ratelimit_life.h"
+#include "ngx_rl_life.h"
 
-static ngx_ratelimit_lives_t  *lives;
+static ngx_rl_lives_t  *lives;
 
 
 /* Begins the life of this process. */
@@ -25,13 +25,13 @@ static inline void
 live(void)
 {
     if (lives == NULL) {
-        lives = mmap(NULL, ngx_ratelimit_lives_size(), PROT_READ|PROT_WRITE,
+        lives = mmap(NULL, ngx_rl_lives_size(), PROT_READ|PROT_WRITE,
                      MAP_SHARED|MAP_ANONYMOUS, -1, 0);
         assert_ptr_not_equal(lives, MAP_FAILED);
-        assert_int_equal(ngx_ratelimit_lives_init(lives), NGX_OK);
+        assert_int_equal(ngx_rl_lives_init(lives), NGX_OK);
     }
 
-    assert_int_equal(ngx_ratelimit_life_begin(lives), NGX_OK);
+    assert_int_equal(ngx_rl_life_begin(lives), NGX_OK);
 }
 
 
@@ -41,7 +41,7 @@ spawn(void)
 {
     pid_t  pid;
 
-    if (ngx_ratelimit_life == NGX_RATELIMIT_LIFE_NONE) {
+    if (ngx_rl_life == NGX_RL_LIFE_NONE) {
         live();
     }
 

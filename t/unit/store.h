@@ -14,29 +14,29 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 
-#include "ngx_ratelimit_store.h"
+#include "ngx_rl_store.h"
 #include "nginx.h"
 #include "process.h"
 
-#define ANY   NGX_RATELIMIT_STORE_ANY
-#define KEEP  NGX_RATELIMIT_BLOB_KEEP
-#define DROP  NGX_RATELIMIT_BLOB_DROP
-#define ANEW  NGX_RATELIMIT_BLOB_ANEW
+#define ANY   NGX_RL_STORE_ANY
+#define KEEP  NGX_RL_BLOB_KEEP
+#define DROP  NGX_RL_BLOB_DROP
+#define ANEW  NGX_RL_BLOB_ANEW
 #define HEAD  17   /* bytes before a record's own: "%8u %7u " */
 
 static size_t  mapped;
 
 
-static inline ngx_ratelimit_store_t *
+static inline ngx_rl_store_t *
 store_make(size_t max)
 {
-    ngx_ratelimit_store_t  *store;
+    ngx_rl_store_t  *store;
 
-    mapped = ngx_ratelimit_store_size(max, max);
+    mapped = ngx_rl_store_size(max, max);
     store = mmap(NULL, mapped, PROT_READ|PROT_WRITE, MAP_SHARED|MAP_ANONYMOUS,
                  -1, 0);
     assert_ptr_not_equal(store, MAP_FAILED);
-    assert_int_equal(ngx_ratelimit_store_init(store, mapped, max, max),
+    assert_int_equal(ngx_rl_store_init(store, mapped, max, max),
                      NGX_OK);
 
     return store;
@@ -44,7 +44,7 @@ store_make(size_t max)
 
 
 static inline void
-store_free(ngx_ratelimit_store_t *store)
+store_free(ngx_rl_store_t *store)
 {
     assert_int_equal(munmap(store, mapped), 0);
 }
@@ -91,13 +91,13 @@ record_whole(const u_char *p, size_t left, uint64_t *version)
 
 
 static inline ngx_int_t
-publish_at(ngx_ratelimit_store_t *store, uint64_t version, uint64_t id,
+publish_at(ngx_rl_store_t *store, uint64_t version, uint64_t id,
     size_t len, uint64_t expected, uint64_t expected_id,
-    ngx_ratelimit_blob_history_e history)
+    ngx_rl_blob_history_e history)
 {
-    u_char                       *p;
-    ngx_int_t                     rc;
-    ngx_ratelimit_store_entry_t   entry;
+    u_char                *p;
+    ngx_int_t              rc;
+    ngx_rl_store_entry_t   entry;
 
     p = malloc(len + 1);
     assert_non_null(p);
@@ -108,8 +108,8 @@ publish_at(ngx_ratelimit_store_t *store, uint64_t version, uint64_t id,
     entry.text.data = p;
     entry.text.len = len;
 
-    rc = ngx_ratelimit_store_publish(store, &entry, expected, expected_id,
-                                     history);
+    rc = ngx_rl_store_publish(store, &entry, expected, expected_id,
+                              history);
     free(p);
 
     return rc;
@@ -117,7 +117,7 @@ publish_at(ngx_ratelimit_store_t *store, uint64_t version, uint64_t id,
 
 
 static inline ngx_int_t
-publish(ngx_ratelimit_store_t *store, uint64_t version, size_t len)
+publish(ngx_rl_store_t *store, uint64_t version, size_t len)
 {
     return publish_at(store, version, 10 * version, len, ANY, 0, KEEP);
 }
@@ -125,8 +125,8 @@ publish(ngx_ratelimit_store_t *store, uint64_t version, size_t len)
 
 /* What is read is there until the next read. */
 static inline ngx_int_t
-get(ngx_ratelimit_store_t *store, uint64_t version,
-    ngx_ratelimit_store_entry_t *entry)
+get(ngx_rl_store_t *store, uint64_t version,
+    ngx_rl_store_entry_t *entry)
 {
     static ngx_pool_t  *pool;
 
@@ -137,7 +137,7 @@ get(ngx_ratelimit_store_t *store, uint64_t version,
     pool = ngx_create_pool(4096, NULL);
     assert_non_null(pool);
 
-    return ngx_ratelimit_store_read(store, version, pool, entry);
+    return ngx_rl_store_read(store, version, pool, entry);
 }
 
 
@@ -146,19 +146,19 @@ get(ngx_ratelimit_store_t *store, uint64_t version,
  * is whole, and found by its number.
  */
 static inline const char *
-versions(ngx_ratelimit_store_t *store)
+versions(ngx_rl_store_t *store)
 {
-    char                         *out;
-    size_t                        n, at, len;
-    u_char                       *all;
-    uint64_t                      version;
-    ngx_ratelimit_store_entry_t   entry;
+    char                  *out;
+    size_t                 n, at, len;
+    u_char                *all;
+    uint64_t               version;
+    ngx_rl_store_entry_t   entry;
 
-    static char  text[16 * NGX_RATELIMIT_STORE_HISTORY];
+    static char  text[16 * NGX_RL_STORE_HISTORY];
 
     text[0] = '\0';
 
-    if (get(store, NGX_RATELIMIT_STORE_ALL, &entry) != NGX_OK) {
+    if (get(store, NGX_RL_STORE_ALL, &entry) != NGX_OK) {
         return text;
     }
 

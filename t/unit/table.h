@@ -13,8 +13,8 @@
 
 #include <sys/mman.h>
 
-#include "ngx_ratelimit_leases.h"
-#include "ngx_ratelimit_table.h"
+#include "ngx_rl_leases.h"
+#include "ngx_rl_table.h"
 
 #define NOW    1000000
 #define LATER  (NOW + 60 * 1000000)
@@ -29,7 +29,7 @@ typedef struct {
     u_char    known;
 } set_t;
 
-#define WORDS  (NGX_RATELIMIT_LEASE_BYTES / sizeof(uint64_t) - 1)
+#define WORDS  (NGX_RL_LEASE_BYTES / sizeof(uint64_t) - 1)
 
 typedef struct {
     uint64_t  busy_us;
@@ -41,13 +41,13 @@ typedef struct {
     size_t   size;
 } map_t;
 
-static const ngx_ratelimit_hash_key_t  hash_key = { .start = { 1, 2 } };
+static const ngx_rl_hash_key_t  hash_key = { .start = { 1, 2 } };
 
 
-static inline ngx_ratelimit_id_t
+static inline ngx_rl_id_t
 key(uint64_t n)
 {
-    return (ngx_ratelimit_id_t) { mix(2 * n), mix(2 * n + 1) };
+    return (ngx_rl_id_t) { mix(2 * n), mix(2 * n + 1) };
 }
 
 
@@ -61,16 +61,16 @@ of_leases(const void *table)
 static inline ngx_int_t
 table_init(void *table, int leases, size_t size)
 {
-    return leases ? ngx_ratelimit_leases_init(table, size)
-                  : ngx_ratelimit_table_init(table, size, &hash_key);
+    return leases ? ngx_rl_leases_init(table, size)
+                  : ngx_rl_table_init(table, size, &hash_key);
 }
 
 
 static inline ngx_int_t
 table_check(void *table, int leases, size_t size)
 {
-    return leases ? ngx_ratelimit_leases_check(table, size)
-                  : ngx_ratelimit_table_check(table, size);
+    return leases ? ngx_rl_leases_check(table, size)
+                  : ngx_rl_table_check(table, size);
 }
 
 
@@ -96,17 +96,17 @@ table_free(map_t map)
 }
 
 
-static inline ngx_ratelimit_segments_stat_t
+static inline ngx_rl_segments_stat_t
 stat_at(void *table, uint64_t now_us)
 {
-    ngx_ratelimit_segments_stat_t  stat;
+    ngx_rl_segments_stat_t  stat;
 
     if (of_leases(table)) {
-        ngx_ratelimit_leases_stat(table, now_us,
-                                  NGX_RATELIMIT_STAT_ALL, &stat);
+        ngx_rl_leases_stat(table, now_us,
+                           NGX_RL_STAT_ALL, &stat);
     } else {
-        ngx_ratelimit_table_stat(table, now_us,
-                                  NGX_RATELIMIT_STAT_ALL, &stat);
+        ngx_rl_table_stat(table, now_us,
+                                  NGX_RL_STAT_ALL, &stat);
     }
 
     return stat;
@@ -116,7 +116,7 @@ stat_at(void *table, uint64_t now_us)
 /* What is kept says until when, and follows from that and from whose it is. */
 
 static inline void
-state_fill(ngx_ratelimit_state_t *state, uint64_t owner, uint64_t until)
+state_fill(ngx_rl_state_t *state, uint64_t owner, uint64_t until)
 {
     state->fresh_us = until;
     state->aux = until & 0xfff;
@@ -125,9 +125,9 @@ state_fill(ngx_ratelimit_state_t *state, uint64_t owner, uint64_t until)
 
 
 static inline int
-state_whole(const ngx_ratelimit_state_t *state, uint64_t owner)
+state_whole(const ngx_rl_state_t *state, uint64_t owner)
 {
-    ngx_ratelimit_state_t  want;
+    ngx_rl_state_t  want;
 
     state_fill(&want, owner, state->fresh_us);
 
@@ -167,16 +167,16 @@ lease_whole(const lease_t *lease, uint64_t owner)
 
 /* Makes or finds it. Returns 1; 0: no room; -1: what stood there was torn. */
 static inline int
-put_id(void *table, ngx_ratelimit_id_t id, uint64_t now_us, uint64_t until,
+put_id(void *table, ngx_rl_id_t id, uint64_t now_us, uint64_t until,
     uint32_t loss)
 {
-    int                          rc;
-    lease_t                     *lease;
-    ngx_ratelimit_entry_t        e;
-    ngx_ratelimit_lease_entry_t  l;
+    int                   rc;
+    lease_t              *lease;
+    ngx_rl_entry_t        e;
+    ngx_rl_lease_entry_t  l;
 
     if (of_leases(table)) {
-        lease = ngx_ratelimit_leases_lock(table, id, 1, now_us, &l);
+        lease = ngx_rl_leases_lock(table, id, 1, now_us, &l);
 
         if (lease == NULL) {
             return 0;
@@ -184,15 +184,15 @@ put_id(void *table, ngx_ratelimit_id_t id, uint64_t now_us, uint64_t until,
 
         rc = lease_whole(lease, id.lo) ? 1 : -1;
         lease_fill(lease, id.lo, until);
-        ngx_ratelimit_leases_unlock(&l);
+        ngx_rl_leases_unlock(&l);
 
         return rc;
     }
 
-    ngx_ratelimit_table_lock(table, &id, now_us, &e);
+    ngx_rl_table_lock(table, &id, now_us, &e);
     rc = (!e.found || state_whole(&e.state, id.lo)) ? 1 : -1;
     state_fill(&e.state, id.lo, until);
-    ngx_ratelimit_table_store(&e, loss);
+    ngx_rl_table_store(&e, loss);
 
     return rc;
 }
@@ -206,13 +206,13 @@ put(void *table, uint64_t n, uint64_t until)
 
 
 /* Of counters: the entry, unlocked again. */
-static inline ngx_ratelimit_entry_t
-entry_of(void *table, ngx_ratelimit_id_t id)
+static inline ngx_rl_entry_t
+entry_of(void *table, ngx_rl_id_t id)
 {
-    ngx_ratelimit_entry_t  e;
+    ngx_rl_entry_t  e;
 
-    ngx_ratelimit_table_lock(table, &id, NOW, &e);
-    ngx_ratelimit_table_unlock(&e);
+    ngx_rl_table_lock(table, &id, NOW, &e);
+    ngx_rl_table_unlock(&e);
 
     return e;
 }
@@ -220,19 +220,19 @@ entry_of(void *table, ngx_ratelimit_id_t id)
 
 /* Until when; 0: it is not there. It is whole, or the test fails. */
 static inline uint64_t
-get_id(void *table, ngx_ratelimit_id_t id)
+get_id(void *table, ngx_rl_id_t id)
 {
-    lease_t                      *lease, copy;
-    ngx_ratelimit_entry_t         e;
-    ngx_ratelimit_lease_entry_t   l;
+    lease_t               *lease, copy;
+    ngx_rl_entry_t         e;
+    ngx_rl_lease_entry_t   l;
 
     if (of_leases(table)) {
-        lease = ngx_ratelimit_leases_lock(table, id, 0, NOW, &l);
+        lease = ngx_rl_leases_lock(table, id, 0, NOW, &l);
         memset(&copy, 0, sizeof(copy));
 
         if (lease) {
             copy = *lease;
-            ngx_ratelimit_leases_unlock(&l);
+            ngx_rl_leases_unlock(&l);
         }
 
         assert_true(lease_whole(&copy, id.lo));
@@ -256,14 +256,14 @@ get(void *table, uint64_t n)
 
 /* The set of one of the six places that a counter may have. */
 static inline set_t *
-set_of(const ngx_ratelimit_entry_t *e, int i)
+set_of(const ngx_rl_entry_t *e, int i)
 {
     return (set_t *) (i < 3 ? e->at.first : e->at.second);
 }
 
 
 static inline int
-copies(const ngx_ratelimit_entry_t *e)
+copies(const ngx_rl_entry_t *e)
 {
     int  n, i;
 

@@ -5,33 +5,33 @@
 
 #include "unit.h"
 
-#include "ngx_ratelimit_amount.h"
+#include "ngx_rl_amount.h"
 
 #define SECOND   ((uint64_t) 1000000)
 #define MINUTE   (60 * SECOND)
-#define YEAR     NGX_RATELIMIT_MAX_PERIOD_US
-#define MOST     NGX_RATELIMIT_MAX_TOKENS
+#define YEAR     NGX_RL_MAX_PERIOD_US
+#define MOST     NGX_RL_MAX_TOKENS
 #define MILLION  ((uint64_t) 1000000)
 
-typedef ngx_ratelimit_amount_t  amount_t;
-typedef ngx_ratelimit_limit_t   limit_t;
-typedef ngx_ratelimit_spec_t    spec_t;
+typedef ngx_rl_amount_t  amount_t;
+typedef ngx_rl_limit_t   limit_t;
+typedef ngx_rl_spec_t    spec_t;
 typedef unsigned __int128       wide_t;
 
 /* of a spec: algorithm and calendar */
-#define NONE     NGX_RATELIMIT_CALENDAR_NONE
-#define DAY      NGX_RATELIMIT_CALENDAR_DAY
-#define MONTH    NGX_RATELIMIT_CALENDAR_MONTH
-#define TOKEN    NGX_RATELIMIT_TOKEN_BUCKET, NONE
-#define LEAKY    NGX_RATELIMIT_LEAKY_BUCKET, NONE
-#define FIXED    NGX_RATELIMIT_FIXED_WINDOW, NONE
-#define DAILY    NGX_RATELIMIT_FIXED_WINDOW, DAY
-#define MONTHLY  NGX_RATELIMIT_FIXED_WINDOW, MONTH
-#define SLIDING  NGX_RATELIMIT_SLIDING_WINDOW, NONE
-#define LOG      NGX_RATELIMIT_SLIDING_LOG, NONE
-#define ZERO     NGX_RATELIMIT_TOKENS_NONE
-#define ANY      NGX_RATELIMIT_TOKENS_ANY
-#define SLOTS    NGX_RATELIMIT_CONCURRENCY, NONE
+#define NONE     NGX_RL_CALENDAR_NONE
+#define DAY      NGX_RL_CALENDAR_DAY
+#define MONTH    NGX_RL_CALENDAR_MONTH
+#define TOKEN    NGX_RL_TOKEN_BUCKET, NONE
+#define LEAKY    NGX_RL_LEAKY_BUCKET, NONE
+#define FIXED    NGX_RL_FIXED_WINDOW, NONE
+#define DAILY    NGX_RL_FIXED_WINDOW, DAY
+#define MONTHLY  NGX_RL_FIXED_WINDOW, MONTH
+#define SLIDING  NGX_RL_SLIDING_WINDOW, NONE
+#define LOG      NGX_RL_SLIDING_LOG, NONE
+#define ZERO     NGX_RL_TOKENS_NONE
+#define ANY      NGX_RL_TOKENS_ANY
+#define SLOTS    NGX_RL_CONCURRENCY, NONE
 
 typedef struct {
     spec_t       base;
@@ -192,7 +192,7 @@ test_inherit(void **state)
 
     for (i = 0; i < COUNT(inherits); i++) {
         c = &inherits[i];
-        expected = ngx_ratelimit_amount_inherit(&c->base, &c->amount, &spec);
+        expected = ngx_rl_amount_inherit(&c->base, &c->amount, &spec);
 
         if (c->expected == NULL) {
             if (expected) {
@@ -222,7 +222,7 @@ test_rates(void **state)
     uint64_t  tokens, period_us;
 
     for (i = 0; i < COUNT(rates); i++) {
-        rc = ngx_ratelimit_amount_rate(rates[i].rate, &tokens, &period_us);
+        rc = ngx_rl_amount_rate(rates[i].rate, &tokens, &period_us);
 
         if (rates[i].tokens == 0) {
             assert_int_equal(rc, -1);
@@ -255,7 +255,7 @@ test_random_rates(void **state)
         n = rnd_log(MOST * MILLION);
         rate = (double) n / 1e6;
 
-        assert_int_equal(ngx_ratelimit_amount_rate(rate, &tokens, &period_us),
+        assert_int_equal(ngx_rl_amount_rate(rate, &tokens, &period_us),
                          0);
         assert_in_range(tokens, 1, MOST);
         assert_in_range(period_us, 1, YEAR);
@@ -271,7 +271,7 @@ test_random_rates(void **state)
         rate = (double) rnd_log((uint64_t) 1 << 60)
                / (double) rnd_log((uint64_t) 1 << 60);
 
-        if (ngx_ratelimit_amount_rate(rate, &tokens, &period_us) != 0) {
+        if (ngx_rl_amount_rate(rate, &tokens, &period_us) != 0) {
             assert_true(rate > MOST || rate < 1 / (366.0 * 86400));
             continue;
         }
@@ -300,22 +300,22 @@ random_spec(spec_t *spec)
         spec->algorithm = rnd(6);
         spec->tokens = rnd_log(MOST);
 
-        if (spec->algorithm == NGX_RATELIMIT_CONCURRENCY) {
+        if (spec->algorithm == NGX_RL_CONCURRENCY) {
             continue;
         }
 
         spec->period_us = rnd_log(YEAR);
 
-        if (spec->algorithm == NGX_RATELIMIT_TOKEN_BUCKET) {
+        if (spec->algorithm == NGX_RL_TOKEN_BUCKET) {
             spec->capacity = rnd(4) ? rnd_log(MOST) : 0;
         }
 
-        if (spec->algorithm == NGX_RATELIMIT_LEAKY_BUCKET) {
+        if (spec->algorithm == NGX_RL_LEAKY_BUCKET) {
             spec->burst = rnd_log(MOST) - 1;
             spec->delay = rnd(2) ? rnd_log(MOST) - 1 : 0;
             spec->nodelay = rnd(2);
         }
-    } while (ngx_ratelimit_limit_init(&limit, spec) != NULL);
+    } while (ngx_rl_limit_init(&limit, spec) != NULL);
 }
 
 
@@ -375,8 +375,8 @@ test_random_scale(void **state)
         millionths = rnd(10) ? rnd_log(MILLION * MILLION)
                                         : MILLION;
 
-        ngx_ratelimit_amount_scale(&base, millionths, &spec);
-        expected = ngx_ratelimit_limit_init(&limit, &spec);
+        ngx_rl_amount_scale(&base, millionths, &spec);
+        expected = ngx_rl_limit_init(&limit, &spec);
 
         if (expected) {
             fail_msg("algorithm %d, %llu in %llu, burst %llu, delay %llu, "
@@ -392,23 +392,23 @@ test_random_scale(void **state)
                      (unsigned long long) spec.burst, expected);
         }
 
-        assert_null(ngx_ratelimit_limit_init(&before, &base));
+        assert_null(ngx_rl_limit_init(&before, &base));
 
         if (millionths == MILLION) {
             assert_int_equal(limit.capacity, before.capacity);
             assert_int_equal(limit.window_us, before.window_us);
             assert_int_equal(limit.free_us, before.free_us);
             assert_memory_equal(&limit.rate, &before.rate,
-                                sizeof(ngx_ratelimit_rate_t));
+                                sizeof(ngx_rl_rate_t));
         }
 
         switch (base.algorithm) {
-        case NGX_RATELIMIT_TOKEN_BUCKET:
+        case NGX_RL_TOKEN_BUCKET:
             assert_true(limit.capacity <= times(before.capacity, millionths));
             check_rate(&base, millionths, &spec);
             break;
 
-        case NGX_RATELIMIT_LEAKY_BUCKET:
+        case NGX_RL_LEAKY_BUCKET:
             assert_true(spec.burst <= times(base.burst, millionths));
             check_rate(&base, millionths, &spec);
             break;
@@ -459,7 +459,7 @@ test_scale(void **state)
     };
 
     for (i = 0; i < COUNT(cases); i++) {
-        ngx_ratelimit_amount_scale(&cases[i].base, cases[i].millionths, &spec);
+        ngx_rl_amount_scale(&cases[i].base, cases[i].millionths, &spec);
 
         if (!same(&spec, &cases[i].spec)) {
             fail_msg("case %zu: %llu in %llu, capacity %llu, burst %llu", i,

@@ -5,14 +5,14 @@
 
 #include "lease.h"
 
-#include "ngx_ratelimit_async.h"
+#include "ngx_rl_async.h"
 
 #define GATEWAYS  6
-#define SOON      NGX_RATELIMIT_ASYNC_SOON
-#define MOST      NGX_RATELIMIT_MAX_TOKENS
+#define SOON      NGX_RL_ASYNC_SOON
+#define MOST      NGX_RL_MAX_TOKENS
 
-typedef ngx_ratelimit_async_t       async_t;
-typedef ngx_ratelimit_async_call_t  told_t;
+typedef ngx_rl_async_t       async_t;
+typedef ngx_rl_async_call_t  told_t;
 
 /* A ledger, and the last answer of it. */
 typedef struct {
@@ -42,14 +42,14 @@ on(ledger_t *l, int64_t ms)
 }
 
 
-static ngx_ratelimit_lease_e
+static ngx_rl_lease_e
 spend(ledger_t *l, int64_t ms, uint32_t cost)
 {
-    ngx_ratelimit_lease_e  rc;
+    ngx_rl_lease_e  rc;
 
     on(l, ms);
-    rc = ngx_ratelimit_async_take(&l->async, &l->limit, &l->env, cost,
-                                  &l->answer, &l->ask);
+    rc = ngx_rl_async_take(&l->async, &l->limit, &l->env, cost,
+                           &l->answer, &l->ask);
     assert_answer(rc, &l->limit, cost, &l->answer);
 
     return rc;
@@ -63,8 +63,8 @@ alone(ledger_t *l, int64_t ms, uint32_t cost, uint32_t left, uint64_t reset_ms)
     assert_int_equal(spend(l, ms, cost), ASK);
 
     l->answer = said(cost, left, reset_ms, 0);
-    ngx_ratelimit_async_spent(&l->async, &l->limit, &l->env, &l->answer,
-                              &l->ask);
+    ngx_rl_async_spent(&l->async, &l->limit, &l->env, &l->answer,
+                       &l->ask);
 }
 
 
@@ -72,7 +72,7 @@ static int32_t
 call(ledger_t *l, int64_t ms)
 {
     on(l, ms);
-    ngx_ratelimit_async_call(&l->async, &l->limit, &l->env, 0, &l->told);
+    ngx_rl_async_call(&l->async, &l->limit, &l->env, 0, &l->told);
 
     return l->told.debit;
 }
@@ -87,8 +87,8 @@ answered(ledger_t *l, int64_t ms, int64_t asked, uint32_t left,
     on(l, ms);
     answer = said(l->told.debit > 0 ? l->told.debit : 0, left, reset_ms,
                   retry_ms);
-    ngx_ratelimit_async_answered(&l->async, &l->limit, &l->env, AT_US(asked),
-                                 &l->told, &answer);
+    ngx_rl_async_answered(&l->async, &l->limit, &l->env, AT_US(asked),
+                          &l->told, &answer);
 }
 
 
@@ -97,7 +97,7 @@ due(ledger_t *l, int64_t ms)
 {
     on(l, ms);
 
-    return ngx_ratelimit_async_due(&l->async, &l->limit, &l->env);
+    return ngx_rl_async_due(&l->async, &l->limit, &l->env);
 }
 
 
@@ -106,8 +106,8 @@ give(ledger_t *l, int64_t ms, int64_t taken, uint32_t tokens)
 {
     on(l, ms);
 
-    return ngx_ratelimit_async_give(&l->async, &l->limit, &l->env,
-                                    AT_US(taken), tokens);
+    return ngx_rl_async_give(&l->async, &l->limit, &l->env,
+                             AT_US(taken), tokens);
 }
 
 
@@ -115,7 +115,7 @@ static void
 charge(ledger_t *l, int64_t ms, uint32_t tokens)
 {
     on(l, ms);
-    ngx_ratelimit_async_charge(&l->async, &l->limit, &l->env, tokens);
+    ngx_rl_async_charge(&l->async, &l->limit, &l->env, tokens);
 }
 
 
@@ -259,7 +259,7 @@ test_failed_late(void **state)
     assert_int_equal(due(&l, 30100), 0);
 
     on(&l, 30200);
-    ngx_ratelimit_async_failed(&l.async, &l.limit, &l.env, &l.told);
+    ngx_rl_async_failed(&l.async, &l.limit, &l.env, &l.told);
     assert_int_equal(l.async.owed, 0);
     assert_int_equal(l.async.asking, 0);
 }
@@ -274,7 +274,7 @@ test_gives_late(void **state)
     known(&l, bucket(100, 1), 0, 0, 100000);
     assert_int_equal(give(&l, 1000, 500, 90), 90);
     assert_int_equal(call(&l, 1100), -90);
-    ngx_ratelimit_async_failed(&l.async, &l.limit, &l.env, &l.told);
+    ngx_rl_async_failed(&l.async, &l.limit, &l.env, &l.told);
 
     assert_int_equal(give(&l, 2000, 1500, 5), 5);
     assert_int_equal(call(&l, 3600000), -95);
@@ -298,7 +298,7 @@ test_surplus(void **state)
     charge(&l, 100, 25);
     assert_int_equal(spend(&l, 100, 1), DENIED);
     assert_int_equal(call(&l, 100), 10);
-    ngx_ratelimit_async_failed(&l.async, &l.limit, &l.env, &l.told);
+    ngx_rl_async_failed(&l.async, &l.limit, &l.env, &l.told);
     assert_int_equal(l.async.owed, 25);
     assert_int_equal(due(&l, 199), 0);
     assert_int_equal(due(&l, 200), 1);
@@ -312,7 +312,7 @@ test_surplus(void **state)
     /* one that may have run is not told again */
 
     l.told.debit = 0;
-    ngx_ratelimit_async_failed(&l.async, &l.limit, &l.env, &l.told);
+    ngx_rl_async_failed(&l.async, &l.limit, &l.env, &l.told);
     assert_int_equal(l.async.owed, 0);
 
     /* whatever is charged, nothing wraps; a worker that ends tells all */
@@ -322,7 +322,7 @@ test_surplus(void **state)
     charge(&l, 1, MOST);
     charge(&l, 1, MOST);
     assert_int_equal(spend(&l, 1, 1), DENIED);
-    ngx_ratelimit_async_call(&l.async, &l.limit, &l.env, 1, &l.told);
+    ngx_rl_async_call(&l.async, &l.limit, &l.env, 1, &l.told);
     assert_int_equal(l.told.debit, MOST);
     assert_int_equal(l.async.asking, 0);
     assert_int_equal(l.async.owed, 0);
@@ -416,7 +416,7 @@ test_calendar(void **state)
 {
     ledger_t  l;
 
-    ledger_make(&l, limit_of_calendar(NGX_RATELIMIT_CALENDAR_MONTH, 10));
+    ledger_make(&l, limit_of_calendar(NGX_RL_CALENDAR_MONTH, 10));
 
     alone(&l, 0, 4, 6, 5000);
     assert_int_equal(call(&l, 0), 4);
@@ -681,8 +681,8 @@ gateway_request(gateway_t *g, int64_t ms, uint32_t cost)
         g->l.answer = state_take(&g->own, &g->l.limit, AT_US(ms), cost, 0);
 
         if (g->l.answer.granted) {
-            ngx_ratelimit_async_spent(&g->l.async, &g->l.limit, &g->l.env,
-                                      &g->l.answer, &g->l.ask);
+            ngx_rl_async_spent(&g->l.async, &g->l.limit, &g->l.env,
+                               &g->l.answer, &g->l.ask);
         }
     }
 
@@ -716,9 +716,9 @@ fleet_turn(int64_t ms)
 
         if (g->asked != -1 && ms == g->asked + 4) {
             on(&g->l, ms);
-            ngx_ratelimit_async_answered(&g->l.async, &g->l.limit, &g->l.env,
-                                         AT_US(g->asked), &g->l.told,
-                                         &g->said);
+            ngx_rl_async_answered(&g->l.async, &g->l.limit, &g->l.env,
+                                  AT_US(g->asked), &g->l.told,
+                                  &g->said);
             g->asked = -1;
         }
 
@@ -748,7 +748,7 @@ redis_used(const limit_t *limit, int64_t ms)
 
     answer = state_take(&redis, limit, AT_US(ms), 0, 0);
 
-    if (limit->algorithm == NGX_RATELIMIT_TOKEN_BUCKET) {
+    if (limit->algorithm == NGX_RL_TOKEN_BUCKET) {
         return (int64_t) ((answer.reset_us + limit->rate.step_us / 2)
                           / limit->rate.step_us);
     }
@@ -911,16 +911,16 @@ test_alone(void **state)
             paid += gateway_request(g, ms, 1);
 
             if (g->asked != -1) {
-                ngx_ratelimit_async_failed(&g->l.async, &g->l.limit, &g->l.env,
-                                           &g->l.told);
+                ngx_rl_async_failed(&g->l.async, &g->l.limit, &g->l.env,
+                                    &g->l.told);
                 g->asked = -1;
             }
 
             if (ms % 100 == 0 && due(&g->l, ms)
                 && call(&g->l, ms))
             {
-                ngx_ratelimit_async_failed(&g->l.async, &g->l.limit, &g->l.env,
-                                           &g->l.told);
+                ngx_rl_async_failed(&g->l.async, &g->l.limit, &g->l.env,
+                                    &g->l.told);
             }
         }
 

@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-#include "ngx_ratelimit_backoff.h"
+#include "ngx_rl_backoff.h"
 
 #define CLIENTS      1600
 #define SECONDS      120
@@ -59,7 +59,7 @@ draw(void)
 static uint32_t
 pause_ms(const client_t *c)
 {
-    return ngx_ratelimit_backoff_pause_ms(c->failures, c->busy, draw());
+    return ngx_rl_backoff_pause_ms(c->failures, c->busy, draw());
 }
 
 
@@ -90,7 +90,7 @@ step(client_t *c, uint64_t us)
     c->waits = 1;
     c->attempt++;
 
-    c->until_us = us + NGX_RATELIMIT_BACKOFF_HANDSHAKE_MS * 1000;
+    c->until_us = us + NGX_RL_BACKOFF_HANDSHAKE_MS * 1000;
 
     return 1;
 }
@@ -165,7 +165,7 @@ test_fleet(void **state)
         { "all at once", 0, HANDSHAKE, 10000 },
         { "after a break", 50, HANDSHAKE, 10000 },
         { "first connects spread, sessions resumed",
-          NGX_RATELIMIT_BACKOFF_FIRST_MS, RESUMED, 10000 },
+          NGX_RL_BACKOFF_FIRST_MS, RESUMED, 10000 },
 
         /* a server four times as slow: the pauses have to grow */
         { "handshakes of 4 ms", 50, 4 * HANDSHAKE, SECONDS * 1000 }
@@ -190,9 +190,9 @@ test_pauses(void **state)
     most = 50;
 
     for (i = 0; i < 40; i++) {
-        ms = ngx_ratelimit_backoff_pause_ms(i, 0, 0);
+        ms = ngx_rl_backoff_pause_ms(i, 0, 0);
         assert_int_equal(ms, most);
-        ms = ngx_ratelimit_backoff_pause_ms(i, 0, most / 2 - 1);
+        ms = ngx_rl_backoff_pause_ms(i, 0, most / 2 - 1);
         assert_int_equal(ms, least + 1);
 
         most = most * 2 > 1000 ? 1000 : most * 2;
@@ -200,9 +200,9 @@ test_pauses(void **state)
     }
 
     for (busy = 1; busy < 40; busy++) {
-        ms = ngx_ratelimit_backoff_pause_ms(7, busy, 0);
+        ms = ngx_rl_backoff_pause_ms(7, busy, 0);
         assert_int_equal(ms, busy == 1 ? 2000 : busy == 2 ? 4000 : 8000);
-        ms = ngx_ratelimit_backoff_pause_ms(0xffffffff, busy, 0xffffffff);
+        ms = ngx_rl_backoff_pause_ms(0xffffffff, busy, 0xffffffff);
         assert_true(ms > 1000 && ms <= 8000);
     }
 }

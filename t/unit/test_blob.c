@@ -10,35 +10,35 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-#include "ngx_ratelimit_blob.h"
+#include "ngx_rl_blob.h"
 
 
 
 static uint64_t
-publish(ngx_ratelimit_blob_t *blob, uint64_t version, size_t len)
+publish(ngx_rl_blob_t *blob, uint64_t version, size_t len)
 {
-    u_char                      bytes[64];
-    ngx_ratelimit_blob_entry_t  entry = { .version = version, .len = len };
+    u_char               bytes[64];
+    ngx_rl_blob_entry_t  entry = { .version = version, .len = len };
 
     memset(bytes, (int) version, sizeof(bytes));
 
-    return ngx_ratelimit_blob_publish(blob, &entry, bytes,
-                                      NGX_RATELIMIT_BLOB_KEEP);
+    return ngx_rl_blob_publish(blob, &entry, bytes,
+                               NGX_RL_BLOB_KEEP);
 }
 
 
 /* The length of the newest blob, which must be whole and of that version. */
 static size_t
-newest(ngx_ratelimit_blob_t *blob, uint64_t version,
-    ngx_ratelimit_blob_entry_t *entry)
+newest(ngx_rl_blob_t *blob, uint64_t version,
+    ngx_rl_blob_entry_t *entry)
 {
     size_t  i;
     u_char  bytes[64];
 
-    assert_int_equal(ngx_ratelimit_blob_find(blob,
-                         ngx_ratelimit_blob_newest(blob), entry), 1);
+    assert_int_equal(ngx_rl_blob_find(blob,
+                         ngx_rl_blob_newest(blob), entry), 1);
     assert_int_equal(entry->version, version);
-    assert_int_equal(ngx_ratelimit_blob_copy(blob, entry, bytes), 1);
+    assert_int_equal(ngx_rl_blob_copy(blob, entry, bytes), 1);
 
     for (i = 0; i < entry->len; i++) {
         assert_int_equal(bytes[i], version & 0xff);
@@ -51,20 +51,20 @@ newest(ngx_ratelimit_blob_t *blob, uint64_t version,
 static void
 test_two(void **state)
 {
-    u_char                       bytes[64];
-    unsigned                     n;
-    ngx_ratelimit_blob_t        *blob;
-    ngx_ratelimit_blob_entry_t   before, entry;
+    u_char                bytes[64];
+    unsigned              n;
+    ngx_rl_blob_t        *blob;
+    ngx_rl_blob_entry_t   before, entry;
 
-    blob = calloc(1, ngx_ratelimit_blob_size(2, 100));
+    blob = calloc(1, ngx_rl_blob_size(2, 100));
     assert_non_null(blob);
-    ngx_ratelimit_blob_init(blob, 2, 100);
+    ngx_rl_blob_init(blob, 2, 100);
 
-    assert_int_equal(ngx_ratelimit_blob_newest(blob), 0);
-    assert_int_equal(ngx_ratelimit_blob_find(blob, 0, &entry), 0);
+    assert_int_equal(ngx_rl_blob_newest(blob), 0);
+    assert_int_equal(ngx_rl_blob_find(blob, 0, &entry), 0);
 
     assert_int_equal(publish(blob, 1, 51), 0);
-    assert_int_equal(ngx_ratelimit_blob_newest(blob), 0);
+    assert_int_equal(ngx_rl_blob_newest(blob), 0);
 
     assert_int_equal(publish(blob, 1, 50), 1);
     assert_int_equal(newest(blob, 1, &before), 50);
@@ -75,8 +75,8 @@ test_two(void **state)
     for (n = 2; n < 500; n++) {
         assert_int_equal(publish(blob, n, n % 51), n);
         assert_int_equal(newest(blob, n, &entry), n % 51);
-        assert_int_equal(ngx_ratelimit_blob_copy(blob, &before, bytes), 1);
-        assert_int_equal(ngx_ratelimit_blob_find(blob, n - 2, &before), 0);
+        assert_int_equal(ngx_rl_blob_copy(blob, &before, bytes), 1);
+        assert_int_equal(ngx_rl_blob_find(blob, n - 2, &before), 0);
         before = entry;
     }
 

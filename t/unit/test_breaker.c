@@ -7,39 +7,39 @@
 
 #include <cmocka.h>
 
-#include "ngx_ratelimit_breaker.h"
+#include "ngx_rl_breaker.h"
 
 #define LOST     700
 #define TIMEOUT  50
 #define WINDOW   100       /* the timeout and 50 */
-#define ALL      NGX_RATELIMIT_BREAKER_ALL
+#define ALL      NGX_RL_BREAKER_ALL
 #define NOW      ((uint64_t) 1000000)
 
-#define GOOD         NGX_RATELIMIT_BREAKER_GOOD
-#define FAILED       NGX_RATELIMIT_BREAKER_FAILED
-#define LATE         NGX_RATELIMIT_BREAKER_LATE
-#define UNREACHABLE  NGX_RATELIMIT_BREAKER_UNREACHABLE
-#define TIMED_OUT    NGX_RATELIMIT_BREAKER_TIMED_OUT
-#define SAME         NGX_RATELIMIT_BREAKER_SAME
-#define OPENED       NGX_RATELIMIT_BREAKER_OPENED
-#define READMITS     NGX_RATELIMIT_BREAKER_READMITS_NOW
-#define CLOSED       NGX_RATELIMIT_BREAKER_CLOSED_NOW
+#define GOOD         NGX_RL_BREAKER_GOOD
+#define FAILED       NGX_RL_BREAKER_FAILED
+#define LATE         NGX_RL_BREAKER_LATE
+#define UNREACHABLE  NGX_RL_BREAKER_UNREACHABLE
+#define TIMED_OUT    NGX_RL_BREAKER_TIMED_OUT
+#define SAME         NGX_RL_BREAKER_SAME
+#define OPENED       NGX_RL_BREAKER_OPENED
+#define READMITS     NGX_RL_BREAKER_READMITS_NOW
+#define CLOSED       NGX_RL_BREAKER_CLOSED_NOW
 
 #define assert_state(b, name)                                                 \
-    assert_int_equal(ngx_ratelimit_breaker_state(&(b)),                       \
-                     NGX_RATELIMIT_BREAKER_##name)
+    assert_int_equal(ngx_rl_breaker_state(&(b)),                              \
+                     NGX_RL_BREAKER_##name)
 
 /* the jitter that leaves a wait of ms as it is */
 #define EVEN(ms)  (((uint32_t) (ms) + 3) / 4)
 
 
-static ngx_ratelimit_breaker_good_t  good;   /* calls kept back */
+static ngx_rl_breaker_good_t  good;   /* calls kept back */
 
 
-static ngx_ratelimit_breaker_now_t
+static ngx_rl_breaker_now_t
 at(uint64_t ms, uint32_t random)
 {
-    ngx_ratelimit_breaker_now_t  now;
+    ngx_rl_breaker_now_t  now;
 
     now.ms = ms;
     now.timeout_ms = TIMEOUT;
@@ -49,10 +49,10 @@ at(uint64_t ms, uint32_t random)
 }
 
 
-static ngx_ratelimit_breaker_t
+static ngx_rl_breaker_t
 breaker(void)
 {
-    ngx_ratelimit_breaker_t  b;
+    ngx_rl_breaker_t  b;
 
     memset(&b, 0, sizeof(b));
     memset(&good, 0, sizeof(good));
@@ -61,19 +61,19 @@ breaker(void)
 }
 
 
-static ngx_ratelimit_breaker_change_e
-report(ngx_ratelimit_breaker_t *b, ngx_ratelimit_breaker_outcome_e outcome,
+static ngx_rl_breaker_change_e
+report(ngx_rl_breaker_t *b, ngx_rl_breaker_outcome_e outcome,
     uint64_t now_ms)
 {
-    ngx_ratelimit_breaker_now_t  now = at(now_ms, EVEN(125));
+    ngx_rl_breaker_now_t  now = at(now_ms, EVEN(125));
 
-    return ngx_ratelimit_breaker_report(b, &good, outcome, &now);
+    return ngx_rl_breaker_report(b, &good, outcome, &now);
 }
 
 
 /* So many that change nothing. */
 static void
-reports(ngx_ratelimit_breaker_t *b, ngx_ratelimit_breaker_outcome_e outcome,
+reports(ngx_rl_breaker_t *b, ngx_rl_breaker_outcome_e outcome,
     int n, uint64_t now_ms)
 {
     while (n--) {
@@ -82,65 +82,65 @@ reports(ngx_ratelimit_breaker_t *b, ngx_ratelimit_breaker_outcome_e outcome,
 }
 
 
-static ngx_ratelimit_breaker_change_e
-probed(ngx_ratelimit_breaker_t *b, int good, uint64_t now_ms, uint32_t random)
+static ngx_rl_breaker_change_e
+probed(ngx_rl_breaker_t *b, int good, uint64_t now_ms, uint32_t random)
 {
-    ngx_ratelimit_breaker_now_t  now = at(now_ms, random);
+    ngx_rl_breaker_now_t  now = at(now_ms, random);
 
-    return ngx_ratelimit_breaker_probed(b, good, &now);
+    return ngx_rl_breaker_probed(b, good, &now);
 }
 
 
-static ngx_ratelimit_breaker_change_e
-heard(ngx_ratelimit_breaker_t *b, int good, uint64_t now_ms)
+static ngx_rl_breaker_change_e
+heard(ngx_rl_breaker_t *b, int good, uint64_t now_ms)
 {
-    return ngx_ratelimit_breaker_heard(b, good
-                                          ? NGX_RATELIMIT_BREAKER_REPLY_GOOD
-                                          : NGX_RATELIMIT_BREAKER_REPLY_ERROR,
-                                       now_ms);
+    return ngx_rl_breaker_heard(b, good
+                                          ? NGX_RL_BREAKER_REPLY_GOOD
+                                          : NGX_RL_BREAKER_REPLY_ERROR,
+                                now_ms);
 }
 
 
 /* A late reply; whether it has a probe due. */
 static int
-heard_late(ngx_ratelimit_breaker_t *b, uint64_t now_ms)
+heard_late(ngx_rl_breaker_t *b, uint64_t now_ms)
 {
-    assert_int_equal(ngx_ratelimit_breaker_heard(b,
-                                     NGX_RATELIMIT_BREAKER_REPLY_LATE, now_ms),
+    assert_int_equal(ngx_rl_breaker_heard(b,
+                                     NGX_RL_BREAKER_REPLY_LATE, now_ms),
                      SAME);
 
-    return ngx_ratelimit_breaker_hasten(b, now_ms);
+    return ngx_rl_breaker_hasten(b, now_ms);
 }
 
 
 static uint64_t
-ask(ngx_ratelimit_breaker_t *b, uint64_t now_ms)
+ask(ngx_rl_breaker_t *b, uint64_t now_ms)
 {
-    uint32_t                     credit = 0;
-    ngx_ratelimit_breaker_now_t  now = at(now_ms, 0);
+    uint32_t              credit = 0;
+    ngx_rl_breaker_now_t  now = at(now_ms, 0);
 
-    return ngx_ratelimit_breaker_ask(b, &now, &credit);
+    return ngx_rl_breaker_ask(b, &now, &credit);
 }
 
 
 static uint64_t
-probe(ngx_ratelimit_breaker_t *b, uint64_t now_ms)
+probe(ngx_rl_breaker_t *b, uint64_t now_ms)
 {
-    return ngx_ratelimit_breaker_probe(b, now_ms, LOST);
+    return ngx_rl_breaker_probe(b, now_ms, LOST);
 }
 
 
 /* How many of so many calls it lets through. */
 static uint32_t
-passed(ngx_ratelimit_breaker_t *b, uint64_t now_ms, uint32_t calls)
+passed(ngx_rl_breaker_t *b, uint64_t now_ms, uint32_t calls)
 {
-    uint32_t                     n, credit;
-    ngx_ratelimit_breaker_now_t  now = at(now_ms, 0);
+    uint32_t              n, credit;
+    ngx_rl_breaker_now_t  now = at(now_ms, 0);
 
     credit = 0;
 
     for (n = 0; calls; calls--) {
-        n += (ngx_ratelimit_breaker_ask(b, &now, &credit) == 0);
+        n += (ngx_rl_breaker_ask(b, &now, &credit) == 0);
         assert_true(credit < ALL);
     }
 
@@ -149,10 +149,10 @@ passed(ngx_ratelimit_breaker_t *b, uint64_t now_ms, uint32_t calls)
 
 
 /* One that opened just now, and is to be probed in 125 ms. */
-static ngx_ratelimit_breaker_t
-opened(ngx_ratelimit_breaker_outcome_e outcome, uint64_t now_ms)
+static ngx_rl_breaker_t
+opened(ngx_rl_breaker_outcome_e outcome, uint64_t now_ms)
 {
-    ngx_ratelimit_breaker_t  b;
+    ngx_rl_breaker_t  b;
 
     b = breaker();
 
@@ -165,10 +165,10 @@ opened(ngx_ratelimit_breaker_outcome_e outcome, uint64_t now_ms)
 
 
 /* One that has begun to readmit just now. */
-static ngx_ratelimit_breaker_t
+static ngx_rl_breaker_t
 readmitting(uint64_t now_ms)
 {
-    ngx_ratelimit_breaker_t  b;
+    ngx_rl_breaker_t  b;
 
     b = opened(FAILED, now_ms - 125);
     assert_int_equal(probe(&b, now_ms), 0);
@@ -182,8 +182,8 @@ readmitting(uint64_t now_ms)
 static void
 test_three_timeouts(void **state)
 {
-    uint64_t                 apart_ms;
-    ngx_ratelimit_breaker_t  b;
+    uint64_t          apart_ms;
+    ngx_rl_breaker_t  b;
 
     /* however far apart, where nothing was heard in between */
 
@@ -203,8 +203,8 @@ test_three_timeouts(void **state)
 static void
 test_timeouts_among_replies(void **state)
 {
-    int                      i;
-    ngx_ratelimit_breaker_t  b;
+    int               i;
+    ngx_rl_breaker_t  b;
 
     b = breaker();
 
@@ -220,7 +220,7 @@ test_timeouts_among_replies(void **state)
 
     reports(&b, TIMED_OUT, 2, NOW + 60000);
     assert_int_equal(heard(&b, 1, NOW), SAME);
-    assert_true(ngx_ratelimit_breaker_lives(&b, NOW + 59000));
+    assert_true(ngx_rl_breaker_lives(&b, NOW + 59000));
     assert_int_equal(report(&b, TIMED_OUT, NOW + 60000), SAME);
 }
 
@@ -232,8 +232,8 @@ test_timeouts_among_replies(void **state)
 static void
 test_timeouts_among_late_replies(void **state)
 {
-    int                      i;
-    ngx_ratelimit_breaker_t  b;
+    int               i;
+    ngx_rl_breaker_t  b;
 
     for (i = 0; i < 2; i++) {
         b = breaker();
@@ -243,7 +243,7 @@ test_timeouts_among_late_replies(void **state)
         reports(&b, TIMED_OUT, 1, NOW + 2);
         assert_false(heard_late(&b, NOW + 3));
         assert_int_equal(report(&b, i ? LATE : TIMED_OUT, NOW + 4), OPENED);
-        assert_true(ngx_ratelimit_breaker_lives(&b, NOW + 2));
+        assert_true(ngx_rl_breaker_lives(&b, NOW + 2));
 
         assert_int_equal(probe(&b, NOW + 129), 0);
         assert_int_equal(probed(&b, 1, NOW + 130, 0), i ? READMITS : CLOSED);
@@ -255,7 +255,7 @@ test_timeouts_among_late_replies(void **state)
 static void
 test_readmits_late(void **state)
 {
-    ngx_ratelimit_breaker_t  b;
+    ngx_rl_breaker_t  b;
 
     b = readmitting(NOW);
     reports(&b, LATE, 10, NOW + 1);
@@ -271,7 +271,7 @@ test_readmits_late(void **state)
 static void
 test_hasten(void **state)
 {
-    ngx_ratelimit_breaker_t  b;
+    ngx_rl_breaker_t  b;
 
     b = opened(TIMED_OUT, NOW);
     assert_int_equal(probe(&b, NOW + 5), 120);
@@ -295,10 +295,10 @@ test_hasten(void **state)
 static void
 slow(uint32_t rate, uint32_t delay_ms)
 {
-    int                      opens;
-    uint32_t                 waited, most, sent_ms[4096], first, next, end, i;
-    uint64_t                 now_ms, heard_ms, probe_ms;
-    ngx_ratelimit_breaker_t  b;
+    int               opens;
+    uint32_t          waited, most, sent_ms[4096], first, next, end, i;
+    uint64_t          now_ms, heard_ms, probe_ms;
+    ngx_rl_breaker_t  b;
 
     b = breaker();
     waited = first = next = end = 0;
@@ -384,14 +384,14 @@ test_slow(void **state)
 static void
 test_gone(void **state)
 {
-    int                          i;
-    ngx_ratelimit_breaker_t      b;
-    ngx_ratelimit_breaker_now_t  now = at(NOW, EVEN(125));
+    int                   i;
+    ngx_rl_breaker_t      b;
+    ngx_rl_breaker_now_t  now = at(NOW, EVEN(125));
 
     for (i = 0; i < 2; i++) {
         b = i ? readmitting(NOW) : breaker();
-        assert_int_equal(ngx_ratelimit_breaker_gone(&b, &now), OPENED);
-        assert_int_equal(ngx_ratelimit_breaker_gone(&b, &now), SAME);
+        assert_int_equal(ngx_rl_breaker_gone(&b, &now), OPENED);
+        assert_int_equal(ngx_rl_breaker_gone(&b, &now), SAME);
         assert_state(b, OPEN);
         assert_int_equal(ask(&b, NOW), 125);
         assert_int_equal(heard(&b, 0, NOW + 20), SAME);
@@ -404,28 +404,28 @@ test_gone(void **state)
 static void
 test_lives(void **state)
 {
-    ngx_ratelimit_breaker_t  b;
+    ngx_rl_breaker_t  b;
 
     b = breaker();
-    assert_false(ngx_ratelimit_breaker_lives(&b, 0));
+    assert_false(ngx_rl_breaker_lives(&b, 0));
 
     (void) heard(&b, 0, NOW);
-    assert_true(ngx_ratelimit_breaker_lives(&b, NOW - 1));
-    assert_false(ngx_ratelimit_breaker_lives(&b, NOW));
+    assert_true(ngx_rl_breaker_lives(&b, NOW - 1));
+    assert_false(ngx_rl_breaker_lives(&b, NOW));
 
     /* no timeout hides it */
 
     (void) report(&b, TIMED_OUT, NOW + 5);
-    assert_true(ngx_ratelimit_breaker_lives(&b, NOW - 1));
-    assert_false(ngx_ratelimit_breaker_lives(&b, NOW));
+    assert_true(ngx_rl_breaker_lives(&b, NOW - 1));
+    assert_false(ngx_rl_breaker_lives(&b, NOW));
 }
 
 
 static void
 test_half_of_twenty(void **state)
 {
-    int                      i, failing;
-    ngx_ratelimit_breaker_t  b;
+    int               i, failing;
+    ngx_rl_breaker_t  b;
 
     /* ten failed of twenty, in any order; nine are not half */
 
@@ -470,7 +470,7 @@ test_half_of_twenty(void **state)
 static void
 test_a_second_is_over(void **state)
 {
-    ngx_ratelimit_breaker_t  b;
+    ngx_rl_breaker_t  b;
 
     b = breaker();
     reports(&b, FAILED, 19, NOW);
@@ -485,8 +485,8 @@ test_a_second_is_over(void **state)
 static void
 test_full_counts(void **state)
 {
-    int                      i;
-    ngx_ratelimit_breaker_t  b;
+    int               i;
+    ngx_rl_breaker_t  b;
 
     b = breaker();
 
@@ -508,8 +508,8 @@ test_full_counts(void **state)
 static void
 test_open(void **state)
 {
-    int                      i;
-    ngx_ratelimit_breaker_t  b;
+    int               i;
+    ngx_rl_breaker_t  b;
 
     b = opened(FAILED, NOW);
 
@@ -540,8 +540,8 @@ test_open(void **state)
 static void
 test_silence_ends(void **state)
 {
-    ngx_ratelimit_breaker_t          b;
-    ngx_ratelimit_breaker_outcome_e  outcome;
+    ngx_rl_breaker_t          b;
+    ngx_rl_breaker_outcome_e  outcome;
 
     for (outcome = UNREACHABLE; outcome <= TIMED_OUT; outcome++) {
         b = opened(outcome, NOW);
@@ -566,7 +566,7 @@ test_silence_ends(void **state)
 
     /* nothing is left to tell one that is closed */
 
-    assert_int_equal(probe(&b, NOW), NGX_RATELIMIT_BREAKER_MAX_MS);
+    assert_int_equal(probe(&b, NOW), NGX_RL_BREAKER_MAX_MS);
     assert_int_equal(probed(&b, 0, NOW, 0), SAME);
     assert_int_equal(probed(&b, 1, NOW, 0), SAME);
     assert_state(b, CLOSED);
@@ -576,10 +576,10 @@ test_silence_ends(void **state)
 static void
 test_doubling(void **state)
 {
-    int                      i;
-    uint32_t                 random;
-    uint64_t                 now_ms, wait_ms, least_ms, most_ms;
-    ngx_ratelimit_breaker_t  b, failed;
+    int               i;
+    uint32_t          random;
+    uint64_t          now_ms, wait_ms, least_ms, most_ms;
+    ngx_rl_breaker_t  b, failed;
 
     static const uint64_t  waits_ms[] = { 125, 250, 500, 1000, 1000, 1000 };
 
@@ -619,10 +619,10 @@ test_doubling(void **state)
 static void
 test_readmits(void **state)
 {
-    int                      i, j;
-    uint32_t                 share;
-    uint64_t                 now_ms;
-    ngx_ratelimit_breaker_t  b;
+    int               i, j;
+    uint32_t          share;
+    uint64_t          now_ms;
+    ngx_rl_breaker_t  b;
 
     static const uint32_t  shares[] = { 32, 64, 128, 256 };
 
@@ -661,9 +661,9 @@ test_readmits(void **state)
 static void
 test_too_much(void **state)
 {
-    int                      i, j;
-    uint64_t                 now_ms;
-    ngx_ratelimit_breaker_t  b;
+    int               i, j;
+    uint64_t          now_ms;
+    ngx_rl_breaker_t  b;
 
     /* a bad window takes a quarter, then the share grows slowly */
 
@@ -706,9 +706,9 @@ test_too_much(void **state)
 static void
 test_no_longer_too_much(void **state)
 {
-    int                      i;
-    uint64_t                 now_ms;
-    ngx_ratelimit_breaker_t  b;
+    int               i;
+    uint64_t          now_ms;
+    ngx_rl_breaker_t  b;
 
     static const uint32_t  shares[] = { 18, 26, 34, 42, 56, 84, 140, 252, 256 };
 
@@ -731,7 +731,7 @@ test_no_longer_too_much(void **state)
 static void
 test_readmits_in_silence(void **state)
 {
-    ngx_ratelimit_breaker_t  b;
+    ngx_rl_breaker_t  b;
 
     /* no good reply alone closes it: it was overloaded before */
 
@@ -749,7 +749,7 @@ test_readmits_in_silence(void **state)
 static void
 test_kept(void **state)
 {
-    ngx_ratelimit_breaker_t  b, before;
+    ngx_rl_breaker_t  b, before;
 
     b = breaker();
     reports(&b, GOOD, 1, NOW);
@@ -782,9 +782,9 @@ test_kept(void **state)
 static void
 test_unused(void **state)
 {
-    uint64_t                     now_ms;
-    ngx_ratelimit_breaker_t      b;
-    ngx_ratelimit_breaker_now_t  now;
+    uint64_t              now_ms;
+    ngx_rl_breaker_t      b;
+    ngx_rl_breaker_now_t  now;
 
     b = readmitting(NOW);
     assert_int_equal(ask(&b, NOW + 10000), 0);
@@ -793,11 +793,11 @@ test_unused(void **state)
     for (now_ms = NOW; now_ms < NOW + 60000; now_ms += 1000) {
         now = at(now_ms, 0);
 
-        if (ngx_ratelimit_breaker_settle(&b, &now) == CLOSED) {
+        if (ngx_rl_breaker_settle(&b, &now) == CLOSED) {
             assert_state(b, CLOSED);
             assert_in_range(now_ms, NOW + 1000, NOW + 10000);
             now = at(now_ms + 1, 0);
-            assert_int_equal(ngx_ratelimit_breaker_settle(&b, &now), SAME);
+            assert_int_equal(ngx_rl_breaker_settle(&b, &now), SAME);
             return;
         }
     }
@@ -810,9 +810,9 @@ test_unused(void **state)
 static void
 test_wraps(void **state)
 {
-    int                      i, early_ms;
-    uint64_t                 now_ms;
-    ngx_ratelimit_breaker_t  b;
+    int               i, early_ms;
+    uint64_t          now_ms;
+    ngx_rl_breaker_t  b;
 
     static const uint64_t  edges[] = { (uint64_t) 1 << 22, (uint64_t) 1 << 23,
                                        (uint64_t) 1 << 31, (uint64_t) 1 << 32,

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "ngx_ratelimit_breaker.h"
+#include "ngx_rl_breaker.h"
 
 #define PROCESSES  6
 #define ROUNDS     200000
@@ -22,7 +22,7 @@
 
 /* in memory that all share */
 typedef struct {
-    ngx_ratelimit_breaker_t  breaker;
+    ngx_rl_breaker_t  breaker;
     _Atomic uint64_t         now_ms;
     _Atomic uint64_t         opened;
     _Atomic uint64_t         readmits;
@@ -35,7 +35,7 @@ typedef struct {
 } world_t;
 
 
-static ngx_ratelimit_breaker_good_t  kept;   /* each process has its own */
+static ngx_rl_breaker_good_t  kept;   /* each process has its own */
 
 
 static world_t *
@@ -107,10 +107,10 @@ run(world_t *w, void (*one)(world_t *w, int me))
 }
 
 
-static ngx_ratelimit_breaker_now_t
+static ngx_rl_breaker_now_t
 now_of(world_t *w, uint32_t random)
 {
-    ngx_ratelimit_breaker_now_t  now;
+    ngx_rl_breaker_now_t  now;
 
     now.ms = w->now_ms;
     now.timeout_ms = 50;
@@ -121,11 +121,11 @@ now_of(world_t *w, uint32_t random)
 
 
 static void
-note(world_t *w, ngx_ratelimit_breaker_change_e change)
+note(world_t *w, ngx_rl_breaker_change_e change)
 {
-    w->opened += (change == NGX_RATELIMIT_BREAKER_OPENED);
-    w->readmits += (change == NGX_RATELIMIT_BREAKER_READMITS_NOW);
-    w->closed += (change == NGX_RATELIMIT_BREAKER_CLOSED_NOW);
+    w->opened += (change == NGX_RL_BREAKER_OPENED);
+    w->readmits += (change == NGX_RL_BREAKER_READMITS_NOW);
+    w->closed += (change == NGX_RL_BREAKER_CLOSED_NOW);
 }
 
 
@@ -133,11 +133,11 @@ note(world_t *w, ngx_ratelimit_breaker_change_e change)
 static void
 hammer(world_t *w, int me)
 {
-    int                              i, good;
-    uint32_t                         random, credit;
-    ngx_ratelimit_breaker_now_t      now;
-    ngx_ratelimit_breaker_change_e   change;
-    ngx_ratelimit_breaker_outcome_e  outcome;
+    int                       i, good;
+    uint32_t                  random, credit;
+    ngx_rl_breaker_now_t      now;
+    ngx_rl_breaker_change_e   change;
+    ngx_rl_breaker_outcome_e  outcome;
 
     random = me + 1;
     credit = 0;
@@ -150,23 +150,23 @@ hammer(world_t *w, int me)
             w->now_ms++;
         }
 
-        if (ngx_ratelimit_breaker_ask(&w->breaker, &now, &credit) == 0) {
+        if (ngx_rl_breaker_ask(&w->breaker, &now, &credit) == 0) {
             outcome = (random >> 8) % 5;
 
-            if (outcome == NGX_RATELIMIT_BREAKER_GOOD) {
-                note(w, ngx_ratelimit_breaker_heard(&w->breaker,
-                                   NGX_RATELIMIT_BREAKER_REPLY_GOOD, now.ms));
+            if (outcome == NGX_RL_BREAKER_GOOD) {
+                note(w, ngx_rl_breaker_heard(&w->breaker,
+                                   NGX_RL_BREAKER_REPLY_GOOD, now.ms));
             }
 
-            note(w, ngx_ratelimit_breaker_report(&w->breaker, &kept, outcome,
-                                                 &now));
+            note(w, ngx_rl_breaker_report(&w->breaker, &kept, outcome,
+                                          &now));
             continue;
         }
 
         w->now_ms++;
-        note(w, ngx_ratelimit_breaker_settle(&w->breaker, &now));
+        note(w, ngx_rl_breaker_settle(&w->breaker, &now));
 
-        if (ngx_ratelimit_breaker_probe(&w->breaker, now.ms, NEVER) == 0) {
+        if (ngx_rl_breaker_probe(&w->breaker, now.ms, NEVER) == 0) {
             w->probes++;
 
             /* nobody's is lost here, so there is one */
@@ -174,9 +174,9 @@ hammer(world_t *w, int me)
             good = (random >> 8) % 2;
             w->probing--;
 
-            change = ngx_ratelimit_breaker_probed(&w->breaker, good, &now);
+            change = ngx_rl_breaker_probed(&w->breaker, good, &now);
             note(w, change);
-            w->wrong += !good && change != NGX_RATELIMIT_BREAKER_SAME;
+            w->wrong += !good && change != NGX_RL_BREAKER_SAME;
         }
     }
 }
@@ -193,8 +193,8 @@ test_hammer(void **state)
 
     /* what opened has closed again, or readmits, but the last one maybe */
 
-    open = (ngx_ratelimit_breaker_state(&w->breaker)
-            == NGX_RATELIMIT_BREAKER_OPEN);
+    open = (ngx_rl_breaker_state(&w->breaker)
+            == NGX_RL_BREAKER_OPEN);
     before = w->opened - open;
 
     assert_true(w->closed + w->readmits >= before);
@@ -212,13 +212,13 @@ test_hammer(void **state)
 static void
 time_out(world_t *w, int me)
 {
-    int                          i;
-    ngx_ratelimit_breaker_now_t  now;
+    int                   i;
+    ngx_rl_breaker_now_t  now;
 
     for (i = 0; i < 3; i++) {
         now = now_of(w, me);
-        note(w, ngx_ratelimit_breaker_report(&w->breaker, &kept,
-                                     NGX_RATELIMIT_BREAKER_TIMED_OUT, &now));
+        note(w, ngx_rl_breaker_report(&w->breaker, &kept,
+                                     NGX_RL_BREAKER_TIMED_OUT, &now));
     }
 }
 
@@ -228,7 +228,7 @@ probe_once(world_t *w, int me)
 {
     (void) me;
 
-    w->probes += (ngx_ratelimit_breaker_probe(&w->breaker, w->now_ms, LOST)
+    w->probes += (ngx_rl_breaker_probe(&w->breaker, w->now_ms, LOST)
                   == 0);
 }
 
@@ -238,8 +238,8 @@ hear(world_t *w, int me)
 {
     (void) me;
 
-    note(w, ngx_ratelimit_breaker_heard(&w->breaker,
-                               NGX_RATELIMIT_BREAKER_REPLY_GOOD, w->now_ms));
+    note(w, ngx_rl_breaker_heard(&w->breaker,
+                               NGX_RL_BREAKER_REPLY_GOOD, w->now_ms));
 }
 
 
@@ -272,17 +272,17 @@ test_each_change_once(void **state)
 static void
 die(world_t *w, int me)
 {
-    int                          i;
-    ngx_ratelimit_breaker_now_t  now;
+    int                   i;
+    ngx_rl_breaker_now_t  now;
 
     (void) me;
 
     for (i = 0; ; i++) {
         now = now_of(w, i);
-        (void) ngx_ratelimit_breaker_report(&w->breaker, &kept, i % 4, &now);
-        (void) ngx_ratelimit_breaker_probe(&w->breaker, now.ms, LOST);
-        (void) ngx_ratelimit_breaker_probed(&w->breaker, i % 2, &now);
-        (void) ngx_ratelimit_breaker_heard(&w->breaker, i % 3, now.ms);
+        (void) ngx_rl_breaker_report(&w->breaker, &kept, i % 4, &now);
+        (void) ngx_rl_breaker_probe(&w->breaker, now.ms, LOST);
+        (void) ngx_rl_breaker_probed(&w->breaker, i % 2, &now);
+        (void) ngx_rl_breaker_heard(&w->breaker, i % 3, now.ms);
         w->now_ms++;
     }
 }
@@ -292,10 +292,10 @@ die(world_t *w, int me)
 static void
 test_killed(void **state)
 {
-    int                          i, j, status;
-    pid_t                        pid;
-    world_t                     *w;
-    ngx_ratelimit_breaker_now_t  now;
+    int                   i, j, status;
+    pid_t                 pid;
+    world_t              *w;
+    ngx_rl_breaker_now_t  now;
 
     w = world();
     w->begin = 1;
@@ -315,25 +315,25 @@ test_killed(void **state)
         /* as a worker that comes by once a second */
 
         for (j = 0; j < 30; j++) {
-            w->now_ms += NGX_RATELIMIT_BREAKER_MAX_MS + LOST;
+            w->now_ms += NGX_RL_BREAKER_MAX_MS + LOST;
             now = now_of(w, 0);
-            (void) ngx_ratelimit_breaker_settle(&w->breaker, &now);
+            (void) ngx_rl_breaker_settle(&w->breaker, &now);
 
-            if (ngx_ratelimit_breaker_probe(&w->breaker, now.ms, LOST) == 0) {
-                (void) ngx_ratelimit_breaker_probed(&w->breaker, 1, &now);
+            if (ngx_rl_breaker_probe(&w->breaker, now.ms, LOST) == 0) {
+                (void) ngx_rl_breaker_probed(&w->breaker, 1, &now);
             }
         }
 
-        assert_int_equal(ngx_ratelimit_breaker_state(&w->breaker),
-                         NGX_RATELIMIT_BREAKER_CLOSED);
+        assert_int_equal(ngx_rl_breaker_state(&w->breaker),
+                         NGX_RL_BREAKER_CLOSED);
 
         for (j = 0; j < 3; j++) {
-            (void) ngx_ratelimit_breaker_report(&w->breaker, &kept,
-                                      NGX_RATELIMIT_BREAKER_TIMED_OUT, &now);
+            (void) ngx_rl_breaker_report(&w->breaker, &kept,
+                                      NGX_RL_BREAKER_TIMED_OUT, &now);
         }
 
-        assert_int_equal(ngx_ratelimit_breaker_state(&w->breaker),
-                         NGX_RATELIMIT_BREAKER_OPEN);
+        assert_int_equal(ngx_rl_breaker_state(&w->breaker),
+                         NGX_RL_BREAKER_OPEN);
     }
 
     munmap(w, sizeof(world_t));

@@ -4,31 +4,31 @@
 
 #include "unit.h"
 
-#include "ngx_ratelimit_limit.h"
+#include "ngx_rl_limit.h"
 
 
 static void
 check_take(uint32_t in_use, uint32_t capacity, uint32_t cost, uint32_t want,
     uint32_t granted, uint32_t remaining)
 {
-    uint32_t                n;
-    ngx_ratelimit_limit_t   limit;
-    ngx_ratelimit_answer_t  answer;
+    uint32_t         n;
+    ngx_rl_limit_t   limit;
+    ngx_rl_answer_t  answer;
 
     memset(&limit, 0, sizeof(limit));
     memset(&answer, 0xff, sizeof(answer));
 
-    limit.algorithm = NGX_RATELIMIT_CONCURRENCY;
+    limit.algorithm = NGX_RL_CONCURRENCY;
     limit.capacity = capacity;
     n = in_use;
 
-    ngx_ratelimit_concurrency_take(&n, &limit, cost, want, &answer);
+    ngx_rl_concurrency_take(&n, &limit, cost, want, &answer);
 
     assert_int_equal(answer.granted, granted);
     assert_int_equal(answer.remaining, remaining);
     assert_int_equal(answer.reset_us, 0);
     assert_int_equal(answer.retry_us, (cost && in_use >= capacity)
-                                      ? NGX_RATELIMIT_PERMIT_RETRY_US : 0);
+                                      ? NGX_RL_PERMIT_RETRY_US : 0);
     assert_int_equal(n, in_use + granted);
 }
 
@@ -48,7 +48,7 @@ test_take(void **state)
 
     /* a limit that was lowered */
     check_take(9, 5, 1, 0, 0, 0);
-    check_take(UINT32_MAX, NGX_RATELIMIT_MAX_TOKENS, 1, 0, 0, 0);
+    check_take(UINT32_MAX, NGX_RL_MAX_TOKENS, 1, 0, 0, 0);
 }
 
 
@@ -57,10 +57,10 @@ test_look(void **state)
 {
     check_take(0, 5, 0, 0, 0, 5);
     check_take(5, 5, 0, 0, 0, 0);
-    check_take(0, 5, 1, NGX_RATELIMIT_LOOK, 0, 5);
-    check_take(4, 5, 1, NGX_RATELIMIT_LOOK, 0, 1);
-    check_take(5, 5, 1, NGX_RATELIMIT_LOOK, 0, 0);
-    check_take(9, 5, 0, NGX_RATELIMIT_LOOK, 0, 0);
+    check_take(0, 5, 1, NGX_RL_LOOK, 0, 5);
+    check_take(4, 5, 1, NGX_RL_LOOK, 0, 1);
+    check_take(5, 5, 1, NGX_RL_LOOK, 0, 0);
+    check_take(9, 5, 0, NGX_RL_LOOK, 0, 0);
 }
 
 

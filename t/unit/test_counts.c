@@ -7,11 +7,11 @@
 
 #include <time.h>
 
-#include "ngx_ratelimit_counts.h"
+#include "ngx_rl_counts.h"
 
 #define HOUR  3600
 
-static ngx_ratelimit_counts_t  *counts;
+static ngx_rl_counts_t  *counts;
 static time_t                   clock_s = 100000;
 static int                      clock_calls;
 
@@ -31,29 +31,29 @@ clock_gettime(clockid_t id, struct timespec *ts)
 static void
 begin(void)
 {
-    counts = mmap(NULL, ngx_ratelimit_counts_size(), PROT_READ|PROT_WRITE,
+    counts = mmap(NULL, ngx_rl_counts_size(), PROT_READ|PROT_WRITE,
                   MAP_SHARED|MAP_ANONYMOUS|MAP_NORESERVE, -1, 0);
     assert_ptr_not_equal(counts, MAP_FAILED);
 
-    if (ngx_ratelimit_life == NGX_RATELIMIT_LIFE_NONE) {
+    if (ngx_rl_life == NGX_RL_LIFE_NONE) {
         live();
     }
 
-    ngx_ratelimit_counts_init(counts);
-    ngx_ratelimit_counts_begin(counts);
+    ngx_rl_counts_init(counts);
+    ngx_rl_counts_begin(counts);
 }
 
 
 static void
 end(void)
 {
-    ngx_ratelimit_counts_end();
-    assert_int_equal(munmap(counts, ngx_ratelimit_counts_size()), 0);
+    ngx_rl_counts_end();
+    assert_int_equal(munmap(counts, ngx_rl_counts_size()), 0);
 }
 
 
 static uint32_t
-use(ngx_ratelimit_counts_kind_e kind, const char *zone, const char *rule)
+use(ngx_rl_counts_kind_e kind, const char *zone, const char *rule)
 {
     ngx_str_t  of, name;
 
@@ -62,7 +62,7 @@ use(ngx_ratelimit_counts_kind_e kind, const char *zone, const char *rule)
     name.data = (u_char *) rule;
     name.len = strlen(rule);
 
-    return ngx_ratelimit_counts_use(kind, &of, &name, 0);
+    return ngx_rl_counts_use(kind, &of, &name, 0);
 }
 
 
@@ -70,15 +70,15 @@ use(ngx_ratelimit_counts_kind_e kind, const char *zone, const char *rule)
 static int64_t
 sum(const char *zone, const char *rule, ngx_uint_t word)
 {
-    int64_t                      n;
-    uint32_t                     at;
-    ngx_ratelimit_counts_row_t   row;
+    int64_t               n;
+    uint32_t              at;
+    ngx_rl_counts_row_t   row;
 
     at = 0;
     n = -1;
 
-    while (ngx_ratelimit_counts_next(&at, &row) == NGX_OK) {
-        if (row.kind == NGX_RATELIMIT_COUNTS_RULE
+    while (ngx_rl_counts_next(&at, &row) == NGX_OK) {
+        if (row.kind == NGX_RL_COUNTS_RULE
             && row.zone.len == strlen(zone) && row.rule.len == strlen(rule)
             && memcmp(row.zone.data, zone, row.zone.len) == 0
             && memcmp(row.rule.data, rule, row.rule.len) == 0)
@@ -102,15 +102,15 @@ worker(const char *rule, int n, int killed)
     pid = spawn();
 
     if (pid == 0) {
-        ngx_ratelimit_counts_begin(counts);
-        row = use(NGX_RATELIMIT_COUNTS_RULE, "z", rule);
+        ngx_rl_counts_begin(counts);
+        row = use(NGX_RL_COUNTS_RULE, "z", rule);
 
         while (n--) {
-            ngx_ratelimit_count(row, 1, 1);
+            ngx_rl_count(row, 1, 1);
         }
 
         if (!killed) {
-            ngx_ratelimit_counts_end();
+            ngx_rl_counts_end();
         }
 
         _exit(0);
@@ -124,23 +124,23 @@ static void
 test_names(void **state)
 {
     uint32_t    a, b;
-    u_char      text[NGX_RATELIMIT_COUNTS_NAME + 1];
+    u_char      text[NGX_RL_COUNTS_NAME + 1];
     ngx_str_t   name, none = ngx_string("");
     ngx_uint_t  kind;
 
-    assert_int_equal(use(NGX_RATELIMIT_COUNTS_RULE, "early", "r"), 0);
+    assert_int_equal(use(NGX_RL_COUNTS_RULE, "early", "r"), 0);
 
     begin();
 
-    a = use(NGX_RATELIMIT_COUNTS_RULE, "z", "a");
-    b = use(NGX_RATELIMIT_COUNTS_RULE, "z", "b");
+    a = use(NGX_RL_COUNTS_RULE, "z", "a");
+    b = use(NGX_RL_COUNTS_RULE, "z", "b");
 
     assert_int_not_equal(a, b);
-    assert_int_equal(use(NGX_RATELIMIT_COUNTS_RULE, "z", "a"), a);
-    assert_int_not_equal(use(NGX_RATELIMIT_COUNTS_RULE, "za", ""), a);
-    assert_int_not_equal(use(NGX_RATELIMIT_COUNTS_WAIT, "z", "a"), a);
+    assert_int_equal(use(NGX_RL_COUNTS_RULE, "z", "a"), a);
+    assert_int_not_equal(use(NGX_RL_COUNTS_RULE, "za", ""), a);
+    assert_int_not_equal(use(NGX_RL_COUNTS_WAIT, "z", "a"), a);
 
-    ngx_ratelimit_count(a, 3, 5);
+    ngx_rl_count(a, 3, 5);
     assert_int_equal(sum("z", "a", 3), 5);
     assert_int_equal(sum("z", "b", 3), 0);
     assert_int_equal(sum("z", "c", 3), -1);
@@ -151,15 +151,15 @@ test_names(void **state)
     name.data = text;
     name.len = sizeof(text);
 
-    for (kind = 0; kind < NGX_RATELIMIT_COUNTS_KINDS; kind++) {
-        assert_int_equal(ngx_ratelimit_counts_use(kind, &name, &none, 0),
-                         ngx_ratelimit_counts_others(kind));
-        assert_int_equal(ngx_ratelimit_counts_use(kind, &none, &name, 0),
-                         ngx_ratelimit_counts_others(kind));
+    for (kind = 0; kind < NGX_RL_COUNTS_KINDS; kind++) {
+        assert_int_equal(ngx_rl_counts_use(kind, &name, &none, 0),
+                         ngx_rl_counts_others(kind));
+        assert_int_equal(ngx_rl_counts_use(kind, &none, &name, 0),
+                         ngx_rl_counts_others(kind));
     }
 
-    ngx_ratelimit_count(0, 3, 7);
-    ngx_ratelimit_counts_release(0);
+    ngx_rl_count(0, 3, 7);
+    ngx_rl_counts_release(0);
     assert_int_equal(sum("", "", 3), 7);
 
     end();
@@ -180,24 +180,24 @@ test_workers(void **state)
 
     /* more workers at once than blocks */
 
-    pid_t  pid[NGX_RATELIMIT_COUNTS_BLOCKS + 20];
+    pid_t  pid[NGX_RL_COUNTS_BLOCKS + 20];
     int    go[2];
     char   c;
 
     assert_int_equal(pipe(go), 0);
 
-    for (i = 0; i < NGX_RATELIMIT_COUNTS_BLOCKS + 20; i++) {
+    for (i = 0; i < NGX_RL_COUNTS_BLOCKS + 20; i++) {
         pid[i] = spawn();
 
         if (pid[i] == 0) {
             close(go[1]);
-            ngx_ratelimit_counts_begin(counts);
-            uint32_t  row = use(NGX_RATELIMIT_COUNTS_RULE, "z", "many");
+            ngx_rl_counts_begin(counts);
+            uint32_t  row = use(NGX_RL_COUNTS_RULE, "z", "many");
 
             (void) read(go[0], &c, 1);
 
             for (i = 0; i < 10000; i++) {
-                ngx_ratelimit_count(row, 1, 1);
+                ngx_rl_count(row, 1, 1);
             }
 
             _exit(0);
@@ -207,12 +207,12 @@ test_workers(void **state)
     close(go[0]);
     close(go[1]);
 
-    for (i = 0; i < NGX_RATELIMIT_COUNTS_BLOCKS + 20; i++) {
+    for (i = 0; i < NGX_RL_COUNTS_BLOCKS + 20; i++) {
         assert_int_equal(waitpid(pid[i], NULL, 0), pid[i]);
     }
 
     assert_int_equal(sum("z", "many", 1),
-                     10000 * (NGX_RATELIMIT_COUNTS_BLOCKS + 20));
+                     10000 * (NGX_RL_COUNTS_BLOCKS + 20));
     end();
 }
 
@@ -225,15 +225,15 @@ test_ended(void **state)
 
     begin();
 
-    row = use(NGX_RATELIMIT_COUNTS_RULE, "z", "used");
-    ngx_ratelimit_count(row, 1, 1);
-    (void) use(NGX_RATELIMIT_COUNTS_RULE, "z", "used");
+    row = use(NGX_RL_COUNTS_RULE, "z", "used");
+    ngx_rl_count(row, 1, 1);
+    (void) use(NGX_RL_COUNTS_RULE, "z", "used");
     worker("ended", 5, 0);
     worker("killed", 6, 1);
 
     clock_s += HOUR - 1;
     assert_int_equal(sum("z", "ended", 1), 5);
-    ngx_ratelimit_counts_release(row);
+    ngx_rl_counts_release(row);
 
     clock_s += 1;
     assert_int_equal(sum("z", "used", 1), 1);
@@ -250,7 +250,7 @@ test_ended(void **state)
     worker("ended", 2, 0);
     assert_int_equal(sum("z", "ended", 1), 7);
 
-    ngx_ratelimit_counts_release(row);
+    ngx_rl_counts_release(row);
     clock_s += HOUR;
     assert_int_equal(sum("z", "used", 1), -1);
 
@@ -269,34 +269,34 @@ test_full(void **state)
     worker("ended", 5, 0);
     first = 0;
 
-    for (i = NGX_RATELIMIT_COUNTS_KINDS + 1; i < NGX_RATELIMIT_COUNTS_ROWS;
+    for (i = NGX_RL_COUNTS_KINDS + 1; i < NGX_RL_COUNTS_ROWS;
          i++)
     {
         sprintf(name, "%u", i);
-        row = use(NGX_RATELIMIT_COUNTS_RULE, "z", name);
-        assert_true(row >= NGX_RATELIMIT_COUNTS_KINDS);
-        first = (i == NGX_RATELIMIT_COUNTS_KINDS + 1) ? row : first;
+        row = use(NGX_RL_COUNTS_RULE, "z", name);
+        assert_true(row >= NGX_RL_COUNTS_KINDS);
+        first = (i == NGX_RL_COUNTS_KINDS + 1) ? row : first;
     }
 
-    assert_int_equal(use(NGX_RATELIMIT_COUNTS_RULE, "z", "more"), 0);
+    assert_int_equal(use(NGX_RL_COUNTS_RULE, "z", "more"), 0);
 
     /* the next ones are not searched for, which reads the clock for each row */
 
     clock_calls = 0;
-    assert_int_equal(use(NGX_RATELIMIT_COUNTS_WAIT, "z", "more"),
-                     ngx_ratelimit_counts_others(NGX_RATELIMIT_COUNTS_WAIT));
+    assert_int_equal(use(NGX_RL_COUNTS_WAIT, "z", "more"),
+                     ngx_rl_counts_others(NGX_RL_COUNTS_WAIT));
     assert_in_range(clock_calls, 0, 10);
-    assert_int_equal(use(NGX_RATELIMIT_COUNTS_RULE, "z",
+    assert_int_equal(use(NGX_RL_COUNTS_RULE, "z",
                          "5"), first);
 
     /* an ended one's place, with none of its counts */
 
     clock_s += HOUR;
-    row = use(NGX_RATELIMIT_COUNTS_RULE, "z", "more");
+    row = use(NGX_RL_COUNTS_RULE, "z", "more");
     assert_int_not_equal(row, 0);
     assert_int_equal(sum("z", "more", 1), 0);
     assert_int_equal(sum("z", "ended", 1), -1);
-    assert_int_equal(use(NGX_RATELIMIT_COUNTS_RULE, "z", "another"), 0);
+    assert_int_equal(use(NGX_RL_COUNTS_RULE, "z", "another"), 0);
 
     end();
 }
@@ -309,19 +309,19 @@ test_times(void **state)
 
     begin();
 
-    row = use(NGX_RATELIMIT_COUNTS_RULE, "z", "times");
+    row = use(NGX_RL_COUNTS_RULE, "z", "times");
 
-    ngx_ratelimit_counts_time(row, 0);
-    ngx_ratelimit_counts_time(row, 100);
-    ngx_ratelimit_counts_time(row, 101);
-    ngx_ratelimit_counts_time(row, 10000000);
-    ngx_ratelimit_counts_time(row, 10000001);
+    ngx_rl_counts_time(row, 0);
+    ngx_rl_counts_time(row, 100);
+    ngx_rl_counts_time(row, 101);
+    ngx_rl_counts_time(row, 10000000);
+    ngx_rl_counts_time(row, 10000001);
 
     assert_int_equal(sum("z", "times", 0), 2);
     assert_int_equal(sum("z", "times", 1), 1);
-    assert_int_equal(sum("z", "times", NGX_RATELIMIT_HISTOGRAM_BOUNDS - 1), 1);
-    assert_int_equal(sum("z", "times", NGX_RATELIMIT_HISTOGRAM_BOUNDS), 1);
-    assert_int_equal(sum("z", "times", NGX_RATELIMIT_HISTOGRAM_SUM), 20000202);
+    assert_int_equal(sum("z", "times", NGX_RL_HISTOGRAM_BOUNDS - 1), 1);
+    assert_int_equal(sum("z", "times", NGX_RL_HISTOGRAM_BOUNDS), 1);
+    assert_int_equal(sum("z", "times", NGX_RL_HISTOGRAM_SUM), 20000202);
 
     end();
 }

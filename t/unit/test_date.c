@@ -2,7 +2,7 @@
 
 #include "unit.h"
 
-#include "ngx_ratelimit_date.h"
+#include "ngx_rl_date.h"
 
 typedef struct {
     const char  *text;
@@ -66,7 +66,7 @@ parse(const char *text, int64_t *seconds)
     copy = malloc(len + 1);
     assert_non_null(copy);
     memcpy(copy + 1, text, len);
-    rc = ngx_ratelimit_date_parse(copy + 1, len, seconds);
+    rc = ngx_rl_date_parse(copy + 1, len, seconds);
     free(copy);
 
     return rc;

@@ -5,22 +5,22 @@
 
 #include "window.h"
 
-#include "ngx_ratelimit_sliding_log.h"
+#include "ngx_rl_sliding_log.h"
 
 /* a counter of any kind */
 static limit_t                    limit;
 static state_t                    counter;
-static ngx_ratelimit_log_t        entries;
-static ngx_ratelimit_log_place_t  places[NGX_RATELIMIT_LOG_PLACES];
+static ngx_rl_log_t        entries;
+static ngx_rl_log_place_t  places[NGX_RL_LOG_PLACES];
 
-static const ngx_ratelimit_algorithm_e  kinds[] = {
-    NGX_RATELIMIT_TOKEN_BUCKET, NGX_RATELIMIT_FIXED_WINDOW,
-    NGX_RATELIMIT_SLIDING_WINDOW, NGX_RATELIMIT_SLIDING_LOG
+static const ngx_rl_algorithm_e  kinds[] = {
+    NGX_RL_TOKEN_BUCKET, NGX_RL_FIXED_WINDOW,
+    NGX_RL_SLIDING_WINDOW, NGX_RL_SLIDING_LOG
 };
 
 
 static void
-place_get(void *data, uint32_t n, ngx_ratelimit_log_place_t *place)
+place_get(void *data, uint32_t n, ngx_rl_log_place_t *place)
 {
     (void) data;
     *place = places[n];
@@ -28,20 +28,20 @@ place_get(void *data, uint32_t n, ngx_ratelimit_log_place_t *place)
 
 
 static void
-place_set(void *data, uint32_t n, const ngx_ratelimit_log_place_t *place)
+place_set(void *data, uint32_t n, const ngx_rl_log_place_t *place)
 {
     (void) data;
     places[n] = *place;
 }
 
 
-static const ngx_ratelimit_log_places_t  in_memory = {
+static const ngx_rl_log_places_t  in_memory = {
     place_get, place_set, NULL
 };
 
 
 static void
-fresh(ngx_ratelimit_algorithm_e kind, uint64_t tokens, uint64_t seconds)
+fresh(ngx_rl_algorithm_e kind, uint64_t tokens, uint64_t seconds)
 {
     limit = limit_of(kind, tokens, seconds * SECOND);
     memset(&counter, 0, sizeof(counter));
@@ -54,12 +54,12 @@ try(uint64_t now, uint32_t cost, uint32_t want)
 {
     answer_t  answer;
 
-    if (limit.algorithm != NGX_RATELIMIT_SLIDING_LOG) {
+    if (limit.algorithm != NGX_RL_SLIDING_LOG) {
         return state_take(&counter, &limit, now, cost, want);
     }
 
-    ngx_ratelimit_sliding_log_take(&entries, &in_memory, &limit, now, cost,
-                                   want, &answer);
+    ngx_rl_sliding_log_take(&entries, &in_memory, &limit, now, cost,
+                            want, &answer);
 
     return answer;
 }
@@ -95,7 +95,7 @@ test_for_ever(void **state)
         }
 
         print_message("%s: %llu of 10000\n",
-                      ngx_ratelimit_algorithm_names[kinds[i]],
+                      ngx_rl_algorithm_names[kinds[i]],
                       (unsigned long long) spent);
 
         assert_true(spent > 9800);
@@ -127,16 +127,16 @@ test_most(void **state)
 
             switch (kinds[i]) {
 
-            case NGX_RATELIMIT_TOKEN_BUCKET:
+            case NGX_RL_TOKEN_BUCKET:
                 assert_true(answer.retry_us >= 101 * SECOND
                             && answer.retry_us <= 101 * SECOND + 2);
                 break;
 
-            case NGX_RATELIMIT_FIXED_WINDOW:
+            case NGX_RL_FIXED_WINDOW:
                 assert_int_equal(answer.retry_us, 2 * limit.window_us);
                 break;
 
-            case NGX_RATELIMIT_SLIDING_WINDOW:
+            case NGX_RL_SLIDING_WINDOW:
 
                 /* 200 weigh 99 when 49.5 of the next 100 s are left */
 
@@ -149,9 +149,9 @@ test_most(void **state)
         }
     }
 
-    fresh(NGX_RATELIMIT_SLIDING_LOG, NGX_RATELIMIT_MAX_LOG, 100);
+    fresh(NGX_RL_SLIDING_LOG, NGX_RL_MAX_LOG, 100);
     assert_int_equal(charge(NOW, 1 << 30).granted,
-                     NGX_RATELIMIT_LOG_PLACES - 1);
+                     NGX_RL_LOG_PLACES - 1);
     assert_int_equal(charge(NOW, 1).granted, 0);
     assert_int_equal(try(NOW, 0, 0).remaining, 0);
 }
@@ -177,15 +177,15 @@ test_retry(void **state)
             (void) charge(now, rnd(3 * limit.capacity) + 1);
 
             cost = 1 + rnd(limit.capacity);
-            answer = try(now, cost, NGX_RATELIMIT_LOOK);
+            answer = try(now, cost, NGX_RL_LOOK);
 
             if (answer.retry_us == 0) {
                 continue;
             }
 
             assert_int_equal(try(now + answer.retry_us - 1, cost,
-                                 NGX_RATELIMIT_LOOK).retry_us != 0,
-                             kinds[i] != NGX_RATELIMIT_SLIDING_LOG
+                                 NGX_RL_LOOK).retry_us != 0,
+                             kinds[i] != NGX_RL_SLIDING_LOG
                              || answer.retry_us > 0);
             assert_int_equal(try(now + answer.retry_us, cost, 0).granted,
                              cost);
@@ -226,7 +226,7 @@ test_window(void **state)
 {
     uint64_t  end;
 
-    fresh(NGX_RATELIMIT_FIXED_WINDOW, 100, 100);
+    fresh(NGX_RL_FIXED_WINDOW, 100, 100);
     (void) charge(NOW, 130);
 
     assert_int_equal(try(NOW + 100 * SECOND - 1, 0, 0).remaining, 0);
@@ -236,15 +236,15 @@ test_window(void **state)
 
     /* and not where nobody came in the next one */
 
-    fresh(NGX_RATELIMIT_FIXED_WINDOW, 100, 100);
+    fresh(NGX_RL_FIXED_WINDOW, 100, 100);
     (void) charge(NOW, 130);
     assert_int_equal(try(NOW + 200 * SECOND, 0, 0).remaining, 100);
 
     /* a window owes what it was charged, not what a lower limit leaves */
 
-    fresh(NGX_RATELIMIT_FIXED_WINDOW, 100, 100);
+    fresh(NGX_RL_FIXED_WINDOW, 100, 100);
     (void) try(NOW, 80, 0);
-    limit = limit_of(NGX_RATELIMIT_FIXED_WINDOW, 50, 100 * SECOND);
+    limit = limit_of(NGX_RL_FIXED_WINDOW, 50, 100 * SECOND);
     assert_int_equal(try(NOW, 0, 0).remaining, 0);
     state_give(&counter, &limit, NOW, NOW, 1);
     assert_int_equal(try(NOW + 100 * SECOND, 0, 0).remaining, 50);
@@ -252,7 +252,7 @@ test_window(void **state)
     /* a month */
 
     memset(&counter, 0, sizeof(counter));
-    limit = limit_of_calendar(NGX_RATELIMIT_CALENDAR_MONTH, 100);
+    limit = limit_of_calendar(NGX_RL_CALENDAR_MONTH, 100);
     end = NOW + window_left(&limit, NOW);
     (void) charge(NOW, 130);
     assert_int_equal(try(end - 1, 0, 0).remaining, 0);
@@ -270,7 +270,7 @@ test_calendar(void **state)
     uint64_t  now, end, next;
     unsigned  i;
 
-    limit = limit_of_calendar(NGX_RATELIMIT_CALENDAR_MONTH, 100);
+    limit = limit_of_calendar(NGX_RL_CALENDAR_MONTH, 100);
     now = NOW;
 
     for (i = 0; i < 30; i++) {
@@ -306,16 +306,16 @@ test_change(void **state)
 {
     answer_t  answer;
 
-    fresh(NGX_RATELIMIT_TOKEN_BUCKET, 100, 100);
+    fresh(NGX_RL_TOKEN_BUCKET, 100, 100);
     (void) charge(NOW, 150);
-    limit = limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 100, 300 * SECOND);
+    limit = limit_of(NGX_RL_TOKEN_BUCKET, 100, 300 * SECOND);
     answer = try(NOW, 1, 0);
     assert_true(answer.retry_us >= 153 * SECOND
                 && answer.retry_us <= 156 * SECOND + 5 * SECOND);
 
-    fresh(NGX_RATELIMIT_TOKEN_BUCKET, 100, 127);
+    fresh(NGX_RL_TOKEN_BUCKET, 100, 127);
     (void) charge(NOW, 100);
-    limit = limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 100, 300 * SECOND);
+    limit = limit_of(NGX_RL_TOKEN_BUCKET, 100, 300 * SECOND);
     assert_int_equal(try(NOW, 1, 0).retry_us, 3 * SECOND);
 }
 

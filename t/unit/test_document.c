@@ -22,18 +22,18 @@
 
 /* params of an algorithm, and the spec they are */
 typedef struct {
-    const char            *algorithm;
-    const char            *params;
-    ngx_ratelimit_spec_t   spec;
+    const char     *algorithm;
+    const char     *params;
+    ngx_rl_spec_t   spec;
 } spec_t;
 
-#define NONE     NGX_RATELIMIT_CALENDAR_NONE
-#define TOKEN    NGX_RATELIMIT_TOKEN_BUCKET, NONE
-#define LEAKY    NGX_RATELIMIT_LEAKY_BUCKET, NONE
-#define FIXED    NGX_RATELIMIT_FIXED_WINDOW, NONE
-#define SLIDING  NGX_RATELIMIT_SLIDING_WINDOW, NONE
-#define LOG      NGX_RATELIMIT_SLIDING_LOG, NONE
-#define SLOTS    NGX_RATELIMIT_CONCURRENCY, NONE
+#define NONE     NGX_RL_CALENDAR_NONE
+#define TOKEN    NGX_RL_TOKEN_BUCKET, NONE
+#define LEAKY    NGX_RL_LEAKY_BUCKET, NONE
+#define FIXED    NGX_RL_FIXED_WINDOW, NONE
+#define SLIDING  NGX_RL_SLIDING_WINDOW, NONE
+#define LOG      NGX_RL_SLIDING_LOG, NONE
+#define SLOTS    NGX_RL_CONCURRENCY, NONE
 
 static const spec_t  specs[] = {
 
@@ -63,9 +63,9 @@ static const spec_t  specs[] = {
     { "fixed_window", "'limit':5,'window':'1h30m'",
       { FIXED, 5, 5400 * SECOND } },
     { "fixed_window", "'limit':5,'window':'calendar:day'",
-      { NGX_RATELIMIT_FIXED_WINDOW, NGX_RATELIMIT_CALENDAR_DAY, 5 } },
+      { NGX_RL_FIXED_WINDOW, NGX_RL_CALENDAR_DAY, 5 } },
     { "fixed_window", "'limit':5,'window':'calendar:month'",
-      { NGX_RATELIMIT_FIXED_WINDOW, NGX_RATELIMIT_CALENDAR_MONTH, 5 } },
+      { NGX_RL_FIXED_WINDOW, NGX_RL_CALENDAR_MONTH, 5 } },
     { "sliding_window", "'limit':5,'window':'366d'",
       { SLIDING, 5, 31622400 * SECOND } },
     { "sliding_log", "'limit':5,'window':10", { LOG, 5, 10 * SECOND } },
@@ -87,7 +87,7 @@ static const spec_t  specs[] = {
     { "sliding_window", "'capacity':100,'limit':100,'window':60",
       { SLIDING, 100, MINUTE } },
     { "fixed_window", "'capacity':5,'window':'calendar:day'",
-      { NGX_RATELIMIT_FIXED_WINDOW, NGX_RATELIMIT_CALENDAR_DAY, 5 } },
+      { NGX_RL_FIXED_WINDOW, NGX_RL_CALENDAR_DAY, 5 } },
     { "concurrency", "'capacity':4", { SLOTS, 4 } },
 
     /* with variables */
@@ -95,14 +95,14 @@ static const spec_t  specs[] = {
       { TOKEN, 0, 0, 7 } },
     { "token_bucket", "'limit':'$l','window':60", { TOKEN, 0, MINUTE } },
     { "fixed_window", "'limit':'$l','window':'calendar:day'",
-      { NGX_RATELIMIT_FIXED_WINDOW, NGX_RATELIMIT_CALENDAR_DAY, 0 } },
+      { NGX_RL_FIXED_WINDOW, NGX_RL_CALENDAR_DAY, 0 } },
     { "leaky_bucket", "'rate':'$r','burst':7", { LEAKY, 0, 0, 0, 7 } },
     { "concurrency", "'limit':'$l'", { SLOTS, 0 } }
 };
 
 
 static int
-same_spec(const ngx_ratelimit_spec_t *a, const ngx_ratelimit_spec_t *b)
+same_spec(const ngx_rl_spec_t *a, const ngx_rl_spec_t *b)
 {
     return a->algorithm == b->algorithm && a->calendar == b->calendar
            && a->tokens == b->tokens && a->period_us == b->period_us
@@ -115,12 +115,12 @@ same_spec(const ngx_ratelimit_spec_t *a, const ngx_ratelimit_spec_t *b)
 static void
 test_specs(void **state)
 {
-    char                     json[1024];
-    size_t                   i;
-    const char              *variable;
-    ngx_ratelimit_rule_t    *rule;
-    ngx_ratelimit_limit_t    limit;
-    ngx_ratelimit_policy_t  *policy;
+    char              json[1024];
+    size_t            i;
+    const char       *variable;
+    ngx_rl_rule_t    *rule;
+    ngx_rl_limit_t    limit;
+    ngx_rl_policy_t  *policy;
 
     for (i = 0; i < sizeof(specs) / sizeof(specs[0]); i++) {
         sprintf(json, "{'rules':[{'id':'a','algorithm':'%s',"
@@ -146,11 +146,11 @@ test_specs(void **state)
 
         } else {
             assert_int_equal(above_limit.len, 0);
-            assert_null(ngx_ratelimit_limit_init(&limit, &rule->spec));
+            assert_null(ngx_rl_limit_init(&limit, &rule->spec));
             assert_int_equal(limit.mark, rule->limit.mark);
         }
 
-        ngx_ratelimit_policy_release(policy);
+        ngx_rl_policy_release(policy);
     }
 }
 
@@ -159,9 +159,9 @@ test_specs(void **state)
 static void
 test_rule(void **state)
 {
-    ngx_uint_t              *statuses;
-    ngx_ratelimit_rule_t    *rule;
-    ngx_ratelimit_policy_t  *policy;
+    ngx_uint_t       *statuses;
+    ngx_rl_rule_t    *rule;
+    ngx_rl_policy_t  *policy;
 
     policy = document_good(&fleet,
         "{'rules':[{'id':'a','params':{'rate':'10r/s'},"
@@ -201,8 +201,8 @@ test_rule(void **state)
     assert_non_null(rule->api_keys->digests.entries);
     assert_int_equal(rule->nparts, 1);
     same_text(rule->key, "$http_x_tenant");
-    assert_int_equal(rule->sync, NGX_RATELIMIT_SYNC_STRICT);
-    assert_int_equal(rule->fail_mode, NGX_RATELIMIT_FAIL_CLOSED);
+    assert_int_equal(rule->sync, NGX_RL_SYNC_STRICT);
+    assert_int_equal(rule->fail_mode, NGX_RL_FAIL_CLOSED);
     assert_true(rule->dynamic_cost);
     assert_int_equal(rule->cost, 1);
     same_text(rule->cost_header, "x-cost");
@@ -220,7 +220,7 @@ test_rule(void **state)
     assert_true(rule->disabled);
     assert_true(rule->skipped);
     same_text(rule->tier, "pro");
-    assert_int_equal(rule->spec.algorithm, NGX_RATELIMIT_SLIDING_WINDOW);
+    assert_int_equal(rule->spec.algorithm, NGX_RL_SLIDING_WINDOW);
 
     /* alternatives are beside each other */
 
@@ -233,7 +233,7 @@ test_rule(void **state)
     assert_true(rule->conditions[1].other);
     same_text(rule->conditions[2].name, "Y");
     assert_false(rule->conditions[2].other);
-    assert_int_equal(rule->conditions[3].kind, NGX_RATELIMIT_IF_ARG);
+    assert_int_equal(rule->conditions[3].kind, NGX_RL_IF_ARG);
     same_text(rule->conditions[4].name, "$x");
     assert_false(rule->conditions[4].other);
     assert_int_equal(rule->methods, M_HEAD);
@@ -247,13 +247,13 @@ test_rule(void **state)
     statuses = rule->statuses->elts;
     assert_int_equal(statuses[0], 401);
     assert_int_equal(statuses[1], 403);
-    assert_int_equal(rule->sync, NGX_RATELIMIT_SYNC_STRICT);
-    assert_int_equal(rule->fail_mode, NGX_RATELIMIT_FAIL_OPEN);
+    assert_int_equal(rule->sync, NGX_RL_SYNC_STRICT);
+    assert_int_equal(rule->fail_mode, NGX_RL_FAIL_OPEN);
     assert_int_equal(rule->emergency->capacity, 5);
 
     rule = document_rule(policy, "c");
-    assert_int_equal(rule->sync, NGX_RATELIMIT_SYNC_ASYNC);
-    assert_int_equal(rule->fail_mode, NGX_RATELIMIT_FAIL_DEFAULT);
+    assert_int_equal(rule->sync, NGX_RL_SYNC_ASYNC);
+    assert_int_equal(rule->fail_mode, NGX_RL_FAIL_DEFAULT);
     assert_int_equal(rule->cost, 3);
     same_text(rule->cost_end, "$c");
     assert_int_equal(rule->cost_every, 2 * 1024 * 1024);
@@ -262,8 +262,8 @@ test_rule(void **state)
     assert_int_equal(rule->shards, 5);
 
     rule = document_rule(policy, "e");
-    assert_int_equal(rule->sync, NGX_RATELIMIT_SYNC_STRICT);
-    assert_int_equal(rule->fail_mode, NGX_RATELIMIT_FAIL_LOCAL);
+    assert_int_equal(rule->sync, NGX_RL_SYNC_STRICT);
+    assert_int_equal(rule->fail_mode, NGX_RL_FAIL_LOCAL);
 
     rule = document_rule(policy, "f");
     assert_true(rule->retry_growth);
@@ -275,18 +275,18 @@ test_rule(void **state)
 
     rule = document_rule(policy, "g");
     assert_true(rule->timed);
-    assert_int_equal(rule->active.days, NGX_RATELIMIT_WEEK_ALL);
+    assert_int_equal(rule->active.days, NGX_RL_WEEK_ALL);
     assert_int_equal(rule->active.from, 18 * 60);
-    assert_int_equal(rule->active.to, NGX_RATELIMIT_DAY_MINUTES);
+    assert_int_equal(rule->active.to, NGX_RL_DAY_MINUTES);
     assert_null(rule->active_tz);
 
     /* higher priorities first, those of nginx.conf before the others */
 
-    assert_ptr_equal(((ngx_ratelimit_rule_t **) policy->rules.elts)[0],
+    assert_ptr_equal(((ngx_rl_rule_t **) policy->rules.elts)[0],
                      policy->fixed[0]);
     assert_int_equal(document_rule(policy, "a")->rank, 8);
 
-    ngx_ratelimit_policy_release(policy);
+    ngx_rl_policy_release(policy);
 }
 
 
@@ -294,8 +294,8 @@ test_rule(void **state)
 static void
 test_nothing(void **state)
 {
-    ngx_ratelimit_rule_t    *rule;
-    ngx_ratelimit_policy_t  *policy;
+    ngx_rl_rule_t    *rule;
+    ngx_rl_policy_t  *policy;
 
     policy = document_good(&alone,
         "{'format':null,'version':null,'rules':[{'id':'a','params':{"
@@ -318,27 +318,27 @@ test_nothing(void **state)
     assert_int_equal(rule->cost, 1);
     assert_int_equal(rule->percent, 100);
     assert_false(rule->timed);
-    assert_int_equal(rule->fail_mode, NGX_RATELIMIT_FAIL_DEFAULT);
+    assert_int_equal(rule->fail_mode, NGX_RL_FAIL_DEFAULT);
     assert_null(policy->allow.keys.globs);
     assert_null(policy->allow.keys.digests.entries);
     assert_null(policy->temporary_limits);
-    assert_false(policy->needs & NGX_RATELIMIT_NEEDS_KEY);
+    assert_false(policy->needs & NGX_RL_NEEDS_KEY);
     assert_false(policy->tenants);
-    ngx_ratelimit_policy_release(policy);
+    ngx_rl_policy_release(policy);
 
     policy = document_good(&alone, "{}");
     assert_int_equal(policy->rules.nelts, 2);
-    ngx_ratelimit_policy_release(policy);
+    ngx_rl_policy_release(policy);
 }
 
 
 static ngx_str_t
-tier_of(const ngx_ratelimit_policy_t *policy, const char *key)
+tier_of(const ngx_rl_policy_t *policy, const char *key)
 {
     uint32_t  tier;
 
     tier = document_find(&policy->tier_keys, key);
-    assert_int_not_equal(tier, NGX_RATELIMIT_MAP_NONE);
+    assert_int_not_equal(tier, NGX_RL_MAP_NONE);
 
     return policy->assigned_tiers[tier];
 }
@@ -346,18 +346,18 @@ tier_of(const ngx_ratelimit_policy_t *policy, const char *key)
 
 /* Of the API key, or of the key of a rule. */
 static ngx_str_t
-tier_by_pattern(const ngx_ratelimit_policy_t *policy, ngx_uint_t number,
+tier_by_pattern(const ngx_rl_policy_t *policy, ngx_uint_t number,
     const char *key)
 {
-    ngx_uint_t                    i;
-    ngx_ratelimit_tier_source_t  *source;
+    ngx_uint_t             i;
+    ngx_rl_tier_source_t  *source;
 
     source = policy->tier_sources.elts;
     assert_true(number < policy->tier_sources.nelts);
 
-    i = ngx_ratelimit_globs_find(source[number].patterns, (u_char *) key,
-                                 strlen(key));
-    assert_int_not_equal(i, NGX_RATELIMIT_GLOB_NONE);
+    i = ngx_rl_globs_find(source[number].patterns, (u_char *) key,
+                          strlen(key));
+    assert_int_not_equal(i, NGX_RL_GLOB_NONE);
 
     return policy->pattern_tiers[source[number].places[i]];
 }
@@ -367,9 +367,9 @@ tier_by_pattern(const ngx_ratelimit_policy_t *policy, ngx_uint_t number,
 static void
 test_keys(void **state)
 {
-    ngx_str_t                text, stored;
-    u_char                   buf[NGX_RATELIMIT_DOCUMENT_KEY];
-    ngx_ratelimit_policy_t  *policy;
+    ngx_str_t         text, stored;
+    u_char            buf[NGX_RL_DOCUMENT_KEY];
+    ngx_rl_policy_t  *policy;
 
     policy = document_good(&alone,
         "{'allow':['" SHA_K "'],'deny':['a\\\\*'],"
@@ -378,9 +378,9 @@ test_keys(void **state)
         "'pattern':'m*','tier':'free'},{'pattern':'n?','tier':'pro'}]}}");
 
     assert_int_not_equal(document_find(&policy->allow.keys.digests, "k"),
-                         NGX_RATELIMIT_MAP_NONE);
+                         NGX_RL_MAP_NONE);
     assert_int_not_equal(document_find(&policy->deny.keys.digests, "a*"),
-                         NGX_RATELIMIT_MAP_NONE);
+                         NGX_RL_MAP_NONE);
     assert_null(policy->deny.keys.globs);
 
     assert_int_equal(document_find(&policy->tier_keys, "SK"),
@@ -390,17 +390,17 @@ test_keys(void **state)
     same_text(tier_of(policy, "m"), "gold");
     same_text(tier_by_pattern(policy, 0, "mm"), "free");
     same_text(tier_by_pattern(policy, 0, "nn"), "pro");
-    ngx_ratelimit_policy_release(policy);
+    ngx_rl_policy_release(policy);
 
     ngx_str_set(&text, "k");
-    stored = ngx_ratelimit_document_key(&text, buf);
+    stored = ngx_rl_document_key(&text, buf);
     same_text(stored, SHA_K);
     ngx_str_set(&text, "sha256:"
         "8254C329A92850F6D539DD376F4816EE2764517DA5E0235514AF433164480D7A");
-    stored = ngx_ratelimit_document_key(&text, buf);
+    stored = ngx_rl_document_key(&text, buf);
     same_text(stored, SHA_K);
     ngx_str_set(&text, "sha256:8254");
-    stored = ngx_ratelimit_document_key(&text, buf);
+    stored = ngx_rl_document_key(&text, buf);
     same_text(stored, "sha256:8254");
 }
 
@@ -409,12 +409,12 @@ test_keys(void **state)
 static void
 test_rule_keys(void **state)
 {
-    u_char                        digest[NGX_RATELIMIT_MAP_KEY];
-    uint32_t                      number;
-    ngx_str_t                     acme = ngx_string("acme");
-    ngx_ratelimit_rule_t         *rule;
-    ngx_ratelimit_policy_t       *policy;
-    ngx_ratelimit_tier_source_t  *source;
+    u_char                 digest[NGX_RL_MAP_KEY];
+    uint32_t               number;
+    ngx_str_t              acme = ngx_string("acme");
+    ngx_rl_rule_t         *rule;
+    ngx_rl_policy_t       *policy;
+    ngx_rl_tier_source_t  *source;
 
     policy = document_good(&alone, "{'rules':[{'id':'t','key':'$t','params':{"
         "'limit':10,'window':60},'limits_by_api_key':{'acme':{'limit':20}},"
@@ -424,7 +424,7 @@ test_rule_keys(void **state)
         "'tier':'eu'},{'rule':'conf','pattern':'one','tier':'one'},"
         "{'rule':'t','pattern':'us-*','tier':'us'}]}}");
 
-    rule = ((ngx_ratelimit_rule_t **) policy->rules.elts)[2];
+    rule = ((ngx_rl_rule_t **) policy->rules.elts)[2];
     same_text(rule->id, "t");
     number = document_find(&rule->keys, "acme");
     assert_int_equal(rule->key_limits[number].spec.tokens, 20);
@@ -443,31 +443,31 @@ test_rule_keys(void **state)
     assert_null(source[2].patterns);
 
     same_text(tier_of(policy, "acme"), "key");
-    ngx_ratelimit_access_rule_key(1, NULL, &acme, digest);
-    number = ngx_ratelimit_map_get(&policy->tier_keys, digest);
+    ngx_rl_access_rule_key(1, NULL, &acme, digest);
+    number = ngx_rl_map_get(&policy->tier_keys, digest);
     same_text(policy->assigned_tiers[number], "gold");
-    ngx_ratelimit_access_rule_key(2, NULL, &acme, digest);
-    number = ngx_ratelimit_map_get(&policy->tier_keys, digest);
+    ngx_rl_access_rule_key(2, NULL, &acme, digest);
+    number = ngx_rl_map_get(&policy->tier_keys, digest);
     same_text(policy->assigned_tiers[number], "iron");
     same_text(tier_by_pattern(policy, 1, "eu-1"), "eu");
     same_text(tier_by_pattern(policy, 1, "us-1"), "us");
 
-    ngx_ratelimit_policy_release(policy);
+    ngx_rl_policy_release(policy);
 }
 
 
 static void
 check_written(const char *json, ngx_uint_t clear, const char *expected)
 {
-    json_t                  *root;
-    ngx_str_t                text;
-    ngx_ratelimit_policy_t  *policy;
+    json_t           *root;
+    ngx_str_t         text;
+    ngx_rl_policy_t  *policy;
 
     policy = document_read(&alone, json, clear, &root);
     assert_non_null(policy);
-    ngx_ratelimit_policy_release(policy);
+    ngx_rl_policy_release(policy);
 
-    assert_int_equal(ngx_ratelimit_document_write(root, pool, &text), NGX_OK);
+    assert_int_equal(ngx_rl_document_write(root, pool, &text), NGX_OK);
     json_decref(root);
 
     /* and a line end */
@@ -512,9 +512,9 @@ test_written(void **state)
 static void
 test_newer(void **state)
 {
-    json_t                   *root;
-    ngx_ratelimit_policy_t   *policy;
-    ngx_ratelimit_problem_t  *warning;
+    json_t            *root;
+    ngx_rl_policy_t   *policy;
+    ngx_rl_problem_t  *warning;
 
     policy = document_good(&alone,
         "{'format':'1.1','colour':'red','rules':[{'id':'a','shape':1,'params':{"
@@ -528,7 +528,7 @@ test_newer(void **state)
     same_text(warning[3].pointer, "/colour");
     same_text(warning[3].detail, "is not known to this version: it is kept, "
               "and has no effect");
-    ngx_ratelimit_policy_release(policy);
+    ngx_rl_policy_release(policy);
 
     /* what is known is read as strictly */
 
@@ -539,10 +539,10 @@ test_newer(void **state)
 
     root = json_pack("{s:s,s:i}", "format", "1.2", "x", 1);
     document_clear();
-    policy = ngx_ratelimit_document_read(&alone, root, 0, &problems, NULL,
-                                         NULL, NULL, &nowhere);
+    policy = ngx_rl_document_read(&alone, root, 0, &problems, NULL,
+                                  NULL, NULL, &nowhere);
     assert_non_null(policy);
-    ngx_ratelimit_policy_release(policy);
+    ngx_rl_policy_release(policy);
     json_decref(root);
 }
 
@@ -551,10 +551,10 @@ test_newer(void **state)
 static void
 test_constant(void **state)
 {
-    size_t                    i;
-    char                      json[256];
-    ngx_ratelimit_policy_t   *policy;
-    ngx_ratelimit_problem_t  *warning;
+    size_t             i;
+    char               json[256];
+    ngx_rl_policy_t   *policy;
+    ngx_rl_problem_t  *warning;
 
     static const struct {
         const char  *key;
@@ -577,7 +577,7 @@ test_constant(void **state)
             same_text(warning->pointer, "/rules/0/key");
         }
 
-        ngx_ratelimit_policy_release(policy);
+        ngx_rl_policy_release(policy);
     }
 
     /* without a template for it, each path is a route of its own */
@@ -589,7 +589,7 @@ test_constant(void **state)
 
         policy = document_good(&alone, json);
         assert_int_equal(warnings.n, i == 1);
-        ngx_ratelimit_policy_release(policy);
+        ngx_rl_policy_release(policy);
     }
 }
 
@@ -597,12 +597,12 @@ test_constant(void **state)
 static void
 test_overrides(void **state)
 {
-    uint32_t                   i;
-    ngx_str_t                  part = ngx_string("$http_x_tenant");
-    ngx_str_t                  value = ngx_string("acme");
-    ngx_ratelimit_policy_t    *policy;
-    ngx_ratelimit_temporary_t  *o;
-    u_char                     digest[NGX_RATELIMIT_MAP_KEY];
+    uint32_t            i;
+    ngx_str_t           part = ngx_string("$http_x_tenant");
+    ngx_str_t           value = ngx_string("acme");
+    ngx_rl_policy_t    *policy;
+    ngx_rl_temporary_t  *o;
+    u_char                     digest[NGX_RL_MAP_KEY];
 
     policy = document_good(&alone,
         "{'rules':[{'id':'a','key':['$http_x_tenant','$uri'],'params':{"
@@ -622,7 +622,7 @@ test_overrides(void **state)
     assert_int_equal(i, 3);
     assert_int_equal(o[3].next, 2);
     assert_int_equal(o[2].next, 0);
-    assert_int_equal(o[0].next, NGX_RATELIMIT_MAP_NONE);
+    assert_int_equal(o[0].next, NGX_RL_MAP_NONE);
 
     assert_int_equal(o[0].rule_id.len, 0);
     assert_int_equal(o[0].amount.tokens, 500);
@@ -637,14 +637,14 @@ test_overrides(void **state)
     assert_int_equal(o[3].millionths, 1);
     assert_int_equal(o[3].expires, 1);
 
-    ngx_ratelimit_policy_part_digest(&part, &value, 0, digest);
-    assert_int_equal(ngx_ratelimit_map_get(&policy->temporary_keys, digest), 1);
+    ngx_rl_policy_part_digest(&part, &value, 0, digest);
+    assert_int_equal(ngx_rl_map_get(&policy->temporary_keys, digest), 1);
 
     assert_int_equal(warnings.n, 1);
-    same_text(((ngx_ratelimit_problem_t *) warnings.list.elts)->pointer,
+    same_text(((ngx_rl_problem_t *) warnings.list.elts)->pointer,
               "/overrides/4/tenant/part");
 
-    ngx_ratelimit_policy_release(policy);
+    ngx_rl_policy_release(policy);
 }
 
 
@@ -690,8 +690,8 @@ static const struct {
 static void
 test_deny_all(void **state)
 {
-    size_t                   i;
-    ngx_ratelimit_policy_t  *policy;
+    size_t            i;
+    ngx_rl_policy_t  *policy;
 
     for (i = 0; i < sizeof(denials) / sizeof(denials[0]); i++) {
         policy = document_written(&alone, denials[i].json);
@@ -700,7 +700,7 @@ test_deny_all(void **state)
             fail_msg("%s", denials[i].json);
         }
 
-        ngx_ratelimit_policy_release(policy);
+        ngx_rl_policy_release(policy);
     }
 }
 
@@ -723,15 +723,15 @@ static const char  example[] =
 
 
 static uint32_t
-first_glob(const ngx_ratelimit_globs_t *globs, const char *text)
+first_glob(const ngx_rl_globs_t *globs, const char *text)
 {
-    return ngx_ratelimit_globs_find(globs, (const u_char *) text, strlen(text));
+    return ngx_rl_globs_find(globs, (const u_char *) text, strlen(text));
 }
 
 
 /* The rate of a bucket, in its lowest terms, and its capacity. */
 static void
-same_bucket(const ngx_ratelimit_limit_t *limit, uint32_t tokens,
+same_bucket(const ngx_rl_limit_t *limit, uint32_t tokens,
     uint64_t period_us, uint32_t capacity)
 {
     assert_int_equal(limit->rate.scale, tokens);
@@ -741,12 +741,12 @@ same_bucket(const ngx_ratelimit_limit_t *limit, uint32_t tokens,
 
 
 static void
-check_example(ngx_ratelimit_policy_t *policy)
+check_example(ngx_rl_policy_t *policy)
 {
-    uint32_t                     i;
-    ngx_ratelimit_rule_t        *rule;
-    ngx_ratelimit_temporary_t   *override;
-    ngx_ratelimit_allowance_t   *vip;
+    uint32_t              i;
+    ngx_rl_rule_t        *rule;
+    ngx_rl_temporary_t   *override;
+    ngx_rl_allowance_t   *vip;
 
     assert_int_equal(policy->rules.nelts, 3);
     assert_int_equal(policy->nfixed, 2);
@@ -765,14 +765,14 @@ check_example(ngx_ratelimit_policy_t *policy)
     assert_non_null(rule->api_keys);
     assert_int_equal(first_glob(rule->api_keys->globs, "sk_prod_1"), 0);
     assert_int_equal(first_glob(rule->api_keys->globs, "sk_test_1"),
-                     NGX_RATELIMIT_GLOB_NONE);
+                     NGX_RL_GLOB_NONE);
     assert_null(rule->api_keys->digests.entries);
     assert_int_equal(rule->percent, 100);
     assert_int_equal(rule->cost, 1);
     assert_int_equal(rule->group.len, 0);
     assert_int_equal(rule->priority, 0);
-    assert_int_equal(rule->sync, NGX_RATELIMIT_SYNC_LEASE);
-    assert_int_equal(rule->fail_mode, NGX_RATELIMIT_FAIL_OPEN);
+    assert_int_equal(rule->sync, NGX_RL_SYNC_LEASE);
+    assert_int_equal(rule->fail_mode, NGX_RL_FAIL_OPEN);
     assert_false(rule->dry_run || rule->dynamic || rule->dynamic_cost);
 
     /* 1.67 a second; and 100, 1,000, 10,000 in 60 seconds */
@@ -787,11 +787,11 @@ check_example(ngx_ratelimit_policy_t *policy)
     same_bucket(&rule->tier_limits[2].allowance.limit, 1, 6000, 10000);
 
     i = document_find(&rule->keys, "sk_prod_vip_001");
-    assert_int_not_equal(i, NGX_RATELIMIT_MAP_NONE);
+    assert_int_not_equal(i, NGX_RL_MAP_NONE);
     vip = &rule->key_limits[i];
     same_bucket(&vip->limit, 1667, 100 * SECOND, 1000);
     assert_int_equal(document_find(&rule->keys, "sk_prod_vip_002"),
-                     NGX_RATELIMIT_MAP_NONE);
+                     NGX_RL_MAP_NONE);
 
     assert_int_equal(first_glob(policy->allow.keys.globs, "sk_internal_7"), 0);
     assert_int_equal(first_glob(policy->deny.keys.globs, "sk_revoked_7"), 0);
@@ -806,10 +806,10 @@ check_example(ngx_ratelimit_policy_t *policy)
     same_text(override->rule_id, "orders");
     assert_int_equal(override->millionths, 5000000);
     assert_int_equal(override->expires, 1796083200);
-    assert_int_equal(override->next, NGX_RATELIMIT_MAP_NONE);
+    assert_int_equal(override->next, NGX_RL_MAP_NONE);
 
-    assert_true(policy->needs & NGX_RATELIMIT_NEEDS_DIGEST);
-    assert_true(policy->needs & NGX_RATELIMIT_NEEDS_KEY);
+    assert_true(policy->needs & NGX_RL_NEEDS_DIGEST);
+    assert_true(policy->needs & NGX_RL_NEEDS_KEY);
     assert_false(policy->tenants);
 }
 
@@ -817,17 +817,17 @@ check_example(ngx_ratelimit_policy_t *policy)
 static void
 test_example(void **state)
 {
-    ngx_ratelimit_policy_t  *policy;
+    ngx_rl_policy_t  *policy;
 
     above_prepared = 0;
     policy = document_good(&alone, example);
     check_example(policy);
     assert_int_equal(above_prepared, 1);
-    ngx_ratelimit_policy_release(policy);
+    ngx_rl_policy_release(policy);
 
     policy = document_good(&fleet, example);
     check_example(policy);
-    ngx_ratelimit_policy_release(policy);
+    ngx_rl_policy_release(policy);
 }
 
 
@@ -835,7 +835,7 @@ test_example(void **state)
 static void
 test_canonical(void **state)
 {
-    ngx_ratelimit_policy_t  *policy;
+    ngx_rl_policy_t  *policy;
 
     static const char  expected[] =
         "{'version':42,'rules':[{'id':'orders','match':{'api_key_pattern':["
@@ -861,7 +861,7 @@ test_canonical(void **state)
 
     policy = document_good(&alone, expected);
     check_example(policy);
-    ngx_ratelimit_policy_release(policy);
+    ngx_rl_policy_release(policy);
 }
 
 

@@ -732,11 +732,11 @@ same(const ngx_str_t *text, const char *expected)
 
 /* So many problems or warnings, this one first. Returns 1 if that failed. */
 static size_t
-check(const char *json, const ngx_ratelimit_problems_t *list, ngx_uint_t n,
+check(const char *json, const ngx_rl_problems_t *list, ngx_uint_t n,
     const char *pointer, const char *detail)
 {
-    char                            full[128];
-    const ngx_ratelimit_problem_t  *first;
+    char                     full[128];
+    const ngx_rl_problem_t  *first;
 
     first = list->list.elts;
     sprintf(full, "%s%s", (*pointer && *pointer != '/') ? "/rules/0/" : "",
@@ -758,14 +758,14 @@ check(const char *json, const ngx_ratelimit_problems_t *list, ngx_uint_t n,
 
 
 static size_t
-check_bad(ngx_ratelimit_limiter_t *limiter, const bad_t *bad)
+check_bad(ngx_rl_limiter_t *limiter, const bad_t *bad)
 {
-    ngx_ratelimit_policy_t  *policy;
+    ngx_rl_policy_t  *policy;
 
     policy = document_written(limiter, bad->json);
 
     if (policy) {
-        ngx_ratelimit_policy_release(policy);
+        ngx_rl_policy_release(policy);
     }
 
     return check(bad->json, &problems, 1, bad->pointer, bad->detail);
@@ -841,13 +841,13 @@ test_all_at_once(void **state)
 static void
 test_addresses(void **state)
 {
-    ngx_ratelimit_policy_release(document_written(&alone,
+    ngx_rl_policy_release(document_written(&alone,
         "{'allow':['1.2.3','1.2.3.4.5','256.0.0.1','10.*',"
         "'10.0.0.0/129','10.0.0.0/8x','/8',':1','::1x','beef',"
         "'1234:5678','sha256:12ca17b49af2289436f303e0166030a21"
         "e525d266e209267433801a8fd4071a0']}"));
 
-    ngx_ratelimit_policy_release(document_good(&alone,
+    ngx_rl_policy_release(document_good(&alone,
                          "{'tier_of':{'keys':{'127.0.0.0/8':'t'}}}"));
 }
 
@@ -879,8 +879,8 @@ document_of(const char *limit)
 static void
 test_fits(void **state)
 {
-    size_t                   i, failed;
-    ngx_ratelimit_policy_t  *policy;
+    size_t            i, failed;
+    ngx_rl_policy_t  *policy;
 
     failed = 0;
 
@@ -895,7 +895,7 @@ test_fits(void **state)
         assert_true(!policy == (problems.n != 0));
 
         if (policy) {
-            ngx_ratelimit_policy_release(policy);
+            ngx_rl_policy_release(policy);
         }
     }
 
@@ -907,8 +907,8 @@ test_fits(void **state)
 static void
 test_fits_stored(void **state)
 {
-    size_t                   i;
-    ngx_ratelimit_policy_t  *policy;
+    size_t            i;
+    ngx_rl_policy_t  *policy;
 
     static const struct {
         const char  *limit;
@@ -920,7 +920,7 @@ test_fits_stored(void **state)
     };
 
     for (i = 0; i < sizeof(stored) / sizeof(stored[0]); i++) {
-        ngx_ratelimit_policy_release(document_good(&alone,
+        ngx_rl_policy_release(document_good(&alone,
                                               document_of(stored[i].limit)));
         assert_int_equal(warnings.n, stored[i].warnings);
     }
@@ -928,9 +928,9 @@ test_fits_stored(void **state)
     policy = document_good(&alone, document_of(
                          KEY("k", "{'limit':5,'capacity':4}") ",'rule':'s'"));
     assert_int_equal(policy->skipped.n, 1);
-    same_text(((ngx_ratelimit_problem_t *) policy->skipped.list.elts)->pointer,
+    same_text(((ngx_rl_problem_t *) policy->skipped.list.elts)->pointer,
               "/overrides/0/value");
-    ngx_ratelimit_policy_release(policy);
+    ngx_rl_policy_release(policy);
 }
 
 

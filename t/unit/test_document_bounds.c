@@ -51,7 +51,7 @@ refused(const char *pointer, const char *detail)
 static void
 accepted(void)
 {
-    ngx_ratelimit_policy_release(document_good(&alone, json));
+    ngx_rl_policy_release(document_good(&alone, json));
 }
 
 
@@ -97,8 +97,8 @@ test_deep_tree(void **state)
     json_object_set_new(root, "format", json_string("1.1"));
     json_object_set_new(root, "x", array);
 
-    assert_null(ngx_ratelimit_document_read(&alone, root, 0, &problems,
-                                            &warnings, NULL, NULL, &nowhere));
+    assert_null(ngx_rl_document_read(&alone, root, 0, &problems,
+                                     &warnings, NULL, NULL, &nowhere));
     assert_int_equal(problems.n, 1);
     same_text(document_problem(0)->detail, "has more than 32 arrays and "
               "objects in one another");
@@ -176,7 +176,7 @@ test_problems(void **state)
     many("{'deny':[", "0", 10000, "]}");
     assert_null(document_written(&alone, json));
     assert_int_equal(problems.n, 10000);
-    assert_int_equal(problems.list.nelts, NGX_RATELIMIT_MAX_PROBLEMS);
+    assert_int_equal(problems.list.nelts, NGX_RL_MAX_PROBLEMS);
     same_text(document_problem(99)->pointer, "/deny/99");
 }
 
@@ -222,11 +222,11 @@ json_alloc(size_t size)
 static void
 without_memory(const char *text_of, ngx_uint_t good, ngx_uint_t *written)
 {
-    int                      n;
-    json_t                  *root;
-    ngx_str_t                text;
-    ngx_uint_t               failed;
-    ngx_ratelimit_policy_t  *policy;
+    int               n;
+    json_t           *root;
+    ngx_str_t         text;
+    ngx_uint_t        failed;
+    ngx_rl_policy_t  *policy;
 
     json_set_alloc_funcs(json_alloc, free);
     failed = 0;
@@ -236,7 +236,7 @@ without_memory(const char *text_of, ngx_uint_t good, ngx_uint_t *written)
         policy = NULL;
 
         allocations = written ? n : -1;
-        root = ngx_ratelimit_document_parse(&text, &problems);
+        root = ngx_rl_document_parse(&text, &problems);
 
         if (root == NULL) {
 
@@ -247,14 +247,14 @@ without_memory(const char *text_of, ngx_uint_t good, ngx_uint_t *written)
 
         } else {
             allocations = written ? allocations : n;
-            policy = ngx_ratelimit_document_read(&fleet, root, 0, &problems,
-                                                 &warnings, written,
-                                                 NULL, &nowhere);
+            policy = ngx_rl_document_read(&fleet, root, 0, &problems,
+                                          &warnings, written,
+                                          NULL, &nowhere);
         }
 
         if (policy) {
-            (void) ngx_ratelimit_document_write(root, pool, &text);
-            ngx_ratelimit_policy_release(policy);
+            (void) ngx_rl_document_write(root, pool, &text);
+            ngx_rl_policy_release(policy);
         }
 
         json_decref(root);
@@ -309,7 +309,7 @@ test_docs(void **state)
         assert_non_null(end);
         *end = '\0';
 
-        ngx_ratelimit_policy_release(document_good(&alone, p));
+        ngx_rl_policy_release(document_good(&alone, p));
         n++;
     }
 

@@ -13,7 +13,7 @@
 
 #include "document.h"
 
-#include "ngx_ratelimit_edit.h"
+#include "ngx_rl_edit.h"
 
 #define NOW   1795000000   /* 2026-11-18T11:06:40Z */
 
@@ -32,14 +32,14 @@
 
 /* "*" is any text, NULL none; problems: "<pointer> <id>: <detail>; ..." */
 typedef struct {
-    ngx_ratelimit_edit_resource_e   resource;
-    ngx_ratelimit_edit_method_e     method;
-    const char                     *name;
-    const char                     *query;     /* "rule=", "key=", "force" */
-    const char                     *body;
-    ngx_ratelimit_edit_status_e     status;
-    const char                     *reply;     /* or the problems */
-    const char                     *document;
+    ngx_rl_edit_resource_e   resource;
+    ngx_rl_edit_method_e     method;
+    const char              *name;
+    const char              *query;     /* "rule=", "key=", "force" */
+    const char              *body;
+    ngx_rl_edit_status_e     status;
+    const char              *reply;     /* or the problems */
+    const char              *document;
 
     const char                     *base;      /* of the next steps; or "" */
     ngx_uint_t                      clear;     /* keys are kept in the clear */
@@ -49,8 +49,8 @@ typedef struct {
 #define base(text, clear)  { .base = text, clear }
 #define warned(text)       { .warnings = text }
 #define step(resource, method, name, query, body, status, reply, document)    \
-    { NGX_RATELIMIT_EDIT_##resource, NGX_RATELIMIT_EDIT_##method, name,       \
-      query, body, NGX_RATELIMIT_EDIT_##status, reply, document }
+    { NGX_RL_EDIT_##resource, NGX_RL_EDIT_##method, name,                     \
+      query, body, NGX_RL_EDIT_##status, reply, document }
 
 #define shows(resource, name, query, reply)                                   \
     step(resource, GET, name, query, 0, OK, reply, NULL)
@@ -565,7 +565,7 @@ static const step_t  steps[] = {
 };
 
 
-static ngx_ratelimit_edit_t  edit;
+static ngx_rl_edit_t  edit;
 
 
 /* nginx */
@@ -588,7 +588,7 @@ ngx_atoi(u_char *line, size_t n)
 static ngx_str_t
 meant(const char *text)
 {
-    u_char      buf[NGX_RATELIMIT_DOCUMENT_KEY], *p;
+    u_char      buf[NGX_RL_DOCUMENT_KEY], *p;
     ngx_str_t   key, all;
 
     all.data = p = ngx_pnalloc(whole, TEXT);
@@ -600,7 +600,7 @@ meant(const char *text)
             key.data = (u_char *) ++text;
             text = strchr(text, '#');
             key.len = (u_char *) text - key.data;
-            key = ngx_ratelimit_document_key(&key, buf);
+            key = ngx_rl_document_key(&key, buf);
             p = ngx_cpymem(p, key.data, key.len);
             continue;
         }
@@ -649,10 +649,10 @@ request(const char *text, ngx_uint_t clear, const step_t *step)
 
 
 static const char *
-problem_text(const ngx_ratelimit_problems_t *list)
+problem_text(const ngx_rl_problems_t *list)
 {
-    ngx_uint_t                i;
-    ngx_ratelimit_problem_t  *problem;
+    ngx_uint_t         i;
+    ngx_rl_problem_t  *problem;
 
     static char  text[TEXT], *p;
 
@@ -713,19 +713,19 @@ check(const step_t *step, ngx_uint_t i)
     }
 
     if (edit.policy) {
-        assert_true(edit.status <= NGX_RATELIMIT_EDIT_GONE);
+        assert_true(edit.status <= NGX_RL_EDIT_GONE);
         assert_int_equal(edit.policy->refs, 1);
-        ngx_ratelimit_policy_release(edit.policy);
+        ngx_rl_policy_release(edit.policy);
     }
 
-    if (step->status == NGX_RATELIMIT_EDIT_INVALID) {
+    if (step->status == NGX_RL_EDIT_INVALID) {
         wanted = meant(step->reply);
 
         if (strcmp(problem_text(&edit.problems), (char *) wanted.data) != 0) {
             fail_msg("%s: %s", what, problem_text(&edit.problems));
         }
 
-    } else if (step->status <= NGX_RATELIMIT_EDIT_GONE) {
+    } else if (step->status <= NGX_RL_EDIT_GONE) {
         same_json(edit.reply, step->reply, what);
     }
 
@@ -751,7 +751,7 @@ run(const char *text, ngx_uint_t clear, const step_t *step, ngx_uint_t n)
 
         } else {
             request(text, clear, &step[i]);
-            ngx_ratelimit_edit(&edit);
+            ngx_rl_edit(&edit);
             check(&step[i], i);
         }
     }
@@ -818,9 +818,9 @@ test_merge_patch(void **state)
 static void
 test_invalid(void **state)
 {
-    size_t                    i;
-    ngx_str_t                 pointer;
-    ngx_ratelimit_problem_t  *problem;
+    size_t             i;
+    ngx_str_t          pointer;
+    ngx_rl_problem_t  *problem;
 
     const struct {
         step_t       step;
@@ -838,12 +838,12 @@ test_invalid(void **state)
 
     for (i = 0; i < sizeof(edits) / sizeof(edits[0]); i++) {
         run("{'rules':[]}", 0, &edits[i].step, 1);
-        assert_false(ngx_ratelimit_edit_invalid(&edit));
+        assert_false(ngx_rl_edit_invalid(&edit));
 
-        ngx_ratelimit_problem(&edit.problems, &pointer, "is wrong");
+        ngx_rl_problem(&edit.problems, &pointer, "is wrong");
         problem = edit.problems.list.elts;
         problem->id = meant(edits[i].id);
-        assert_int_equal(ngx_ratelimit_edit_invalid(&edit), edits[i].invalid);
+        assert_int_equal(ngx_rl_edit_invalid(&edit), edits[i].invalid);
     }
 }
 
@@ -932,7 +932,7 @@ test_memory(void **state)
         for (n = 0; n < 5000; n++) {
             request(base, 0, &list[i]);
             allocations = n;
-            ngx_ratelimit_edit(&edit);
+            ngx_rl_edit(&edit);
 
             if (allocations >= 0) {
                 break;      /* this one never came to be */
@@ -940,7 +940,7 @@ test_memory(void **state)
 
             failed++;
 
-            if (edit.status <= NGX_RATELIMIT_EDIT_GONE) {
+            if (edit.status <= NGX_RL_EDIT_GONE) {
                 check(&list[i], i);
                 continue;
             }

@@ -2,7 +2,7 @@
 
 #include "unit.h"
 
-#include "ngx_ratelimit_glob.h"
+#include "ngx_rl_glob.h"
 
 #define GLOB(text)  ((const u_char *) (text)), strlen(text)
 
@@ -10,7 +10,7 @@
 static int
 match(const char *glob, const char *text)
 {
-    return ngx_ratelimit_glob_match(GLOB(glob), GLOB(text));
+    return ngx_rl_glob_match(GLOB(glob), GLOB(text));
 }
 
 
@@ -41,34 +41,34 @@ naive(const char *glob, const char *text)
 static void
 test_check(void **state)
 {
-    u_char  glob[NGX_RATELIMIT_GLOB_MAX + 1];
+    u_char  glob[NGX_RL_GLOB_MAX + 1];
 
     memset(glob, 'a', sizeof(glob));
 
-    assert_non_null(ngx_ratelimit_glob_check(glob, 0));
-    assert_null(ngx_ratelimit_glob_check(glob, sizeof(glob) - 1));
-    assert_non_null(ngx_ratelimit_glob_check(glob, sizeof(glob)));
+    assert_non_null(ngx_rl_glob_check(glob, 0));
+    assert_null(ngx_rl_glob_check(glob, sizeof(glob) - 1));
+    assert_non_null(ngx_rl_glob_check(glob, sizeof(glob)));
 
-    assert_null(ngx_ratelimit_glob_check(GLOB("a*b?c")));
-    assert_null(ngx_ratelimit_glob_check(GLOB("\\*\\\\")));
-    assert_non_null(ngx_ratelimit_glob_check(GLOB("\\")));
-    assert_non_null(ngx_ratelimit_glob_check(GLOB("a\\\\\\")));
+    assert_null(ngx_rl_glob_check(GLOB("a*b?c")));
+    assert_null(ngx_rl_glob_check(GLOB("\\*\\\\")));
+    assert_non_null(ngx_rl_glob_check(GLOB("\\")));
+    assert_non_null(ngx_rl_glob_check(GLOB("a\\\\\\")));
 }
 
 
 static void
 test_kinds(void **state)
 {
-    assert_int_equal(ngx_ratelimit_glob_wild(GLOB("abc")), 0);
-    assert_int_equal(ngx_ratelimit_glob_wild(GLOB("a\\*c\\?")), 0);
-    assert_int_equal(ngx_ratelimit_glob_wild(GLOB("a\\*c?")), 1);
-    assert_int_equal(ngx_ratelimit_glob_wild(GLOB("a\\\\*")), 1);
+    assert_int_equal(ngx_rl_glob_wild(GLOB("abc")), 0);
+    assert_int_equal(ngx_rl_glob_wild(GLOB("a\\*c\\?")), 0);
+    assert_int_equal(ngx_rl_glob_wild(GLOB("a\\*c?")), 1);
+    assert_int_equal(ngx_rl_glob_wild(GLOB("a\\\\*")), 1);
 
-    assert_int_equal(ngx_ratelimit_glob_any(GLOB("*")), 1);
-    assert_int_equal(ngx_ratelimit_glob_any(GLOB("***")), 1);
-    assert_int_equal(ngx_ratelimit_glob_any(GLOB("*?*")), 0);
-    assert_int_equal(ngx_ratelimit_glob_any(GLOB("\\*")), 0);
-    assert_int_equal(ngx_ratelimit_glob_any(GLOB("")), 0);
+    assert_int_equal(ngx_rl_glob_any(GLOB("*")), 1);
+    assert_int_equal(ngx_rl_glob_any(GLOB("***")), 1);
+    assert_int_equal(ngx_rl_glob_any(GLOB("*?*")), 0);
+    assert_int_equal(ngx_rl_glob_any(GLOB("\\*")), 0);
+    assert_int_equal(ngx_rl_glob_any(GLOB("")), 0);
 }
 
 
@@ -87,8 +87,8 @@ test_match(void **state)
     assert_false(match("A", "a"));
 
     /* bytes, also zeros and those above 127 */
-    assert_true(ngx_ratelimit_glob_match((u_char *) "a?\xff*", 4,
-                                         (u_char *) "a\0\xff\0", 4));
+    assert_true(ngx_rl_glob_match((u_char *) "a?\xff*", 4,
+                                  (u_char *) "a\0\xff\0", 4));
 }
 
 
@@ -113,7 +113,7 @@ test_all(void **state)
             glob[n] = (glob[n] != '_') ? glob[n] : (n + 1 < i) ? '\\' : 'a';
         }
 
-        if (ngx_ratelimit_glob_check(GLOB(glob)) != NULL) {
+        if (ngx_rl_glob_check(GLOB(glob)) != NULL) {
             continue;
         }
 
@@ -141,7 +141,7 @@ static void
 test_long(void **state)
 {
     size_t   i;
-    u_char   glob[NGX_RATELIMIT_GLOB_MAX];
+    u_char   glob[NGX_RL_GLOB_MAX];
     u_char  *text;
 
     enum { LONG = 100000 };
@@ -156,24 +156,24 @@ test_long(void **state)
     assert_non_null(text);
     memset(text, 'a', LONG);
 
-    assert_false(ngx_ratelimit_glob_match(glob, sizeof(glob), text, LONG));
+    assert_false(ngx_rl_glob_match(glob, sizeof(glob), text, LONG));
     text[LONG - 1] = 'b';
-    assert_true(ngx_ratelimit_glob_match(glob, sizeof(glob), text, LONG));
+    assert_true(ngx_rl_glob_match(glob, sizeof(glob), text, LONG));
 
     free(text);
 }
 
 
-static ngx_ratelimit_globs_t *
+static ngx_rl_globs_t *
 list(const char **globs, size_t n)
 {
-    size_t                      i;
-    void                       *memory;
-    ngx_ratelimit_glob_text_t  *texts;
-    ngx_ratelimit_globs_t      *made;
+    size_t               i;
+    void                *memory;
+    ngx_rl_glob_text_t  *texts;
+    ngx_rl_globs_t      *made;
 
-    memory = malloc(ngx_ratelimit_globs_bytes(n));
-    texts = malloc(sizeof(ngx_ratelimit_glob_text_t) * (n + 1));
+    memory = malloc(ngx_rl_globs_bytes(n));
+    texts = malloc(sizeof(ngx_rl_glob_text_t) * (n + 1));
     assert_non_null(memory);
     assert_non_null(texts);
 
@@ -182,7 +182,7 @@ list(const char **globs, size_t n)
         texts[i].len = strlen(globs[i]);
     }
 
-    made = ngx_ratelimit_globs_init(memory, texts, n);
+    made = ngx_rl_globs_init(memory, texts, n);
     assert_ptr_equal(made, memory);
     free(texts);
 
@@ -198,35 +198,35 @@ test_list(void **state)
         "sk_*_x", "*"
     };
 
-    ngx_ratelimit_globs_t  *l;
+    ngx_rl_globs_t  *l;
 
-    assert_int_equal(ngx_ratelimit_globs_find(NULL, GLOB("a")),
-                     NGX_RATELIMIT_GLOB_NONE);
+    assert_int_equal(ngx_rl_globs_find(NULL, GLOB("a")),
+                     NGX_RL_GLOB_NONE);
 
     l = list(globs, 0);
-    assert_int_equal(ngx_ratelimit_globs_find(l, GLOB("a")),
-                     NGX_RATELIMIT_GLOB_NONE);
+    assert_int_equal(ngx_rl_globs_find(l, GLOB("a")),
+                     NGX_RL_GLOB_NONE);
     free(l);
 
     l = list(globs, 7);
-    assert_int_equal(ngx_ratelimit_globs_find(l, GLOB("sk_prod_vip")), 0);
-    assert_int_equal(ngx_ratelimit_globs_find(l, GLOB("sk_prod_v_vip")), 1);
-    assert_int_equal(ngx_ratelimit_globs_find(l, GLOB("sk_p_vip")), 2);
-    assert_int_equal(ngx_ratelimit_globs_find(l, GLOB("exact")), 4);
-    assert_int_equal(ngx_ratelimit_globs_find(l, GLOB("exactly")),
-                     NGX_RATELIMIT_GLOB_NONE);
-    assert_int_equal(ngx_ratelimit_globs_find(l, GLOB("q*1")), 5);
-    assert_int_equal(ngx_ratelimit_globs_find(l, GLOB("q1")),
-                     NGX_RATELIMIT_GLOB_NONE);
-    assert_int_equal(ngx_ratelimit_globs_find(l, GLOB("sk_1_x")), 6);
-    assert_int_equal(ngx_ratelimit_globs_find(l, GLOB("")),
-                     NGX_RATELIMIT_GLOB_NONE);
+    assert_int_equal(ngx_rl_globs_find(l, GLOB("sk_prod_vip")), 0);
+    assert_int_equal(ngx_rl_globs_find(l, GLOB("sk_prod_v_vip")), 1);
+    assert_int_equal(ngx_rl_globs_find(l, GLOB("sk_p_vip")), 2);
+    assert_int_equal(ngx_rl_globs_find(l, GLOB("exact")), 4);
+    assert_int_equal(ngx_rl_globs_find(l, GLOB("exactly")),
+                     NGX_RL_GLOB_NONE);
+    assert_int_equal(ngx_rl_globs_find(l, GLOB("q*1")), 5);
+    assert_int_equal(ngx_rl_globs_find(l, GLOB("q1")),
+                     NGX_RL_GLOB_NONE);
+    assert_int_equal(ngx_rl_globs_find(l, GLOB("sk_1_x")), 6);
+    assert_int_equal(ngx_rl_globs_find(l, GLOB("")),
+                     NGX_RL_GLOB_NONE);
     free(l);
 
     l = list(globs, 8);
-    assert_int_equal(ngx_ratelimit_globs_find(l, GLOB("exact")), 4);
-    assert_int_equal(ngx_ratelimit_globs_find(l, GLOB("exactly")), 7);
-    assert_int_equal(ngx_ratelimit_globs_find(l, GLOB("")), 7);
+    assert_int_equal(ngx_rl_globs_find(l, GLOB("exact")), 4);
+    assert_int_equal(ngx_rl_globs_find(l, GLOB("exactly")), 7);
+    assert_int_equal(ngx_rl_globs_find(l, GLOB("")), 7);
     free(l);
 }
 
@@ -241,7 +241,7 @@ test_many(void **state)
     char                     text[32];
     static char              bytes[N][32];
     static const char       *globs[N];
-    ngx_ratelimit_globs_t   *l;
+    ngx_rl_globs_t   *l;
 
     for (i = 0; i < N; i++) {
         n = (i * 7919) % N;
@@ -272,8 +272,8 @@ test_many(void **state)
         }
 
         found += (n < N);
-        assert_int_equal(ngx_ratelimit_globs_find(l, GLOB(text)),
-                         n < N ? (uint32_t) n : NGX_RATELIMIT_GLOB_NONE);
+        assert_int_equal(ngx_rl_globs_find(l, GLOB(text)),
+                         n < N ? (uint32_t) n : NGX_RL_GLOB_NONE);
     }
 
     assert_in_range(found, N, 3 * N);

@@ -10,11 +10,11 @@
 #include <openssl/core_names.h>
 #include <openssl/evp.h>
 
-#include "ngx_ratelimit_hash.h"
+#include "ngx_rl_hash.h"
 
 
 static void
-id_bytes(ngx_ratelimit_id_t id, u_char out[16])
+id_bytes(ngx_rl_id_t id, u_char out[16])
 {
     unsigned  i;
 
@@ -56,7 +56,7 @@ test_siphash_vectors(void **state)
     memcpy(key, data, 16);
 
     for (i = 0; i < COUNT(vectors); i++) {
-        id_bytes(ngx_ratelimit_siphash(key, data, vectors[i].len, 2, 4), out);
+        id_bytes(ngx_rl_siphash(key, data, vectors[i].len, 2, 4), out);
         assert_memory_equal(out, vectors[i].hash, 16);
     }
 }
@@ -116,7 +116,7 @@ test_siphash_openssl(void **state)
             key[i] = (u_char) random();
         }
 
-        id_bytes(ngx_ratelimit_siphash(key, data, len, c, d), ours);
+        id_bytes(ngx_rl_siphash(key, data, len, c, d), ours);
         openssl_siphash(mac, key, data, len, c, d, theirs);
         assert_memory_equal(ours, theirs, 16);
         free(data);
@@ -129,8 +129,8 @@ test_siphash_openssl(void **state)
 #define IDS      65536
 #define SECRETS  4
 
-static ngx_ratelimit_hash_key_t  secret;
-static ngx_ratelimit_id_t        ids[IDS];
+static ngx_rl_hash_key_t  secret;
+static ngx_rl_id_t        ids[IDS];
 static size_t                    nids;
 
 
@@ -160,7 +160,7 @@ id_add(const void *data, size_t len)
     assert_non_null(copy);
     memcpy(copy, data, len);
     assert_true(nids < IDS);
-    ids[nids++] = ngx_ratelimit_hash(&secret, copy, len);
+    ids[nids++] = ngx_rl_hash(&secret, copy, len);
     free(copy);
 }
 
@@ -168,7 +168,7 @@ id_add(const void *data, size_t len)
 static int
 id_cmp(const void *one, const void *two)
 {
-    const ngx_ratelimit_id_t  *a = one, *b = two;
+    const ngx_rl_id_t  *a = one, *b = two;
 
     if (a->hi != b->hi) {
         return a->hi < b->hi ? -1 : 1;
@@ -285,18 +285,18 @@ test_hash_swapped(void **state)
 static void
 test_hash_long(void **state)
 {
-    u_char              data[NGX_RATELIMIT_HASH_BYTES + 1];
-    ngx_ratelimit_id_t  id, sip;
+    u_char       data[NGX_RL_HASH_BYTES + 1];
+    ngx_rl_id_t  id, sip;
 
     secret_draw(1);
     memset(data, 'a', sizeof(data));
 
-    id = ngx_ratelimit_hash(&secret, data, sizeof(data));
-    sip = ngx_ratelimit_siphash(secret.sip, data, sizeof(data), 1, 3);
+    id = ngx_rl_hash(&secret, data, sizeof(data));
+    sip = ngx_rl_siphash(secret.sip, data, sizeof(data), 1, 3);
     assert_int_equal(id_cmp(&id, &sip), 0);
 
-    id = ngx_ratelimit_hash(&secret, data, sizeof(data) - 1);
-    sip = ngx_ratelimit_siphash(secret.sip, data, sizeof(data) - 1, 1, 3);
+    id = ngx_rl_hash(&secret, data, sizeof(data) - 1);
+    sip = ngx_rl_siphash(secret.sip, data, sizeof(data) - 1, 1, 3);
     assert_int_not_equal(id_cmp(&id, &sip), 0);
 }
 
@@ -429,7 +429,7 @@ test_hash_even(void **state)
 static unsigned
 slot(const char *key)
 {
-    return ngx_ratelimit_cluster_slot((const u_char *) key, strlen(key));
+    return ngx_rl_cluster_slot((const u_char *) key, strlen(key));
 }
 
 
@@ -493,7 +493,7 @@ test_slot_bitwise(void **state)
             }
         }
 
-        assert_int_equal(ngx_ratelimit_cluster_slot(key, len), crc & 16383);
+        assert_int_equal(ngx_rl_cluster_slot(key, len), crc & 16383);
     }
 }
 

@@ -12,7 +12,7 @@
 #include <poll.h>
 #include <pthread.h>
 
-#include "ngx_ratelimit_job.h"
+#include "ngx_rl_job.h"
 #include <ngx_channel.h>
 
 #include "nginx.h"
@@ -74,15 +74,15 @@ done(void *data)
 }
 
 
-static ngx_ratelimit_job_t *
+static ngx_rl_job_t *
 start(ngx_pool_t **pool)
 {
-    ngx_ratelimit_job_t  *job;
+    ngx_rl_job_t  *job;
 
     *pool = ngx_create_pool(4096, &log_nowhere);
     inside = 1;
-    job = ngx_ratelimit_job_start(*pool, NGX_RATELIMIT_JOB_COMPUTES, work,
-                                  done, &worked);
+    job = ngx_rl_job_start(*pool, NGX_RL_JOB_COMPUTES, work,
+                           done, &worked);
     inside = 0;
 
     if (job == NULL) {
@@ -145,8 +145,8 @@ setup(void **state)
 static void
 in_place(void)
 {
-    ngx_pool_t           *pool;
-    ngx_ratelimit_job_t  *job;
+    ngx_pool_t    *pool;
+    ngx_rl_job_t  *job;
 
     worked = finished = 0;
 
@@ -158,7 +158,7 @@ in_place(void)
     ngx_destroy_pool(pool);
 
     job = start(&pool);
-    ngx_ratelimit_job_cancel(job);
+    ngx_rl_job_cancel(job);
     assert_int_equal(turn(), 1);
     assert_int_equal(worked, 2);
     assert_int_equal(finished, 1);
@@ -222,23 +222,23 @@ test_thread(void **state)
 static void
 test_cancelled(void **state)
 {
-    ngx_pool_t           *pool[3];
-    ngx_ratelimit_job_t  *job[3];
+    ngx_pool_t    *pool[3];
+    ngx_rl_job_t  *job[3];
 
     pthread_mutex_lock(&gate);
 
     job[0] = start(&pool[0]);
     job[1] = start(&pool[1]);
     job[2] = start(&pool[2]);
-    ngx_ratelimit_job_cancel(job[1]);
+    ngx_rl_job_cancel(job[1]);
 
     pthread_mutex_unlock(&gate);
-    ngx_ratelimit_job_wait();
+    ngx_rl_job_wait();
 
     assert_int_equal(worked, 2);
     assert_int_equal(finished, 0);
 
-    ngx_ratelimit_job_cancel(job[2]);
+    ngx_rl_job_cancel(job[2]);
 
     while (woken(0)) {
         /* void */
@@ -248,7 +248,7 @@ test_cancelled(void **state)
     ngx_destroy_pool(pool[0]);
 
     /* nothing to wait for */
-    ngx_ratelimit_job_wait();
+    ngx_rl_job_wait();
 }
 
 
@@ -280,17 +280,17 @@ test_hangs(void **state)
 
     pthread_mutex_lock(&gate);
 
-    assert_non_null(ngx_ratelimit_job_start(pool[0], NGX_RATELIMIT_JOB_WRITES,
-                                            hang, done, &worked));
-    assert_non_null(ngx_ratelimit_job_start(pool[1],
-                                            NGX_RATELIMIT_JOB_COMPUTES,
-                                            compute, done, &worked));
+    assert_non_null(ngx_rl_job_start(pool[0], NGX_RL_JOB_WRITES,
+                                     hang, done, &worked));
+    assert_non_null(ngx_rl_job_start(pool[1],
+                                     NGX_RL_JOB_COMPUTES,
+                                     compute, done, &worked));
     while (worked == 0) {
         (void) poll(NULL, 0, 1);
     }
 
     pthread_mutex_unlock(&gate);
-    ngx_ratelimit_job_wait();
+    ngx_rl_job_wait();
 
     for (i = 0; i < 2; i++) {
         ngx_destroy_pool(pool[i]);
@@ -305,8 +305,8 @@ test_no_memory(void **state)
 
     pool = ngx_create_pool(4096, &log_nowhere);
     allocations = 0;
-    assert_null(ngx_ratelimit_job_start(pool, NGX_RATELIMIT_JOB_COMPUTES,
-                                        work, done, &worked));
+    assert_null(ngx_rl_job_start(pool, NGX_RL_JOB_COMPUTES,
+                                 work, done, &worked));
     ngx_destroy_pool(pool);
 
     assert_int_equal(worked, 0);

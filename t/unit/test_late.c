@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "ngx_ratelimit_redis_client.h"
+#include "ngx_rl_redis_client.h"
 
 #define TIMEOUT_MS  100
 #define GOOD        "*4\r\n:1\r\n:9\r\n:36\r\n:0\r\n"
@@ -22,14 +22,14 @@ ngx_rbtree_t           ngx_event_timer_rbtree;
 ngx_queue_t            ngx_posted_events, ngx_posted_next_events;
 
 /* with more workers than blocks, some share one */
-ngx_uint_t             ngx_worker = NGX_RATELIMIT_REDIS_WORKERS + 3;
+ngx_uint_t             ngx_worker = NGX_RL_REDIS_WORKERS + 3;
 
 static ngx_time_t                     wall;
-static u_char                         io[NGX_RATELIMIT_REDIS_IO_BYTES];
-static ngx_ratelimit_redis_shared_t   shared;
-static ngx_ratelimit_redis_t          redis;
-static ngx_ratelimit_redis_client_t   client;
-static ngx_ratelimit_redis_node_t     node;
+static u_char                         io[NGX_RL_REDIS_IO_BYTES];
+static ngx_rl_redis_shared_t   shared;
+static ngx_rl_redis_t          redis;
+static ngx_rl_redis_client_t   client;
+static ngx_rl_redis_node_t     node;
 static ngx_connection_t               connection;
 static ngx_event_t                    wev;
 static ngx_log_t                      log_nowhere;
@@ -37,9 +37,9 @@ static size_t                         room;    /* in the socket */
 
 /* what the handler was told, and what it does then */
 static ngx_uint_t                     told;
-static ngx_ratelimit_redis_result_t   last;
+static ngx_rl_redis_result_t   last;
 static int64_t                        value;
-static ngx_ratelimit_redis_call_t    *forgotten;
+static ngx_rl_redis_call_t    *forgotten;
 
 
 /* nginx */
@@ -70,35 +70,35 @@ STUB(ngx_rbtree_insert, ngx_rbtree_t *tree, ngx_rbtree_node_t *node)
 STUB(ngx_rbtree_delete, ngx_rbtree_t *tree, ngx_rbtree_node_t *node)
 STUB(ngx_log_error_core, ngx_uint_t level, ngx_log_t *log, ngx_err_t err,
      const char *text, ...)
-STUB(ngx_ratelimit_redis_breaker_report, ngx_ratelimit_redis_call_t *call,
-     ngx_ratelimit_breaker_outcome_e outcome,
-     ngx_ratelimit_redis_status_e status)
-STUB(ngx_ratelimit_redis_breaker_expired, ngx_ratelimit_redis_call_t *call)
-STUB(ngx_ratelimit_redis_breaker_unsent, ngx_ratelimit_redis_call_t *call,
-     ngx_ratelimit_redis_node_t *n)
-STUB(ngx_ratelimit_redis_breaker_heard, ngx_ratelimit_redis_node_t *n,
-     ngx_ratelimit_breaker_reply_e reply)
-STUB(ngx_ratelimit_redis_breaker_neutral, ngx_ratelimit_redis_call_t *call)
-STUB(ngx_ratelimit_redis_breaker_mapped, ngx_ratelimit_redis_client_t *c)
-STUB(ngx_ratelimit_redis_breaker_doubt, ngx_ratelimit_redis_node_t *n)
-STUB(ngx_ratelimit_redis_node_log_reply, ngx_ratelimit_redis_node_t *n,
+STUB(ngx_rl_redis_breaker_report, ngx_rl_redis_call_t *call,
+     ngx_rl_breaker_outcome_e outcome,
+     ngx_rl_redis_status_e status)
+STUB(ngx_rl_redis_breaker_expired, ngx_rl_redis_call_t *call)
+STUB(ngx_rl_redis_breaker_unsent, ngx_rl_redis_call_t *call,
+     ngx_rl_redis_node_t *n)
+STUB(ngx_rl_redis_breaker_heard, ngx_rl_redis_node_t *n,
+     ngx_rl_breaker_reply_e reply)
+STUB(ngx_rl_redis_breaker_neutral, ngx_rl_redis_call_t *call)
+STUB(ngx_rl_redis_breaker_mapped, ngx_rl_redis_client_t *c)
+STUB(ngx_rl_redis_breaker_doubt, ngx_rl_redis_node_t *n)
+STUB(ngx_rl_redis_node_log_reply, ngx_rl_redis_node_t *n,
      const char *command)
-STUB(ngx_ratelimit_redis_node_known, ngx_ratelimit_redis_node_t *n)
+STUB(ngx_rl_redis_node_known, ngx_rl_redis_node_t *n)
 STUB(ngx_explicit_memzero, void *buf, size_t n)
-STUB(ngx_ratelimit_redis_auth_renew, ngx_ratelimit_redis_node_t *n)
-STUB(ngx_ratelimit_redis_conn_begin, ngx_ratelimit_redis_conn_t *c)
-STUB(ngx_ratelimit_redis_conn_recovered, ngx_ratelimit_redis_conn_t *c)
-STUB(ngx_ratelimit_redis_conn_retry, ngx_ratelimit_redis_conn_t *c)
-STUB(ngx_ratelimit_redis_slot_set, ngx_ratelimit_redis_client_t *c,
-     ngx_uint_t slot, ngx_ratelimit_redis_node_t *to)
-STUB(ngx_ratelimit_redis_refresh, ngx_ratelimit_redis_client_t *c)
-STUB(ngx_ratelimit_redis_topology_look, ngx_ratelimit_redis_client_t *c)
-STUB(ngx_ratelimit_redis_topology_tick, ngx_ratelimit_redis_client_t *c)
-STUB(ngx_ratelimit_redis_topology_wait, ngx_ratelimit_redis_client_t *c)
-STUB(ngx_ratelimit_redis_topology_reply, ngx_ratelimit_redis_node_t *n,
+STUB(ngx_rl_redis_auth_renew, ngx_rl_redis_node_t *n)
+STUB(ngx_rl_redis_conn_begin, ngx_rl_redis_conn_t *c)
+STUB(ngx_rl_redis_conn_recovered, ngx_rl_redis_conn_t *c)
+STUB(ngx_rl_redis_conn_retry, ngx_rl_redis_conn_t *c)
+STUB(ngx_rl_redis_slot_set, ngx_rl_redis_client_t *c,
+     ngx_uint_t slot, ngx_rl_redis_node_t *to)
+STUB(ngx_rl_redis_refresh, ngx_rl_redis_client_t *c)
+STUB(ngx_rl_redis_topology_look, ngx_rl_redis_client_t *c)
+STUB(ngx_rl_redis_topology_tick, ngx_rl_redis_client_t *c)
+STUB(ngx_rl_redis_topology_wait, ngx_rl_redis_client_t *c)
+STUB(ngx_rl_redis_topology_reply, ngx_rl_redis_node_t *n,
      ngx_uint_t current)
-STUB(ngx_ratelimit_redis_control_heard, ngx_ratelimit_redis_node_t *n,
-     ngx_ratelimit_redis_call_t *call)
+STUB(ngx_rl_redis_control_heard, ngx_rl_redis_node_t *n,
+     ngx_rl_redis_call_t *call)
 STUB_OF(u_char *, buf, ngx_snprintf, u_char *buf, size_t max, const char *text,
         ...)
 STUB_OF(ngx_int_t, strncasecmp((char *) a, (char *) b, n), ngx_strncasecmp,
@@ -107,67 +107,67 @@ STUB_OF(ngx_int_t, NGX_OK, ngx_handle_read_event, ngx_event_t *rev,
         ngx_uint_t flags)
 STUB_OF(ngx_int_t, NGX_OK, ngx_handle_write_event, ngx_event_t *ev,
         size_t lowat)
-STUB_OF(ngx_uint_t, 1, ngx_ratelimit_redis_breaker_ask,
-        ngx_ratelimit_redis_call_t *call, ngx_ratelimit_redis_place_t *place,
+STUB_OF(ngx_uint_t, 1, ngx_rl_redis_breaker_ask,
+        ngx_rl_redis_call_t *call, ngx_rl_redis_place_t *place,
         uint32_t *credit)
-STUB_OF(ngx_uint_t, 0, ngx_ratelimit_redis_breaker_recovered,
-        ngx_ratelimit_redis_node_t *n)
-STUB_OF(ngx_int_t, NGX_OK, ngx_ratelimit_redis_conn_connected,
-        ngx_ratelimit_redis_conn_t *c)
-STUB_OF(ngx_str_t, ngx_ratelimit_redis_error_word(&n->reply),
-        ngx_ratelimit_redis_node_error, ngx_ratelimit_redis_node_t *n,
-        u_char buf[NGX_RATELIMIT_REDIS_ERROR_TEXT])
-STUB_OF(const char *, otherwise, ngx_ratelimit_redis_tls_reason,
-        ngx_ratelimit_redis_conn_t *c, const char *otherwise)
+STUB_OF(ngx_uint_t, 0, ngx_rl_redis_breaker_recovered,
+        ngx_rl_redis_node_t *n)
+STUB_OF(ngx_int_t, NGX_OK, ngx_rl_redis_conn_connected,
+        ngx_rl_redis_conn_t *c)
+STUB_OF(ngx_str_t, ngx_rl_redis_error_word(&n->reply),
+        ngx_rl_redis_node_error, ngx_rl_redis_node_t *n,
+        u_char buf[NGX_RL_REDIS_ERROR_TEXT])
+STUB_OF(const char *, otherwise, ngx_rl_redis_tls_reason,
+        ngx_rl_redis_conn_t *c, const char *otherwise)
 
 
 void
-ngx_ratelimit_redis_session_load(ngx_ratelimit_redis_node_t *n)
+ngx_rl_redis_session_load(ngx_rl_redis_node_t *n)
 {
     static const ngx_str_t  load = ngx_string("LOAD");
 
-    n->loading = (ngx_ratelimit_redis_command(n, NGX_RATELIMIT_REDIS_LOAD,
-                                              &load, 1)
+    n->loading = (ngx_rl_redis_command(n, NGX_RL_REDIS_LOAD,
+                                       &load, 1)
                   != NULL);
 }
 
 
 /* What breaking a connection means for its calls. */
 void
-ngx_ratelimit_redis_conn_break(ngx_ratelimit_redis_conn_t *c, ngx_err_t err,
+ngx_rl_redis_conn_break(ngx_rl_redis_conn_t *c, ngx_err_t err,
     const char *reason)
 {
-    ngx_uint_t                   written;
-    ngx_ratelimit_redis_call_t  *call;
+    ngx_uint_t            written;
+    ngx_rl_redis_call_t  *call;
 
     while (!ngx_queue_empty(&c->requests)) {
-        call = ngx_ratelimit_redis_call_of(ngx_queue_head(&c->requests));
+        call = ngx_rl_redis_call_of(ngx_queue_head(&c->requests));
         written = call->request.written;
 
-        ngx_ratelimit_redis_call_remove(call);
-        ngx_ratelimit_redis_call_fail(call,
-                                      written
-                                          ? NGX_RATELIMIT_REDIS_LOST
-                                          : NGX_RATELIMIT_REDIS_UNREACHABLE);
+        ngx_rl_redis_call_remove(call);
+        ngx_rl_redis_call_fail(call,
+                               written
+                                          ? NGX_RL_REDIS_LOST
+                                          : NGX_RL_REDIS_UNREACHABLE);
     }
 }
 
 
-ngx_ratelimit_redis_request_t *
-ngx_ratelimit_redis_conn_head(ngx_ratelimit_redis_conn_t *c)
+ngx_rl_redis_request_t *
+ngx_rl_redis_conn_head(ngx_rl_redis_conn_t *c)
 {
     if (ngx_queue_empty(&c->requests)) {
         return NULL;
     }
 
     return ngx_queue_data(ngx_queue_head(&c->requests),
-                          ngx_ratelimit_redis_request_t, queue);
+                          ngx_rl_redis_request_t, queue);
 }
 
 
 /* Redirections lead back to where they come from. */
-ngx_ratelimit_redis_node_t *
-ngx_ratelimit_redis_redirect(ngx_ratelimit_redis_node_t *n, ngx_uint_t *slot)
+ngx_rl_redis_node_t *
+ngx_rl_redis_redirect(ngx_rl_redis_node_t *n, ngx_uint_t *slot)
 {
     *slot = 0;
 
@@ -194,7 +194,7 @@ setup(void **state)
     room = SIZE_MAX;
     forgotten = NULL;
 
-    redis.mode = NGX_RATELIMIT_REDIS_CLUSTER;
+    redis.mode = NGX_RL_REDIS_CLUSTER;
     redis.shared = &shared;
     redis.client = &client;
 
@@ -228,12 +228,12 @@ setup(void **state)
     node.client = &client;
     node.conn.data = &node;
     node.conn.net = &client.net;
-    node.conn.state = NGX_RATELIMIT_REDIS_UP;
+    node.conn.state = NGX_RL_REDIS_UP;
     node.conn.connection = &connection;
     ngx_queue_init(&node.conn.requests);
     node.conn.next = &node.conn.requests;
     ngx_queue_insert_tail(&client.nodes, &node.queue);
-    node.reader = ngx_ratelimit_redis_reader_new(&node.reply);
+    node.reader = ngx_rl_redis_reader_new(&node.reply);
 
     return node.reader == NULL;
 }
@@ -251,17 +251,17 @@ teardown(void **state)
     while (!ngx_queue_empty(&client.free)) {
         q = ngx_queue_head(&client.free);
         ngx_queue_remove(q);
-        free(ngx_ratelimit_redis_call_of(q));
+        free(ngx_rl_redis_call_of(q));
     }
 
-    ngx_ratelimit_redis_reader_free(node.reader, &node.reply);
+    ngx_rl_redis_reader_free(node.reader, &node.reply);
 
     return 0;
 }
 
 
 static void
-handler(void *data, const ngx_ratelimit_redis_result_t *result)
+handler(void *data, const ngx_rl_redis_result_t *result)
 {
     assert_ptr_equal(data, &told);
 
@@ -270,24 +270,24 @@ handler(void *data, const ngx_ratelimit_redis_result_t *result)
     value = result->n ? result->values[1] : -1;
 
     if (forgotten) {
-        ngx_ratelimit_redis_forget(forgotten);
+        ngx_rl_redis_forget(forgotten);
     }
 }
 
 
-static ngx_ratelimit_redis_call_t *
+static ngx_rl_redis_call_t *
 call_make(ngx_uint_t late)
 {
-    ngx_ratelimit_redis_call_t  *call;
+    ngx_rl_redis_call_t  *call;
 
-    call = ngx_ratelimit_redis_call_new(&client, NGX_RATELIMIT_REDIS_CHECK, 4);
+    call = ngx_rl_redis_call_new(&client, NGX_RL_REDIS_CHECK, 4);
     assert_non_null(call);
 
     memcpy(call->request.text, "CALL", 4);
     call->request.len = 4;
     call->late = late;
 
-    ngx_ratelimit_redis_call_start(call, handler, &told);
+    ngx_rl_redis_call_start(call, handler, &told);
 
     assert_int_equal(told, 0);
 
@@ -301,7 +301,7 @@ flush(void)
     ngx_event_t  ev;
 
     ev.data = &node.conn;
-    ngx_ratelimit_redis_conn_flush_handler(&ev);
+    ngx_rl_redis_conn_flush_handler(&ev);
 }
 
 
@@ -310,44 +310,44 @@ static void
 deadline(void)
 {
     ngx_current_msec += TIMEOUT_MS;
-    ngx_ratelimit_redis_deadline_handler(&client.deadline);
+    ngx_rl_redis_deadline_handler(&client.deadline);
     assert_false(client.expire_event.posted);
 
-    ngx_ratelimit_redis_deadline_handler(&client.deadline);
+    ngx_rl_redis_deadline_handler(&client.deadline);
     assert_true(client.expire_event.posted);
 
     ngx_delete_posted_event(&client.expire_event);
-    ngx_ratelimit_redis_expire_handler(&client.expire_event);
+    ngx_rl_redis_expire_handler(&client.expire_event);
 }
 
 
 static void
 feed(const char *text)
 {
-    assert_null(ngx_ratelimit_redis_reply_feed(&node.conn, (u_char *) text,
-                                               strlen(text)));
+    assert_null(ngx_rl_redis_reply_feed(&node.conn, (u_char *) text,
+                                        strlen(text)));
 }
 
 
 static void
 lose(void)
 {
-    ngx_ratelimit_redis_conn_break(&node.conn, 0, "gone");
+    ngx_rl_redis_conn_break(&node.conn, 0, "gone");
 }
 
 
 static void
 done(void)
 {
-    ngx_ratelimit_redis_done_handler(&client.done_event);
+    ngx_rl_redis_done_handler(&client.done_event);
 }
 
 
 /* A call with the flag that was sent, and whose deadline passed. */
-static ngx_ratelimit_redis_call_t *
+static ngx_rl_redis_call_t *
 call_late(void)
 {
-    ngx_ratelimit_redis_call_t  *call;
+    ngx_rl_redis_call_t  *call;
 
     call = call_make(1);
     flush();
@@ -358,7 +358,7 @@ call_late(void)
     deadline();
 
     assert_int_equal(told, 1);
-    assert_int_equal(last.status, NGX_RATELIMIT_REDIS_TIMEOUT);
+    assert_int_equal(last.status, NGX_RL_REDIS_TIMEOUT);
     assert_true(last.ran);
     assert_true(last.again);
 
@@ -370,7 +370,7 @@ call_late(void)
 
 
 static void
-ended(ngx_uint_t n, ngx_ratelimit_redis_status_e status, ngx_uint_t ran)
+ended(ngx_uint_t n, ngx_rl_redis_status_e status, ngx_uint_t ran)
 {
     assert_int_equal(told, n);
     assert_int_equal(last.status, status);
@@ -388,9 +388,9 @@ test_in_time(void **state)
     flush();
     feed(GOOD);
 
-    ended(1, NGX_RATELIMIT_REDIS_OK, 1);
+    ended(1, NGX_RL_REDIS_OK, 1);
     assert_int_equal(value, 9);
-    assert_int_equal(shared.workers[3].calls[NGX_RATELIMIT_REDIS_OK], 1);
+    assert_int_equal(shared.workers[3].calls[NGX_RL_REDIS_OK], 1);
 }
 
 
@@ -454,7 +454,7 @@ test_without_the_flag(void **state)
     call_make(0);
     flush();
     deadline();
-    ended(1, NGX_RATELIMIT_REDIS_TIMEOUT, 1);
+    ended(1, NGX_RL_REDIS_TIMEOUT, 1);
 
     feed(GOOD);
     assert_int_equal(told, 1);
@@ -467,24 +467,24 @@ test_late_reply(void **state)
     call_late();
     feed(GOOD);
 
-    ended(2, NGX_RATELIMIT_REDIS_OK, 1);
+    ended(2, NGX_RL_REDIS_OK, 1);
     assert_int_equal(value, 9);
 
     /* what became of it is counted once */
 
-    assert_int_equal(shared.workers[3].calls[NGX_RATELIMIT_REDIS_TIMEOUT], 1);
-    assert_int_equal(shared.workers[3].calls[NGX_RATELIMIT_REDIS_OK], 0);
+    assert_int_equal(shared.workers[3].calls[NGX_RL_REDIS_TIMEOUT], 1);
+    assert_int_equal(shared.workers[3].calls[NGX_RL_REDIS_OK], 0);
 }
 
 
 static void
 test_not_written(void **state)
 {
-    node.conn.state = NGX_RATELIMIT_REDIS_CONNECTING;
+    node.conn.state = NGX_RL_REDIS_CONNECTING;
 
     call_make(1);
     deadline();
-    ended(1, NGX_RATELIMIT_REDIS_UNREACHABLE, 0);
+    ended(1, NGX_RL_REDIS_UNREACHABLE, 0);
     assert_true(ngx_queue_empty(&node.conn.requests));
 }
 
@@ -497,7 +497,7 @@ test_lost(void **state)
     assert_int_equal(told, 1);
 
     done();
-    ended(2, NGX_RATELIMIT_REDIS_LOST, 1);
+    ended(2, NGX_RL_REDIS_LOST, 1);
 }
 
 
@@ -508,7 +508,7 @@ test_no_reply_of_the_script(void **state)
     feed("+OK\r\n");
     done();
 
-    ended(2, NGX_RATELIMIT_REDIS_PROTOCOL, 1);
+    ended(2, NGX_RL_REDIS_PROTOCOL, 1);
 }
 
 
@@ -519,15 +519,15 @@ test_late_errors(void **state)
     size_t             i;
     static const struct {
         const char                    *text;
-        ngx_ratelimit_redis_status_e   status;
+        ngx_rl_redis_status_e   status;
         ngx_uint_t                     ran;
     } errors[] = {
-        { "-MOVED 5 h:1\r\n", NGX_RATELIMIT_REDIS_MOVED, 0 },
-        { "-ASK 5 h:1\r\n", NGX_RATELIMIT_REDIS_ASK, 0 },
-        { "-TRYAGAIN x\r\n", NGX_RATELIMIT_REDIS_TRYAGAIN, 0 },
-        { "-OOM x\r\n", NGX_RATELIMIT_REDIS_OOM, 1 },
-        { "-LOADING x\r\n", NGX_RATELIMIT_REDIS_LOADING, 0 },
-        { "-NOSCRIPT x\r\n", NGX_RATELIMIT_REDIS_NOSCRIPT, 0 }
+        { "-MOVED 5 h:1\r\n", NGX_RL_REDIS_MOVED, 0 },
+        { "-ASK 5 h:1\r\n", NGX_RL_REDIS_ASK, 0 },
+        { "-TRYAGAIN x\r\n", NGX_RL_REDIS_TRYAGAIN, 0 },
+        { "-OOM x\r\n", NGX_RL_REDIS_OOM, 1 },
+        { "-LOADING x\r\n", NGX_RL_REDIS_LOADING, 0 },
+        { "-NOSCRIPT x\r\n", NGX_RL_REDIS_NOSCRIPT, 0 }
     };
 
     for (i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
@@ -539,7 +539,7 @@ test_late_errors(void **state)
         ended(2, errors[i].status, errors[i].ran);
         assert_true(ngx_queue_empty(&client.again));
         assert_int_equal(node.conn.pending,
-                         errors[i].status == NGX_RATELIMIT_REDIS_NOSCRIPT);
+                         errors[i].status == NGX_RL_REDIS_NOSCRIPT);
     }
 
     /* the script is loaded, for the next call */
@@ -562,7 +562,7 @@ test_tryagain(void **state)
     assert_false(ngx_queue_empty(&client.again));
 
     deadline();
-    ended(1, NGX_RATELIMIT_REDIS_UNREACHABLE, 0);
+    ended(1, NGX_RL_REDIS_UNREACHABLE, 0);
 }
 
 
@@ -571,7 +571,7 @@ test_forgotten(void **state)
 {
     /* between */
 
-    ngx_ratelimit_redis_forget(call_late());
+    ngx_rl_redis_forget(call_late());
     feed(GOOD);
     assert_int_equal(told, 1);
 
@@ -591,11 +591,11 @@ test_forgotten(void **state)
 
     told = 0;
     {
-        ngx_ratelimit_redis_call_t  *call;
+        ngx_rl_redis_call_t  *call;
 
         call = call_late();
         lose();
-        ngx_ratelimit_redis_forget(call);
+        ngx_rl_redis_forget(call);
         done();
         assert_int_equal(told, 1);
     }
@@ -603,7 +603,7 @@ test_forgotten(void **state)
     /* before */
 
     told = 0;
-    ngx_ratelimit_redis_forget(call_make(1));
+    ngx_rl_redis_forget(call_make(1));
     assert_int_equal(client.waiting, 1);
     flush();
     deadline();
@@ -616,18 +616,18 @@ test_forgotten(void **state)
 static void
 test_let_go(void **state)
 {
-    ngx_ratelimit_redis_call_t  *call;
+    ngx_rl_redis_call_t  *call;
 
     call = call_make(1);
     flush();
-    ngx_ratelimit_redis_call_leave(call, NGX_RATELIMIT_REDIS_OPEN);
+    ngx_rl_redis_call_leave(call, NGX_RL_REDIS_OPEN);
 
     assert_int_equal(told, 1);
-    assert_int_equal(last.status, NGX_RATELIMIT_REDIS_TIMEOUT);
+    assert_int_equal(last.status, NGX_RL_REDIS_TIMEOUT);
     assert_true(last.again);
 
     feed(GOOD);
-    ended(2, NGX_RATELIMIT_REDIS_OK, 1);
+    ended(2, NGX_RL_REDIS_OK, 1);
 }
 
 
@@ -648,17 +648,17 @@ test_sent_at_the_deadline(void **state)
         call_make(0);
         flush();
         ngx_current_msec += TIMEOUT_MS;
-        ngx_ratelimit_redis_deadline_handler(&client.deadline);
+        ngx_rl_redis_deadline_handler(&client.deadline);
 
         feed(errors[i]);
         ngx_current_msec += 5;
-        ngx_ratelimit_redis_again_handler(&client.again_timer);
+        ngx_rl_redis_again_handler(&client.again_timer);
         flush();
         assert_int_equal(node.conn.pending, 1);
 
-        ngx_ratelimit_redis_deadline_handler(&client.deadline);
+        ngx_rl_redis_deadline_handler(&client.deadline);
         ngx_delete_posted_event(&client.expire_event);
-        ngx_ratelimit_redis_expire_handler(&client.expire_event);
+        ngx_rl_redis_expire_handler(&client.expire_event);
         assert_int_equal(told, i);
 
         feed(GOOD);
@@ -684,7 +684,7 @@ test_order(void **state)
     assert_int_equal(told, 2);
 
     feed(GOOD);
-    ended(3, NGX_RATELIMIT_REDIS_OK, 1);
+    ended(3, NGX_RL_REDIS_OK, 1);
     assert_int_equal(value, 9);
 }
 
@@ -699,7 +699,7 @@ test_asking_not_written(void **state)
     assert_int_equal(node.conn.pending, 2);
 
     deadline();
-    ended(1, NGX_RATELIMIT_REDIS_UNREACHABLE, 0);
+    ended(1, NGX_RL_REDIS_UNREACHABLE, 0);
     assert_int_equal(node.conn.pending, 0);
 }
 
@@ -718,7 +718,7 @@ test_asking_written(void **state)
     assert_int_equal(node.conn.pending, 1);
 
     deadline();
-    ended(1, NGX_RATELIMIT_REDIS_TIMEOUT, 1);
+    ended(1, NGX_RL_REDIS_TIMEOUT, 1);
     assert_int_equal(node.conn.pending, 1);
 
     room = SIZE_MAX;

@@ -526,16 +526,16 @@ static const case_t  cases[] = {
 };
 
 
-static ngx_ratelimit_lease_e
+static ngx_rl_lease_e
 take(lease_t *lease, const limit_t *limit, int64_t ms, uint32_t cost,
     unsigned *ahead)
 {
-    env_t                  env;
-    answer_t               answer;
-    ngx_ratelimit_lease_e  rc;
+    env_t           env;
+    answer_t        answer;
+    ngx_rl_lease_e  rc;
 
     env = at(ms);
-    rc = ngx_ratelimit_lease_take(lease, limit, &env, cost, &answer, ahead);
+    rc = ngx_rl_lease_take(lease, limit, &env, cost, &answer, ahead);
     assert_answer(rc, limit, cost, &answer);
 
     return rc;
@@ -549,8 +549,8 @@ fill(lease_t *lease, const limit_t *limit, int64_t ms, answer_t answer)
     ask_t  ask = { 1, 1, 0, 0 };
 
     env = at(ms);
-    assert_true(ngx_ratelimit_lease_fill(lease, limit, &env, env.now_us, &ask,
-                                         &answer));
+    assert_true(ngx_rl_lease_fill(lease, limit, &env, env.now_us, &ask,
+                                  &answer));
 }
 
 
@@ -561,7 +561,7 @@ sweep(lease_t *lease, const limit_t *limit, int64_t ms)
 
     env = at(ms);
 
-    return ngx_ratelimit_lease_sweep(lease, limit, &env, 0);
+    return ngx_rl_lease_sweep(lease, limit, &env, 0);
 }
 
 
@@ -572,7 +572,7 @@ test_place(void **state)
     ask_t    ask;
     limit_t  limit;
 
-    /* ngx_ratelimit_leases.h: what a place has, and reads */
+    /* ngx_rl_leases.h: what a place has, and reads */
 
     assert_true(sizeof(lease_t) <= 64);
     assert_int_equal(offsetof(lease_t, busy_us), 0);
@@ -581,7 +581,7 @@ test_place(void **state)
 
     limit = fast_bucket();
     env = at(0);
-    ngx_ratelimit_lease_size(NULL, &limit, &env, 2, 7, &ask);
+    ngx_rl_lease_size(NULL, &limit, &env, 2, 7, &ask);
     assert_int_equal(ask.cost, 2);
     assert_int_equal(ask.want, 7);
     assert_int_equal(ask.ahead, 0);
@@ -604,7 +604,7 @@ test_pay_no_demand(void **state)
 
     fill(&lease, &limit, 0, said(5, 50, 30000, 0));
     count = lease.count;
-    assert_true(ngx_ratelimit_lease_pay(&lease, &limit, &env, 3, &answer));
+    assert_true(ngx_rl_lease_pay(&lease, &limit, &env, 3, &answer));
     assert_int_equal(answer.granted, 3);
     assert_int_equal(lease.count, count);
 }
@@ -650,12 +650,12 @@ test_ahead_once(void **state)
     /* once it has been answered, or has failed, soon again */
 
     env = at(1610);
-    ngx_ratelimit_lease_size(&lease, &limit, &env, 0, 0, &ask);
+    ngx_rl_lease_size(&lease, &limit, &env, 0, 0, &ask);
     assert_int_equal(ask.cost, 0);
     assert_int_equal(ask.want, 0);
     assert_true(ask.ahead > 0);
 
-    ngx_ratelimit_lease_failed(&lease);
+    ngx_rl_lease_failed(&lease);
     lease.tokens = 5;
     assert_int_equal(take(&lease, &limit, 1700, 1, &ahead), PAID);
     assert_int_equal(ahead, 1);
@@ -765,7 +765,7 @@ denies(lease_t *lease, const limit_t *limit, int64_t ms)
 
     env = at(ms);
 
-    return ngx_ratelimit_lease_denies(lease, limit, &env, 1, &answer);
+    return ngx_rl_lease_denies(lease, limit, &env, 1, &answer);
 }
 
 
@@ -778,7 +778,7 @@ test_denies(void **state)
     answer_t  answer;
     env_t     env;
 
-    static const ngx_ratelimit_lease_ask_t  ask = { .cost = 1, .want = 1 };
+    static const ngx_rl_lease_ask_t  ask = { .cost = 1, .want = 1 };
 
     limit = one_bucket();
     other = bucket_100();
@@ -788,16 +788,16 @@ test_denies(void **state)
     memset(&lease, 0, sizeof(lease));
     assert_int_equal(denies(&lease, &limit, 0), 0);
 
-    (void) ngx_ratelimit_lease_fill(&lease, &limit, &env, env.now_us, &ask,
-                                    &answer);
+    (void) ngx_rl_lease_fill(&lease, &limit, &env, env.now_us, &ask,
+                             &answer);
     assert_int_equal(denies(&lease, &limit, 3599000), 1);
     assert_int_equal(denies(&lease, &limit, 3600100), 0);
 
     /* it holds its place for a minute behind the last request */
 
     memset(&lease, 0, sizeof(lease));
-    (void) ngx_ratelimit_lease_fill(&lease, &limit, &env, env.now_us, &ask,
-                                    &answer);
+    (void) ngx_rl_lease_fill(&lease, &limit, &env, env.now_us, &ask,
+                             &answer);
     assert_in_range(lease.busy_us, AT_US(59000), AT_US(61000));
     assert_int_equal(denies(&lease, &limit, 50000), 1);
     assert_in_range(lease.busy_us, AT_US(109000), AT_US(111000));
@@ -808,8 +808,8 @@ test_denies(void **state)
     /* another limit ends it, also if this one applies again */
 
     memset(&lease, 0, sizeof(lease));
-    (void) ngx_ratelimit_lease_fill(&lease, &limit, &env, env.now_us, &ask,
-                                    &answer);
+    (void) ngx_rl_lease_fill(&lease, &limit, &env, env.now_us, &ask,
+                             &answer);
     assert_int_equal(denies(&lease, &limit, 1), 1);
     assert_int_equal(denies(&lease, &other, 2), 0);
     assert_int_equal(denies(&lease, &limit, 3), 0);

@@ -144,8 +144,8 @@ admit(unsigned node, int64_t ms, int64_t lag, uint32_t cost)
         /* another counter of the request denied */
 
         env = at(ms - lag);
-        kept = rnd(2) ? ngx_ratelimit_lease_return(&nodes[node].lease, &limit,
-                                                   &env, env.now_us, cost)
+        kept = rnd(2) ? ngx_rl_lease_return(&nodes[node].lease, &limit,
+                                            &env, env.now_us, cost)
                       : 0;
         nodes[node].in += kept;
 
@@ -186,7 +186,7 @@ worker_ask(unsigned node, unsigned worker, int64_t ms, unsigned ahead)
     env = at(ms - w->lag);
     env.nodes = NODES;
 
-    back = ngx_ratelimit_lease_stale(&n->lease, &limit, &env);
+    back = ngx_rl_lease_stale(&n->lease, &limit, &env);
 
     if (back) {
         n->out += back;
@@ -194,8 +194,8 @@ worker_ask(unsigned node, unsigned worker, int64_t ms, unsigned ahead)
                             - n->lease.answered_ms, back);
     }
 
-    ngx_ratelimit_lease_size(&n->lease, &limit, &env,
-                             w->n ? w->queue[0] : 0, w->cost, &ask);
+    ngx_rl_lease_size(&n->lease, &limit, &env,
+                      w->n ? w->queue[0] : 0, w->cost, &ask);
 
     if (ask.cost == 0 && ask.ahead == 0) {
         return;
@@ -233,14 +233,14 @@ worker_answered(call_t *call, int64_t ms)
     env = at(ms - w->lag);
     tokens = call->answer.granted;
 
-    if (ngx_ratelimit_lease_fill(&n->lease, &limit, &env, AT_US(call->asked),
-                                 &call->ask, &call->answer))
+    if (ngx_rl_lease_fill(&n->lease, &limit, &env, AT_US(call->asked),
+                          &call->ask, &call->answer))
     {
         n->in += tokens;
         tokens = 0;
 
-        while (w->n && ngx_ratelimit_lease_pay(&n->lease, &limit, &env,
-                                               w->queue[0], &answer))
+        while (w->n && ngx_rl_lease_pay(&n->lease, &limit, &env,
+                                        w->queue[0], &answer))
         {
             admit(call->node, ms, w->lag, w->queue[0]);
             queue_shift(w);
@@ -265,12 +265,12 @@ worker_answered(call_t *call, int64_t ms)
 static void
 request(unsigned node, unsigned worker, int64_t ms, uint32_t cost)
 {
-    env_t                  env;
-    node_t                *n;
-    answer_t               answer;
-    unsigned               ahead;
-    worker_t              *w;
-    ngx_ratelimit_lease_e  rc;
+    env_t           env;
+    node_t         *n;
+    answer_t        answer;
+    unsigned        ahead;
+    worker_t       *w;
+    ngx_rl_lease_e  rc;
 
     n = &nodes[node];
     w = &n->workers[worker];
@@ -278,8 +278,8 @@ request(unsigned node, unsigned worker, int64_t ms, uint32_t cost)
     env.nodes = NODES;
 
     memset(&answer, 0xa5, sizeof(answer));
-    rc = ngx_ratelimit_lease_take(&n->lease, &limit, &env, cost, &answer,
-                                  &ahead);
+    rc = ngx_rl_lease_take(&n->lease, &limit, &env, cost, &answer,
+                           &ahead);
 
     if (rc == PAID) {
         assert_true(answer.remaining <= limit.capacity);
@@ -308,13 +308,13 @@ sweep_node(unsigned node, unsigned worker, int64_t ms)
     n = &nodes[node];
     env = at(ms - n->workers[worker].lag);
 
-    if (limit.algorithm == NGX_RATELIMIT_FIXED_WINDOW
+    if (limit.algorithm == NGX_RL_FIXED_WINDOW
         && n->lease.fresh_us < env.now_us + TIMEOUT * 1000)
     {
         return;
     }
 
-    back = ngx_ratelimit_lease_sweep(&n->lease, &limit, &env, rnd(16) == 0);
+    back = ngx_rl_lease_sweep(&n->lease, &limit, &env, rnd(16) == 0);
 
     if (back) {
         n->out += back;
@@ -375,7 +375,7 @@ step(int64_t ms, unsigned load, uint32_t costs)
 
 
 static void
-play(ngx_ratelimit_algorithm_e algorithm, uint64_t round_seed)
+play(ngx_rl_algorithm_e algorithm, uint64_t round_seed)
 {
     int64_t   ms;
     unsigned  i, load, costs;
@@ -435,9 +435,9 @@ test_debited_before(void **state)
     first = seed_set(1);
 
     for (i = 0; i < ROUNDS; i++) {
-        play(NGX_RATELIMIT_TOKEN_BUCKET, first + i);
-        play(NGX_RATELIMIT_FIXED_WINDOW, first + i);
-        play(NGX_RATELIMIT_SLIDING_WINDOW, first + i);
+        play(NGX_RL_TOKEN_BUCKET, first + i);
+        play(NGX_RL_FIXED_WINDOW, first + i);
+        play(NGX_RL_SLIDING_WINDOW, first + i);
     }
 }
 

@@ -9,19 +9,19 @@
 static void
 test_find(void **state)
 {
-    size_t                        i;
-    map_t                         map;
-    lease_t                      *lease;
-    ngx_ratelimit_id_t            id;
-    ngx_ratelimit_lease_entry_t   e;
+    size_t                 i;
+    map_t                  map;
+    lease_t               *lease;
+    ngx_rl_id_t            id;
+    ngx_rl_lease_entry_t   e;
 
     map = table_make(1, MIB);
     id = key(1);
 
-    assert_null(ngx_ratelimit_leases_lock(map.table, id, 0, NOW, &e));
-    ngx_ratelimit_leases_unlock(&e);
+    assert_null(ngx_rl_leases_lock(map.table, id, 0, NOW, &e));
+    ngx_rl_leases_unlock(&e);
 
-    lease = ngx_ratelimit_leases_lock(map.table, id, 1, NOW, &e);
+    lease = ngx_rl_leases_lock(map.table, id, 1, NOW, &e);
     assert_non_null(lease);
     assert_int_equal((uintptr_t) lease % 64, 0);
     assert_int_equal(lease->busy_us, 0);
@@ -31,16 +31,16 @@ test_find(void **state)
     }
 
     lease_fill(lease, id.lo, LATER);
-    ngx_ratelimit_leases_unlock(&e);
+    ngx_rl_leases_unlock(&e);
     assert_int_equal(stat_at(map.table, NOW).busy, 1);
 
     /* once there it is found either way, also when it is busy no more */
     for (i = 0; i < 4; i++) {
-        assert_ptr_equal(ngx_ratelimit_leases_lock(map.table, id, i & 1,
+        assert_ptr_equal(ngx_rl_leases_lock(map.table, id, i & 1,
                                           i < 2 ? NOW : LATER + 1, &e), lease);
         assert_int_equal(lease->busy_us, LATER);
         assert_true(lease_whole(lease, id.lo));
-        ngx_ratelimit_leases_unlock(&e);
+        ngx_rl_leases_unlock(&e);
     }
 
     assert_int_equal(stat_at(map.table, LATER - 1).busy, 1);
@@ -59,9 +59,9 @@ test_busy_stays(void **state)
     int                            made[KEYS];
     map_t                          map;
     uint64_t                       n, busy, again;
-    ngx_ratelimit_segments_stat_t  stat;
+    ngx_rl_segments_stat_t  stat;
 
-    map = table_make(1, NGX_RATELIMIT_LEASES_MIN_BYTES);
+    map = table_make(1, NGX_RL_LEASES_MIN_BYTES);
 
     for (n = 0, busy = 0; n < KEYS; n++) {
         made[n] = put(map.table, n, LATER + n);
@@ -116,8 +116,8 @@ test_longest_free(void **state)
     map_t                         map;
     uint64_t                      i, j, set, last[2];
     uint64_t                     *lease[N], *least;
-    ngx_ratelimit_id_t            id;
-    ngx_ratelimit_lease_entry_t   e;
+    ngx_rl_id_t            id;
+    ngx_rl_lease_entry_t   e;
 
     map = table_make(1, MIB);
     least = NULL;
@@ -125,10 +125,10 @@ test_longest_free(void **state)
     for (i = 0; i < N; i++) {
         id.hi = key(1).hi;
         id.lo = (mix(2) & ~(uint64_t) 0xff) + i;
-        lease[i] = ngx_ratelimit_leases_lock(map.table, id, 1, NOW, &e);
+        lease[i] = ngx_rl_leases_lock(map.table, id, 1, NOW, &e);
         assert_non_null(lease[i]);
         lease_fill((lease_t *) lease[i], id.lo, LATER + i * 5 % N);
-        ngx_ratelimit_leases_unlock(&e);
+        ngx_rl_leases_unlock(&e);
         least = least == NULL || lease[i] < least ? lease[i] : least;
     }
 
@@ -171,7 +171,7 @@ test_load(void **state)
     size_t    i;
     uint64_t  n, places, first, refused;
 
-    static const size_t  sizes[] = { NGX_RATELIMIT_LEASES_MIN_BYTES,
+    static const size_t  sizes[] = { NGX_RL_LEASES_MIN_BYTES,
                                      128 * 1024, MIB, 5 * MIB, 64 * MIB };
 
     for (i = 0; i < COUNT(sizes); i++) {
@@ -233,14 +233,14 @@ test_forget(void **state)
         { NOW, NOW }, { NOW - 1, NOW }, { NOW + 1, NOW + 1 }
     };
 
-    map = table_make(1, NGX_RATELIMIT_LEASES_MIN_BYTES);
+    map = table_make(1, NGX_RL_LEASES_MIN_BYTES);
 
     assert_int_equal(put(map.table, 1, LATER), 1);
-    assert_true(ngx_ratelimit_leases_forgot_us(map.table) == 0);
+    assert_true(ngx_rl_leases_forgot_us(map.table) == 0);
 
     for (i = 0; i < COUNT(cases); i++) {
-        ngx_ratelimit_leases_forget(map.table, cases[i][0]);
-        assert_true(ngx_ratelimit_leases_forgot_us(map.table) == cases[i][1]);
+        ngx_rl_leases_forget(map.table, cases[i][0]);
+        assert_true(ngx_rl_leases_forgot_us(map.table) == cases[i][1]);
     }
 
     assert_int_equal(get(map.table, 1), LATER);

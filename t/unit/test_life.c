@@ -11,7 +11,7 @@
 #define MAX_STEPS  20000
 
 static local_t                local;
-static ngx_ratelimit_lock_t  *lock;   /* shared by the processes */
+static ngx_rl_lock_t  *lock;   /* shared by the processes */
 
 
 /* How many others live. */
@@ -22,7 +22,7 @@ others(void)
 
     at = 0;
 
-    for (n = 0; ngx_ratelimit_life_next(&at); n++) {
+    for (n = 0; ngx_rl_life_next(&at); n++) {
         /* void */
     }
 
@@ -41,7 +41,7 @@ spawn_life(int ends, uint64_t *life)
     pid = spawn();
 
     if (pid == 0) {
-        if (write(ready[1], &ngx_ratelimit_life, sizeof(*life)) == -1) {
+        if (write(ready[1], &ngx_rl_life, sizeof(*life)) == -1) {
             _exit(1);
         }
 
@@ -87,7 +87,7 @@ test_death(void **state)
             reap(pid, 0);
 
         } else {
-            assert_true(ngx_ratelimit_life_goes_on(life));
+            assert_true(ngx_rl_life_goes_on(life));
             assert_int_equal(others(), 2);
             end(pid);
         }
@@ -96,11 +96,11 @@ test_death(void **state)
 
         if (i % 2) {
             assert_int_equal(others(), 1);
-            assert_false(ngx_ratelimit_life_goes_on(life));
+            assert_false(ngx_rl_life_goes_on(life));
         }
     }
 
-    assert_true(last % NGX_RATELIMIT_LIVES < 5);
+    assert_true(last % NGX_RL_LIVES < 5);
     end(other);
     assert_int_equal(others(), 0);
 }
@@ -116,9 +116,9 @@ spawn_owner(void)
     pid = spawn();
 
     if (pid == 0) {
-        ngx_ratelimit_lock(lock);
+        ngx_rl_lock(lock);
         raise(SIGSTOP);
-        ngx_ratelimit_unlock(lock);
+        ngx_rl_unlock(lock);
         _exit(0);
     }
 
@@ -143,19 +143,19 @@ test_stopped(void **state)
         waiter[i] = spawn();
 
         if (waiter[i] == 0) {
-            ngx_ratelimit_lock(lock);
-            ngx_ratelimit_unlock(lock);
+            ngx_rl_lock(lock);
+            ngx_rl_unlock(lock);
             _exit(0);
         }
     }
 
     for (i = 0; i < 1000; i++) {
-        assert_false(ngx_ratelimit_lock_try(lock));
+        assert_false(ngx_rl_lock_try(lock));
     }
 
     end(waiter[0]);
     end(waiter[1]);
-    assert_false(ngx_ratelimit_lock_try(lock));
+    assert_false(ngx_rl_lock_try(lock));
 
     kill(owner, SIGCONT);
     reap(owner, 0);
@@ -179,13 +179,13 @@ test_place_taken(void **state)
     dead = lock->owner;
 
     pid = spawn_life(0, &life);
-    assert_int_equal(life % NGX_RATELIMIT_LIVES, dead % NGX_RATELIMIT_LIVES);
+    assert_int_equal(life % NGX_RL_LIVES, dead % NGX_RL_LIVES);
     assert_int_equal(lock->owner, dead);
 
-    ngx_ratelimit_lock(lock);
-    assert_int_equal(lock->owner, ngx_ratelimit_life);
+    ngx_rl_lock(lock);
+    assert_int_equal(lock->owner, ngx_rl_life);
     assert_int_equal(lock->recovered, 1);
-    ngx_ratelimit_unlock(lock);
+    ngx_rl_unlock(lock);
     end(pid);
 }
 
@@ -213,7 +213,7 @@ test_taking_over(void **state)
         if (pid == 0) {
             step_begin();
             live();
-            ngx_ratelimit_lock(lock);
+            ngx_rl_lock(lock);
             step_end();
         }
 
@@ -226,9 +226,9 @@ test_taking_over(void **state)
             step_kill(pid, i, NULL, NULL);
         }
 
-        ngx_ratelimit_lock(lock);
+        ngx_rl_lock(lock);
         assert_in_range(lock->recovered, 1, 2);
-        ngx_ratelimit_unlock(lock);
+        ngx_rl_unlock(lock);
         assert_int_equal(others(), 0);
     }
 }
@@ -240,9 +240,9 @@ count_locked(void *data)
     int  i, *n = data;
 
     for (i = 0; i < 100000; i++) {
-        ngx_ratelimit_lock(lock);
+        ngx_rl_lock(lock);
         (*n)++;
-        ngx_ratelimit_unlock(lock);
+        ngx_rl_unlock(lock);
     }
 
     return NULL;
@@ -274,20 +274,20 @@ test_single(void **state)
     uint64_t         life;
     local_request_t  a, b;
 
-    life = ngx_ratelimit_life;
-    ngx_ratelimit_life = NGX_RATELIMIT_LIFE_NONE;
-    local_make(&local, MIB, NGX_RATELIMIT_CONCURRENCY, 1, 0);
+    life = ngx_rl_life;
+    ngx_rl_life = NGX_RL_LIFE_NONE;
+    local_make(&local, MIB, NGX_RL_CONCURRENCY, 1, 0);
 
     assert_int_equal(local_take(&local, &a, 1), 1);
     ngx_current_msec += TICK_MS;
     assert_int_equal(local_take(&local, &b, 1), 0);
     ngx_current_msec += TICK_MS;
     assert_int_equal(local_take(&local, &b, 1), 0);
-    ngx_ratelimit_permit_free(&a.counter);
+    ngx_rl_permit_free(&a.counter);
     assert_int_equal(local_take(&local, &b, 1), 1);
-    ngx_ratelimit_permit_free(&b.counter);
+    ngx_rl_permit_free(&b.counter);
 
-    ngx_ratelimit_life = life;
+    ngx_rl_life = life;
     local_free(&local);
 }
 
@@ -315,7 +315,7 @@ probe(uint64_t client)
     }
 
     for (i = 0; i < n; i++) {
-        ngx_ratelimit_permit_free(&requests[i].counter);
+        ngx_rl_permit_free(&requests[i].counter);
     }
 
     return n;
@@ -331,7 +331,7 @@ test_reload(void **state)
     pid_t            pid[4];
     local_request_t  r;
 
-    local_make(&local, MIB, NGX_RATELIMIT_CONCURRENCY, 20, 0);
+    local_make(&local, MIB, NGX_RL_CONCURRENCY, 20, 0);
     assert_int_equal(pipe(ready), 0);
 
     for (i = 0; i < 4; i++) {
@@ -380,26 +380,26 @@ test_reload(void **state)
 static void
 test_evicted(void **state)
 {
-    local_request_t        a, b, c;
-    ngx_ratelimit_id_t     id;
-    ngx_ratelimit_entry_t  entry;
+    local_request_t  a, b, c;
+    ngx_rl_id_t      id;
+    ngx_rl_entry_t   entry;
 
-    local_make(&local, MIB, NGX_RATELIMIT_CONCURRENCY, 2, 0);
+    local_make(&local, MIB, NGX_RL_CONCURRENCY, 2, 0);
 
     assert_int_equal(local_take(&local, &a, 1), 1);
     assert_int_equal(local_take(&local, &b, 1), 1);
 
-    id = ngx_ratelimit_counter_id(&a.counter);
-    ngx_ratelimit_table_lock_outer(local.map.table, &id, NOW, &entry);
+    id = ngx_rl_counter_id(&a.counter);
+    ngx_rl_table_lock_outer(local.map.table, &id, NOW, &entry);
     assert_int_equal(entry.found, 1);
     ((set_t *) entry.at.set)->tag[entry.at.place] = 0;
-    ngx_ratelimit_table_unlock(&entry);
+    ngx_rl_table_unlock(&entry);
 
     assert_int_equal(local_take(&local, &c, 1), 0);
-    ngx_ratelimit_permit_free(&a.counter);
+    ngx_rl_permit_free(&a.counter);
     assert_int_equal(local_take(&local, &c, 1), 1);
-    ngx_ratelimit_permit_free(&b.counter);
-    ngx_ratelimit_permit_free(&c.counter);
+    ngx_rl_permit_free(&b.counter);
+    ngx_rl_permit_free(&c.counter);
     assert_int_equal(probe(1), 2);
     assert_int_equal(stat_at(local.map.table, NOW).busy, 0);
     local_free(&local);
@@ -428,7 +428,7 @@ step(int frees, int kill_at)
         step_begin();
 
         if (frees) {
-            ngx_ratelimit_permit_free(&r.counter);
+            ngx_rl_permit_free(&r.counter);
         } else {
             (void) local_take(&local, &r, 1);
         }
@@ -447,7 +447,7 @@ test_every_instruction(void **state)
     int              i, frees, steps, stride;
     local_request_t  r;
 
-    local_make(&local, MIB, NGX_RATELIMIT_CONCURRENCY, 3, 0);
+    local_make(&local, MIB, NGX_RL_CONCURRENCY, 3, 0);
 
     for (frees = 0; frees < 2; frees++) {
         steps = step(frees, MAX_STEPS);
@@ -470,7 +470,7 @@ test_every_instruction(void **state)
             assert_int_equal(probe(1), 2);
         }
 
-        ngx_ratelimit_permit_free(&r.counter);
+        ngx_rl_permit_free(&r.counter);
     }
 
     assert_true(stat_at(local.map.table, NOW).recovered > 10);
@@ -533,7 +533,7 @@ storm_child(int me, uint64_t seed)
         } else if (n[client]) {
             at = (seed >> 30) % n[client];
             atomic_fetch_sub(&board->least[me][client], 1);
-            ngx_ratelimit_permit_free(&held[client][at].counter);
+            ngx_rl_permit_free(&held[client][at].counter);
             held[client][at] = held[client][--n[client]];
             held[client][at].counter.client = &held[client][at].client;
             atomic_fetch_sub(&board->most[me][client], 1);
@@ -626,7 +626,7 @@ test_storm(void **state)
     int    i, victim;
     pid_t  pid[CHILDREN];
 
-    local_make(&local, MIB, NGX_RATELIMIT_CONCURRENCY, LIMIT, 0);
+    local_make(&local, MIB, NGX_RL_CONCURRENCY, LIMIT, 0);
 
     board = mmap(NULL, sizeof(board_t), PROT_READ|PROT_WRITE,
                  MAP_SHARED|MAP_ANONYMOUS, -1, 0);
@@ -685,12 +685,12 @@ test_too_many(void **state)
     pid = spawn();
 
     if (pid == 0) {
-        for (i = 0; i < NGX_RATELIMIT_LIVES - 2; i++) {
+        for (i = 0; i < NGX_RL_LIVES - 2; i++) {
             live();
         }
 
-        _exit(others() != NGX_RATELIMIT_LIVES - 1
-              || ngx_ratelimit_life_begin(lives) != NGX_ERROR);
+        _exit(others() != NGX_RL_LIVES - 1
+              || ngx_rl_life_begin(lives) != NGX_ERROR);
     }
 
     reap(pid, 0);

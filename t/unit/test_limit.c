@@ -5,17 +5,17 @@
 
 #include "unit.h"
 
-#include "ngx_ratelimit_window.h"
+#include "ngx_rl_window.h"
 
 #define NOW     ((uint64_t) 1800000000000000)
 #define SECOND  ((uint64_t) 1000000)
 #define DAY     (86400 * SECOND)
 #define YEAR    (366 * DAY)
 
-#define MOST    NGX_RATELIMIT_MAX_TOKENS
+#define MOST    NGX_RL_MAX_TOKENS
 
-typedef ngx_ratelimit_limit_t  limit_t;
-typedef ngx_ratelimit_spec_t   spec_t;
+typedef ngx_rl_limit_t  limit_t;
+typedef ngx_rl_spec_t   spec_t;
 
 /* one specification, and what is expected of it: NULL where it is good */
 typedef struct {
@@ -24,12 +24,12 @@ typedef struct {
 } case_t;
 
 /* algorithm, calendar, tokens, period, capacity, burst, delay, nodelay */
-#define TOKEN    NGX_RATELIMIT_TOKEN_BUCKET, NGX_RATELIMIT_CALENDAR_NONE
-#define LEAKY    NGX_RATELIMIT_LEAKY_BUCKET, NGX_RATELIMIT_CALENDAR_NONE
-#define FIXED    NGX_RATELIMIT_FIXED_WINDOW, NGX_RATELIMIT_CALENDAR_NONE
-#define SLIDING  NGX_RATELIMIT_SLIDING_WINDOW, NGX_RATELIMIT_CALENDAR_NONE
-#define LOG      NGX_RATELIMIT_SLIDING_LOG, NGX_RATELIMIT_CALENDAR_NONE
-#define SLOTS    NGX_RATELIMIT_CONCURRENCY, NGX_RATELIMIT_CALENDAR_NONE
+#define TOKEN    NGX_RL_TOKEN_BUCKET, NGX_RL_CALENDAR_NONE
+#define LEAKY    NGX_RL_LEAKY_BUCKET, NGX_RL_CALENDAR_NONE
+#define FIXED    NGX_RL_FIXED_WINDOW, NGX_RL_CALENDAR_NONE
+#define SLIDING  NGX_RL_SLIDING_WINDOW, NGX_RL_CALENDAR_NONE
+#define LOG      NGX_RL_SLIDING_LOG, NGX_RL_CALENDAR_NONE
+#define SLOTS    NGX_RL_CONCURRENCY, NGX_RL_CALENDAR_NONE
 
 static const char  tokens_text[] = "a limit from 1 to 1073741824";
 static const char  period_text[] = "a period of at most 366 days";
@@ -110,7 +110,7 @@ limit_of(const spec_t *spec)
 {
     limit_t  limit;
 
-    assert_null(ngx_ratelimit_limit_init(&limit, spec));
+    assert_null(ngx_rl_limit_init(&limit, spec));
 
     return limit;
 }
@@ -124,7 +124,7 @@ test_refusals(void **state)
     const char  *text;
 
     for (i = 0; i < COUNT(cases); i++) {
-        text = ngx_ratelimit_limit_init(&limit, &cases[i].spec);
+        text = ngx_rl_limit_init(&limit, &cases[i].spec);
 
         if (cases[i].expected == NULL) {
             if (text) {
@@ -147,25 +147,25 @@ test_refusals(void **state)
 static void
 test_calendar(void **state)
 {
-    spec_t              spec;
-    limit_t             limit;
-    char                seen[4096];
-    int                 algorithm;
-    uint32_t            day;
-    ngx_ratelimit_tz_t  tz;
+    spec_t       spec;
+    limit_t      limit;
+    char         seen[4096];
+    int          algorithm;
+    uint32_t     day;
+    ngx_rl_tz_t  tz;
 
     memset(&tz, 0, sizeof(tz));
     tz.name = 0xfffffff0;
 
-    for (algorithm = 0; algorithm <= NGX_RATELIMIT_CONCURRENCY; algorithm++) {
+    for (algorithm = 0; algorithm <= NGX_RL_CONCURRENCY; algorithm++) {
         memset(&spec, 0, sizeof(spec));
         spec.algorithm = algorithm;
-        spec.calendar = NGX_RATELIMIT_CALENDAR_DAY;
+        spec.calendar = NGX_RL_CALENDAR_DAY;
         spec.tokens = 10;
 
-        if (algorithm != NGX_RATELIMIT_FIXED_WINDOW) {
+        if (algorithm != NGX_RL_FIXED_WINDOW) {
             spec.period_us = SECOND;
-            assert_string_equal(ngx_ratelimit_limit_init(&limit, &spec),
+            assert_string_equal(ngx_rl_limit_init(&limit, &spec),
                                 calendar_text);
             continue;
         }
@@ -173,26 +173,26 @@ test_calendar(void **state)
         limit = limit_of(&spec);
         assert_int_equal(limit.code, 4001);
         assert_true(limit.window_us == DAY);
-        assert_int_equal(limit.calendar, NGX_RATELIMIT_CALENDAR_DAY);
+        assert_int_equal(limit.calendar, NGX_RL_CALENDAR_DAY);
 
-        spec.calendar = NGX_RATELIMIT_CALENDAR_MONTH;
+        spec.calendar = NGX_RL_CALENDAR_MONTH;
         limit = limit_of(&spec);
         assert_int_equal(limit.code, 4002);
         assert_true(limit.window_us == 31 * DAY);
     }
 
     memset(&spec, 0, sizeof(spec));
-    spec.algorithm = NGX_RATELIMIT_FIXED_WINDOW;
+    spec.algorithm = NGX_RL_FIXED_WINDOW;
     spec.tokens = 10;
 
     /* a week and a billing month, whose names show no code of their own */
 
-    spec.calendar = NGX_RATELIMIT_CALENDAR_WEEK;
+    spec.calendar = NGX_RL_CALENDAR_WEEK;
     limit = limit_of(&spec);
     assert_in_range(limit.code, 4004, 4095);
     assert_true(limit.window_us == 7 * DAY);
 
-    spec.calendar = NGX_RATELIMIT_CALENDAR_MONTH;
+    spec.calendar = NGX_RL_CALENDAR_MONTH;
     spec.month_day = 15;
     limit = limit_of(&spec);
     assert_in_range(limit.code, 4004, 4095);
@@ -201,13 +201,13 @@ test_calendar(void **state)
     spec.tz = &tz;
     limit = limit_of(&spec);
     assert_in_range(limit.code, 4004, 4095);
-    assert_true(ngx_ratelimit_limit_seconds(&limit) == 31 * 86400);
+    assert_true(ngx_rl_limit_seconds(&limit) == 31 * 86400);
 
     /* a month ends at its second, and a bucket is full a little later */
 
-    assert_int_equal(ngx_ratelimit_limit_reset(&limit, 1000, 9000700), 10);
-    limit.algorithm = NGX_RATELIMIT_TOKEN_BUCKET;
-    assert_int_equal(ngx_ratelimit_limit_reset(&limit, 1000, 9000700), 11);
+    assert_int_equal(ngx_rl_limit_reset(&limit, 1000, 9000700), 10);
+    limit.algorithm = NGX_RL_TOKEN_BUCKET;
+    assert_int_equal(ngx_rl_limit_reset(&limit, 1000, 9000700), 11);
     assert_memory_equal(limit.text, "10, 10;w=2678400", limit.text_len);
 
     /* any two calendars of one zone differ */
@@ -215,9 +215,9 @@ test_calendar(void **state)
     memset(seen, 0, sizeof(seen));
 
     for (day = 0; day <= 32; day++) {
-        spec.calendar = day == 0 ? NGX_RATELIMIT_CALENDAR_DAY
-                        : day == 32 ? NGX_RATELIMIT_CALENDAR_WEEK
-                        : NGX_RATELIMIT_CALENDAR_MONTH;
+        spec.calendar = day == 0 ? NGX_RL_CALENDAR_DAY
+                        : day == 32 ? NGX_RL_CALENDAR_WEEK
+                        : NGX_RL_CALENDAR_MONTH;
         spec.month_day = day % 32;
         limit = limit_of(&spec);
         assert_in_range(limit.code, 4004, 4095);
@@ -227,9 +227,9 @@ test_calendar(void **state)
 
     /* no span has a calendar's code, and a state has 12 bits for it */
 
-    assert_true(ngx_ratelimit_span_encode(NGX_RATELIMIT_MAX_SPAN_US)
-                < NGX_RATELIMIT_CODE_CALENDAR);
-    assert_true(NGX_RATELIMIT_CODE_OWES + NGX_RATELIMIT_CODE_OTHERS
+    assert_true(ngx_rl_span_encode(NGX_RL_MAX_SPAN_US)
+                < NGX_RL_CODE_CALENDAR);
+    assert_true(NGX_RL_CODE_OWES + NGX_RL_CODE_OTHERS
                 < 1 << 12);
 }
 
@@ -263,7 +263,7 @@ test_becomes(void **state)
     limit = limit_of(&fixed);
     assert_int_equal(limit.capacity, 7);
     assert_true(limit.window_us == 60 * SECOND);
-    assert_int_equal(limit.code, ngx_ratelimit_span_encode(60 * SECOND));
+    assert_int_equal(limit.code, ngx_rl_span_encode(60 * SECOND));
 
     limit = limit_of(&slots);
     assert_int_equal(limit.capacity, 7);
@@ -276,19 +276,19 @@ test_becomes(void **state)
 static void
 check_burst(const spec_t *spec, const int *delays_ms, unsigned n)
 {
-    limit_t                       limit;
-    unsigned                      i;
-    ngx_ratelimit_answer_t        answer;
-    ngx_ratelimit_token_bucket_t  tb;
+    limit_t                limit;
+    unsigned               i;
+    ngx_rl_answer_t        answer;
+    ngx_rl_token_bucket_t  tb;
 
     limit = limit_of(spec);
     memset(&tb, 0, sizeof(tb));
 
     for (i = 0; i < n; i++) {
-        ngx_ratelimit_token_bucket_take(&tb, &limit.rate, NOW, 1, 0, &answer);
+        ngx_rl_token_bucket_take(&tb, &limit.rate, NOW, 1, 0, &answer);
 
         assert_int_equal(answer.granted, delays_ms[i] >= 0);
-        assert_true(ngx_ratelimit_limit_delay(&limit, &answer)
+        assert_true(ngx_rl_limit_delay(&limit, &answer)
                     == (delays_ms[i] > 0 ? (uint64_t) delays_ms[i] * 1000
                                          : 0));
     }
@@ -298,10 +298,10 @@ check_burst(const spec_t *spec, const int *delays_ms, unsigned n)
 static void
 test_delay(void **state)
 {
-    unsigned                 i;
-    uint64_t                 delay_us;
-    limit_t                  limit;
-    ngx_ratelimit_answer_t   answer;
+    unsigned          i;
+    uint64_t          delay_us;
+    limit_t           limit;
+    ngx_rl_answer_t   answer;
 
     static const spec_t  plain = { LEAKY, 10, SECOND, 0, 3, 0, 0 };
     static const int     plain_ms[] = { 0, 100, 200, 300, -1, -1 };
@@ -333,10 +333,10 @@ test_delay(void **state)
         answer.reset_us = (i * SECOND + 6) / 7;
 
         if (i <= 501) {
-            assert_true(ngx_ratelimit_limit_delay(&limit, &answer) == 0);
+            assert_true(ngx_rl_limit_delay(&limit, &answer) == 0);
 
         } else {
-            delay_us = ngx_ratelimit_limit_delay(&limit, &answer);
+            delay_us = ngx_rl_limit_delay(&limit, &answer);
             assert_int_equal(delay_us % 1000, 0);
             assert_in_range(delay_us, (i - 501) * SECOND / 7 - 999,
                             (i - 501) * SECOND / 7 + 1);
@@ -346,17 +346,17 @@ test_delay(void **state)
     /* less than a millisecond is none; and no answer delays for longer */
 
     answer.reset_us = limit.free_us + 999;
-    assert_true(ngx_ratelimit_limit_delay(&limit, &answer) == 0);
+    assert_true(ngx_rl_limit_delay(&limit, &answer) == 0);
     answer.reset_us = limit.free_us + 1000;
-    assert_int_equal(ngx_ratelimit_limit_delay(&limit, &answer), 1000);
+    assert_int_equal(ngx_rl_limit_delay(&limit, &answer), 1000);
     answer.reset_us = UINT64_MAX;
-    assert_int_equal(ngx_ratelimit_limit_delay(&limit, &answer),
+    assert_int_equal(ngx_rl_limit_delay(&limit, &answer),
                      (limit.window_us - limit.free_us) / 1000 * 1000);
 
     /* nothing granted, nothing delayed */
 
     answer.granted = 0;
-    assert_true(ngx_ratelimit_limit_delay(&limit, &answer) == 0);
+    assert_true(ngx_rl_limit_delay(&limit, &answer) == 0);
 }
 
 
@@ -365,28 +365,28 @@ test_delay(void **state)
 static void
 test_part(void **state)
 {
-    ngx_ratelimit_spec_t          spec, own;
-    ngx_ratelimit_limit_t         whole, part, halves;
-    ngx_ratelimit_answer_t        answer;
-    ngx_ratelimit_token_bucket_t  tb;
+    ngx_rl_spec_t          spec, own;
+    ngx_rl_limit_t         whole, part, halves;
+    ngx_rl_answer_t        answer;
+    ngx_rl_token_bucket_t  tb;
 
     memset(&spec, 0, sizeof(spec));
-    spec.algorithm = NGX_RATELIMIT_LEAKY_BUCKET;
+    spec.algorithm = NGX_RL_LEAKY_BUCKET;
     spec.tokens = 7;
     spec.period_us = 60000000;
     spec.burst = 20;
-    assert_null(ngx_ratelimit_limit_init(&whole, &spec));
+    assert_null(ngx_rl_limit_init(&whole, &spec));
 
     memset(&own, 0, sizeof(own));
     own.burst = 5;
     own.delay = 2;
-    assert_null(ngx_ratelimit_limit_part(&whole, &own, &part));
+    assert_null(ngx_rl_limit_part(&whole, &own, &part));
 
     /* what clients see is that of a bucket of this size */
 
     spec.burst = 5;
     spec.delay = 2;
-    assert_null(ngx_ratelimit_limit_init(&halves, &spec));
+    assert_null(ngx_rl_limit_init(&halves, &spec));
     assert_int_equal(part.capacity, 6);
     assert_int_equal(part.window_us, halves.window_us);
     assert_int_equal(part.free_us, halves.free_us);
@@ -398,31 +398,31 @@ test_part(void **state)
     /* the state is that of the whole: a part does not change it */
 
     memset(&tb, 0, sizeof(tb));
-    ngx_ratelimit_token_bucket_take(&tb, &whole.rate, 1000, 15, 0, &answer);
+    ngx_rl_token_bucket_take(&tb, &whole.rate, 1000, 15, 0, &answer);
     assert_int_equal(answer.remaining, 6);
 
-    ngx_ratelimit_token_bucket_take(&tb, &part.rate, 1000, 1, 0, &answer);
+    ngx_rl_token_bucket_take(&tb, &part.rate, 1000, 1, 0, &answer);
     assert_int_equal(answer.granted, 0);
     assert_int_equal(answer.remaining, 0);
     assert_int_equal(answer.retry_us, 10 * 60000000ull / 7 + 1);
 
-    ngx_ratelimit_token_bucket_take(&tb, &whole.rate, 1000, 6, 0, &answer);
+    ngx_rl_token_bucket_take(&tb, &whole.rate, 1000, 6, 0, &answer);
     assert_int_equal(answer.granted, 6);
 
     /* a burst above the whole is the whole, halves are halves of both */
 
-    own.burst = NGX_RATELIMIT_MAX_TOKENS;
-    assert_null(ngx_ratelimit_limit_part(&whole, &own, &part));
+    own.burst = NGX_RL_MAX_TOKENS;
+    assert_null(ngx_rl_limit_part(&whole, &own, &part));
     assert_int_equal(part.capacity, 21);
     own.burst = 5;
-    assert_null(ngx_ratelimit_limit_part(&whole, &own, &part));
-    ngx_ratelimit_limit_halve(&part, &halves);
+    assert_null(ngx_rl_limit_part(&whole, &own, &part));
+    ngx_rl_limit_halve(&part, &halves);
     assert_int_equal(halves.rate.open, 12);
     assert_int_equal(halves.rate.capacity, 42);
 
     own.burst = 0;
     own.nodelay = 1;
-    assert_null(ngx_ratelimit_limit_part(&whole, &own, &part));
+    assert_null(ngx_rl_limit_part(&whole, &own, &part));
     assert_int_equal(part.free_us, UINT64_MAX);
     assert_int_equal(part.capacity, 1);
 }
@@ -432,7 +432,7 @@ static void
 test_names(void **state)
 {
 #define name_is(what, name)                                                   \
-    assert_string_equal(ngx_ratelimit_algorithm_names[NGX_RATELIMIT_##what],  \
+    assert_string_equal(ngx_rl_algorithm_names[NGX_RL_##what],                \
                         name)
 
     name_is(TOKEN_BUCKET, "token_bucket");
@@ -441,7 +441,7 @@ test_names(void **state)
     name_is(SLIDING_WINDOW, "sliding_window");
     name_is(SLIDING_LOG, "sliding_log");
     name_is(CONCURRENCY, "concurrency");
-    assert_null(ngx_ratelimit_algorithm_names[NGX_RATELIMIT_CONCURRENCY + 1]);
+    assert_null(ngx_rl_algorithm_names[NGX_RL_CONCURRENCY + 1]);
 }
 
 

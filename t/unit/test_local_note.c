@@ -14,13 +14,13 @@
 #define AHEAD  ((uint64_t) 1234567891011)
 
 static local_t                local;
-static ngx_ratelimit_redis_t  redis;
+static ngx_rl_redis_t  redis;
 static ngx_time_t             wall;
 static state_t                counter;    /* in Redis */
 
 
 static void
-make(ngx_ratelimit_algorithm_e algorithm, uint64_t tokens, uint64_t seconds)
+make(ngx_rl_algorithm_e algorithm, uint64_t tokens, uint64_t seconds)
 {
     local_make(&local, MIB, algorithm, tokens, seconds);
     local.limiter.redis = &redis;
@@ -44,32 +44,32 @@ pass(uint64_t ms)
 
 /* What Redis answers, in whole milliseconds, rounded up. */
 static void
-ask(uint32_t cost, uint32_t want, ngx_ratelimit_answer_t *answer)
+ask(uint32_t cost, uint32_t want, ngx_rl_answer_t *answer)
 {
-    ngx_ratelimit_limit_t  limit;
+    ngx_rl_limit_t  limit;
 
     limit = local.limit;
 
-    if (limit.algorithm == NGX_RATELIMIT_SLIDING_LOG) {
-        limit.algorithm = NGX_RATELIMIT_SLIDING_WINDOW;
+    if (limit.algorithm == NGX_RL_SLIDING_LOG) {
+        limit.algorithm = NGX_RL_SLIDING_WINDOW;
     }
 
     *answer = state_take(&counter, &limit,
-                         ngx_ratelimit_local_now_us() + AHEAD + rnd(1000),
+                         ngx_rl_local_now_us() + AHEAD + rnd(1000),
                          cost, want);
     answer->reset_us = (answer->reset_us + 999) / 1000 * 1000;
 }
 
 
 static void
-note(const ngx_ratelimit_answer_t *answer)
+note(const ngx_rl_answer_t *answer)
 {
     local_request_t  r;
 
     local_request(&local, &r, 1);
-    r.counter.source = NGX_RATELIMIT_SOURCE_REDIS;
+    r.counter.source = NGX_RL_SOURCE_REDIS;
     r.counter.answer = *answer;
-    ngx_ratelimit_local_note(&r.counter);
+    ngx_rl_local_note(&r.counter);
 
     assert_memory_equal(&r.counter.answer, answer, sizeof(*answer));
 }
@@ -82,16 +82,16 @@ fallback(uint64_t client, uint32_t cost)
     local_request_t  r;
 
     local_request(&local, &r, client);
-    r.counter.source = NGX_RATELIMIT_SOURCE_FALLBACK;
+    r.counter.source = NGX_RL_SOURCE_FALLBACK;
     r.counter.cost = cost;
-    ngx_ratelimit_local_take(&r.counter);
+    ngx_rl_local_take(&r.counter);
 
     return r;
 }
 
 
 static void
-look(ngx_ratelimit_answer_t *answer)
+look(ngx_rl_answer_t *answer)
 {
     *answer = fallback(1, 0).counter.answer;
 }
@@ -102,12 +102,12 @@ look(ngx_ratelimit_answer_t *answer)
  * while Redis was not asked. slack: tokens that the counter here may have less.
  */
 static void
-run(ngx_ratelimit_algorithm_e algorithm, uint64_t tokens, uint64_t seconds,
+run(ngx_rl_algorithm_e algorithm, uint64_t tokens, uint64_t seconds,
     uint32_t slack)
 {
-    int                     i;
-    uint64_t                step_ms;
-    ngx_ratelimit_answer_t  answer, here;
+    int              i;
+    uint64_t         step_ms;
+    ngx_rl_answer_t  answer, here;
 
     make(algorithm, tokens, seconds);
     step_ms = seconds * 1000 / tokens + 2;
@@ -145,13 +145,13 @@ run(ngx_ratelimit_algorithm_e algorithm, uint64_t tokens, uint64_t seconds,
 static void
 test_notes(void **state)
 {
-    run(NGX_RATELIMIT_TOKEN_BUCKET, 10, 3600, 0);
-    run(NGX_RATELIMIT_TOKEN_BUCKET, 7, 1, 0);
-    run(NGX_RATELIMIT_TOKEN_BUCKET, 1000000, 1, 0);
-    run(NGX_RATELIMIT_FIXED_WINDOW, 10, 60, 0);
-    run(NGX_RATELIMIT_FIXED_WINDOW, 1000, 1, 0);
-    run(NGX_RATELIMIT_SLIDING_WINDOW, 10, 60, 1);
-    run(NGX_RATELIMIT_SLIDING_WINDOW, 1000, 60, 200);
+    run(NGX_RL_TOKEN_BUCKET, 10, 3600, 0);
+    run(NGX_RL_TOKEN_BUCKET, 7, 1, 0);
+    run(NGX_RL_TOKEN_BUCKET, 1000000, 1, 0);
+    run(NGX_RL_FIXED_WINDOW, 10, 60, 0);
+    run(NGX_RL_FIXED_WINDOW, 1000, 1, 0);
+    run(NGX_RL_SLIDING_WINDOW, 10, 60, 1);
+    run(NGX_RL_SLIDING_WINDOW, 1000, 60, 200);
 }
 
 
@@ -159,10 +159,10 @@ test_notes(void **state)
 static void
 test_owed(void **state)
 {
-    local_request_t         r;
-    ngx_ratelimit_answer_t  answer;
+    local_request_t  r;
+    ngx_rl_answer_t  answer;
 
-    make(NGX_RATELIMIT_TOKEN_BUCKET, 100, 100);
+    make(NGX_RL_TOKEN_BUCKET, 100, 100);
 
     ask(150, CHARGE, &answer);
     note(&answer);
@@ -170,8 +170,8 @@ test_owed(void **state)
     assert_int_equal(local_take(&local, &r, 1), 0);
     assert_in_range(r.counter.answer.retry_us, 50999000, 51000000);
 
-    r.counter.source = NGX_RATELIMIT_SOURCE_FALLBACK;
-    ngx_ratelimit_local_charge(&r.counter, 20);
+    r.counter.source = NGX_RL_SOURCE_FALLBACK;
+    ngx_rl_local_charge(&r.counter, 20);
     assert_int_equal(local_take(&local, &r, 1), 0);
     assert_in_range(r.counter.answer.retry_us, 70999000, 71000000);
 
@@ -195,7 +195,7 @@ alone(uint64_t client, uint32_t cost)
         }
 
         assert_int_equal(r.counter.answer.granted,
-                         local.limit.algorithm == NGX_RATELIMIT_CONCURRENCY
+                         local.limit.algorithm == NGX_RL_CONCURRENCY
                          ? 1 : cost);
     }
 
@@ -207,14 +207,14 @@ alone(uint64_t client, uint32_t cost)
 static void
 test_share(void **state)
 {
-    uint32_t                share;
-    unsigned                i, j;
-    ngx_ratelimit_answer_t  answer;
+    uint32_t         share;
+    unsigned         i, j;
+    ngx_rl_answer_t  answer;
 
-    static const ngx_ratelimit_algorithm_e  algorithms[] = {
-        NGX_RATELIMIT_TOKEN_BUCKET, NGX_RATELIMIT_FIXED_WINDOW,
-        NGX_RATELIMIT_SLIDING_WINDOW, NGX_RATELIMIT_SLIDING_LOG,
-        NGX_RATELIMIT_CONCURRENCY
+    static const ngx_rl_algorithm_e  algorithms[] = {
+        NGX_RL_TOKEN_BUCKET, NGX_RL_FIXED_WINDOW,
+        NGX_RL_SLIDING_WINDOW, NGX_RL_SLIDING_LOG,
+        NGX_RL_CONCURRENCY
     };
     static const ngx_uint_t  fleets[] = {
         1, 2, 3, 5, 7, 10, 100, 200, 201, 1000000000
@@ -228,7 +228,7 @@ test_share(void **state)
 
             assert_int_equal(alone(1, 1), share ? share : 1);
 
-            if (algorithms[i] == NGX_RATELIMIT_CONCURRENCY) {
+            if (algorithms[i] == NGX_RL_CONCURRENCY) {
                 local_free(&local);
                 continue;
             }
@@ -237,7 +237,7 @@ test_share(void **state)
 
             memset(&answer, 0, sizeof(answer));
             answer.remaining = 60;
-            answer.reset_us = algorithms[i] == NGX_RATELIMIT_TOKEN_BUCKET
+            answer.reset_us = algorithms[i] == NGX_RL_TOKEN_BUCKET
                               ? 1440000000 : 3600000000;
             note(&answer);
             assert_int_equal(alone(1, 1),
@@ -262,7 +262,7 @@ test_share_changes(void **state)
 {
     local_request_t  r;
 
-    make(NGX_RATELIMIT_FIXED_WINDOW, 100, 3600);
+    make(NGX_RL_FIXED_WINDOW, 100, 3600);
 
     local_nodes = 1;
     r = fallback(1, 50);
@@ -280,12 +280,12 @@ test_share_changes(void **state)
     /* what is given back and charged weighs the same */
 
     local_nodes = 5;
-    r.counter.source = NGX_RATELIMIT_SOURCE_FALLBACK;
-    r.remote.noted_us = ngx_ratelimit_local_now_us();
-    ngx_ratelimit_local_give(&r.counter, 3);
+    r.counter.source = NGX_RL_SOURCE_FALLBACK;
+    r.remote.noted_us = ngx_rl_local_now_us();
+    ngx_rl_local_give(&r.counter, 3);
     assert_int_equal(alone(1, 1), 3);
 
-    ngx_ratelimit_local_charge(&r.counter, 200);
+    ngx_rl_local_charge(&r.counter, 200);
     pass(3600 * 1000);
     assert_int_equal(alone(1, 1), 0);
 
@@ -302,15 +302,15 @@ test_share_large(void **state)
     local_request_t  r;
 
     static const struct {
-        ngx_ratelimit_algorithm_e  algorithm;
+        ngx_rl_algorithm_e  algorithm;
         uint64_t                   tokens;
         uint64_t                   seconds;
     } limits[] = {
-        { NGX_RATELIMIT_TOKEN_BUCKET, 1 << 30, 366 * 86400 },
-        { NGX_RATELIMIT_TOKEN_BUCKET, 1 << 30, 1 },
-        { NGX_RATELIMIT_FIXED_WINDOW, 1 << 30, 366 * 86400 },
-        { NGX_RATELIMIT_SLIDING_WINDOW, 284836, 366 * 86400 },
-        { NGX_RATELIMIT_SLIDING_WINDOW, 1 << 30, 1 }
+        { NGX_RL_TOKEN_BUCKET, 1 << 30, 366 * 86400 },
+        { NGX_RL_TOKEN_BUCKET, 1 << 30, 1 },
+        { NGX_RL_FIXED_WINDOW, 1 << 30, 366 * 86400 },
+        { NGX_RL_SLIDING_WINDOW, 284836, 366 * 86400 },
+        { NGX_RL_SLIDING_WINDOW, 1 << 30, 1 }
     };
 
     for (i = 0; i < 5; i++) {
@@ -320,10 +320,10 @@ test_share_large(void **state)
         assert_int_equal(alone(1, limits[i].tokens / 10), 5);
 
         local_request(&local, &r, 1);
-        r.counter.source = NGX_RATELIMIT_SOURCE_FALLBACK;
+        r.counter.source = NGX_RL_SOURCE_FALLBACK;
 
         while (r.counter.charge++ < 3) {
-            ngx_ratelimit_local_charge(&r.counter, 1 << 30);
+            ngx_rl_local_charge(&r.counter, 1 << 30);
             assert_int_equal(r.counter.answer.remaining, 0);
         }
 
@@ -339,11 +339,11 @@ test_share_large(void **state)
 static void
 test_sliding_log(void **state)
 {
-    local_request_t             r;
-    ngx_ratelimit_answer_t      answer, here;
-    ngx_ratelimit_segments_stat_t  stat;
+    local_request_t      r;
+    ngx_rl_answer_t      answer, here;
+    ngx_rl_segments_stat_t  stat;
 
-    make(NGX_RATELIMIT_SLIDING_LOG, 10000, 60);
+    make(NGX_RL_SLIDING_LOG, 10000, 60);
 
     memset(&answer, 0, sizeof(answer));
     answer.granted = 1;
@@ -351,9 +351,9 @@ test_sliding_log(void **state)
     answer.reset_us = 60000000;
     note(&answer);
 
-    ngx_ratelimit_table_stat(local.map.table, ngx_ratelimit_local_now_us(),
-                             NGX_RATELIMIT_STAT_ALL,
-                             &stat);
+    ngx_rl_table_stat(local.map.table, ngx_rl_local_now_us(),
+                      NGX_RL_STAT_ALL,
+                      &stat);
     assert_in_range(stat.busy, 1, 2);
 
     look(&here);
@@ -376,13 +376,13 @@ test_sliding_log(void **state)
 static void
 test_nonsense(void **state)
 {
-    int                     i;
-    ngx_ratelimit_answer_t  answer, here;
+    int              i;
+    ngx_rl_answer_t  answer, here;
 
-    static const ngx_ratelimit_algorithm_e  algorithms[] = {
-        NGX_RATELIMIT_TOKEN_BUCKET, NGX_RATELIMIT_LEAKY_BUCKET,
-        NGX_RATELIMIT_FIXED_WINDOW, NGX_RATELIMIT_SLIDING_WINDOW,
-        NGX_RATELIMIT_SLIDING_LOG
+    static const ngx_rl_algorithm_e  algorithms[] = {
+        NGX_RL_TOKEN_BUCKET, NGX_RL_LEAKY_BUCKET,
+        NGX_RL_FIXED_WINDOW, NGX_RL_SLIDING_WINDOW,
+        NGX_RL_SLIDING_LOG
     };
 
     for (i = 0; i < STEPS; i++) {
@@ -401,7 +401,7 @@ test_nonsense(void **state)
         answer.remaining = rnd(local.limit.capacity + 1);
         answer.reset_us = rnd(2) ? rnd(INT64_MAX / 1000) * 1000
                                  : rnd(120) * 1000000;
-        answer.retry_us = rnd(2) ? NGX_RATELIMIT_NEVER : rnd(1000000);
+        answer.retry_us = rnd(2) ? NGX_RL_NEVER : rnd(1000000);
 
         note(&answer);
         look(&here);
@@ -420,27 +420,27 @@ test_slots(void **state)
 {
     local_request_t         a, b, c;
 
-    make(NGX_RATELIMIT_CONCURRENCY, 2, 0);
+    make(NGX_RL_CONCURRENCY, 2, 0);
 
     local_request(&local, &a, 1);
     local_request(&local, &b, 1);
     local_request(&local, &c, 1);
 
-    ngx_ratelimit_permit_hold(&a.counter);
-    ngx_ratelimit_permit_hold(&b.counter);
-    ngx_ratelimit_permit_hold(&c.counter);
+    ngx_rl_permit_hold(&a.counter);
+    ngx_rl_permit_hold(&b.counter);
+    ngx_rl_permit_hold(&c.counter);
     assert_true(a.counter.permit && b.counter.permit && c.counter.permit);
 
-    ngx_ratelimit_permit_free(&a.counter);
+    ngx_rl_permit_free(&a.counter);
     assert_int_equal(a.counter.permit, 0);
     assert_int_equal(local_take(&local, &a, 1), 0);
 
-    ngx_ratelimit_permit_free(&b.counter);
+    ngx_rl_permit_free(&b.counter);
     assert_int_equal(local_take(&local, &a, 1), 1);
     assert_int_equal(local_take(&local, &b, 1), 0);
 
-    ngx_ratelimit_permit_free(&a.counter);
-    ngx_ratelimit_permit_free(&c.counter);
+    ngx_rl_permit_free(&a.counter);
+    ngx_rl_permit_free(&c.counter);
 
     local_free(&local);
 }

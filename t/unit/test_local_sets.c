@@ -8,7 +8,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-#define LOG  NGX_RATELIMIT_SLIDING_LOG
+#define LOG  NGX_RL_SLIDING_LOG
 
 static local_t  local;
 
@@ -20,7 +20,7 @@ left(uint64_t client)
 
     local_request(&local, &r, client);
     r.counter.cost = 0;
-    ngx_ratelimit_local_take(&r.counter);
+    ngx_rl_local_take(&r.counter);
 
     return r.counter.answer.remaining;
 }
@@ -90,17 +90,17 @@ test_answers(void **state)
     ngx_current_msec += 1;
     assert_int_equal(local_take(&local, &r, 1), 1);
 
-    ngx_ratelimit_local_give(&r.counter, 1);
+    ngx_rl_local_give(&r.counter, 1);
     assert_int_equal(r.counter.answer.remaining, 1);
     assert_int_equal(left(1), 1);
 
     /* what was taken a window ago has come back by itself */
     r.check.taken_us -= 10000000;
-    ngx_ratelimit_local_give(&r.counter, 1);
+    ngx_rl_local_give(&r.counter, 1);
     assert_int_equal(left(1), 1);
 
     /* a charge takes what is there, and owes the rest */
-    ngx_ratelimit_local_charge(&r.counter, 5);
+    ngx_rl_local_charge(&r.counter, 5);
     assert_int_equal(r.counter.answer.granted, 5);
     assert_int_equal(left(1), 0);
 
@@ -137,7 +137,7 @@ test_too_small(void **state)
 
     int                            i, n, granted;
     local_request_t                r;
-    ngx_ratelimit_segments_stat_t  stat;
+    ngx_rl_segments_stat_t  stat;
 
     local_make(&local, BYTES, LOG, LIMIT, 60);
     granted = 0;
@@ -149,7 +149,7 @@ test_too_small(void **state)
     }
 
     assert_int_equal(stat_at(local.map.table,
-                             ngx_ratelimit_local_now_us()).lost, 0);
+                             ngx_rl_local_now_us()).lost, 0);
 
     for (i = 0; i < 3 * LIMIT; i++) {
         for (n = 0; n < CLIENTS; n++) {
@@ -157,7 +157,7 @@ test_too_small(void **state)
         }
     }
 
-    stat = stat_at(local.map.table, ngx_ratelimit_local_now_us());
+    stat = stat_at(local.map.table, ngx_rl_local_now_us());
 
     assert_true(granted > CLIENTS * LIMIT);
     assert_true(granted <= CLIENTS * LIMIT + (int) stat.lost);
@@ -204,7 +204,7 @@ test_processes(void **state)
                 /* now and then one that another rule denies */
 
                 if (r.counter.answer.granted && n % 7 == 0) {
-                    ngx_ratelimit_local_give(&r.counter, 1);
+                    ngx_rl_local_give(&r.counter, 1);
                     granted--;
                 }
             }
@@ -251,7 +251,7 @@ test_killed(void **state)
                 ngx_current_msec += n % 2;
 
                 if (local_take(&local, &r, 1) && n % 3 == 0) {
-                    ngx_ratelimit_local_give(&r.counter, 1);
+                    ngx_rl_local_give(&r.counter, 1);
                 }
             }
         }

@@ -17,15 +17,15 @@ static ngx_time_t  wall;
 static void
 make_day(void)
 {
-    ngx_ratelimit_spec_t  spec;
+    ngx_rl_spec_t  spec;
 
     memset(&spec, 0, sizeof(spec));
-    spec.algorithm = NGX_RATELIMIT_FIXED_WINDOW;
-    spec.calendar = NGX_RATELIMIT_CALENDAR_DAY;
+    spec.algorithm = NGX_RL_FIXED_WINDOW;
+    spec.calendar = NGX_RL_CALENDAR_DAY;
     spec.tokens = LIMIT;
 
-    local_make(&local, MIB, NGX_RATELIMIT_FIXED_WINDOW, LIMIT, 1);
-    assert_null(ngx_ratelimit_limit_init(&local.limit, &spec));
+    local_make(&local, MIB, NGX_RL_FIXED_WINDOW, LIMIT, 1);
+    assert_null(ngx_rl_limit_init(&local.limit, &spec));
 }
 
 

@@ -6,9 +6,9 @@
 #include <sys/wait.h>
 
 
-#include "ngx_ratelimit_log_limit.h"
+#include "ngx_rl_log_limit.h"
 
-#define MS          NGX_RATELIMIT_LOG_MS
+#define MS          NGX_RL_LOG_MS
 #define PROCESSES   4
 #define LINES       20000
 
@@ -16,34 +16,34 @@
 static void
 test_one_in_an_interval(void **state)
 {
-    char                       note[NGX_RATELIMIT_LOG_NOTE];
-    ngx_ratelimit_log_limit_t  limit;
+    char                note[NGX_RL_LOG_NOTE];
+    ngx_rl_log_limit_t  limit;
 
     memset(&limit, 0, sizeof(limit));
 
     /* a process may read its clock as 0 */
 
-    assert_true(ngx_ratelimit_log_due(&limit, 0, MS, note));
+    assert_true(ngx_rl_log_due(&limit, 0, MS, note));
     assert_string_equal(note, "");
-    assert_false(ngx_ratelimit_log_due(&limit, 0, MS, note));
+    assert_false(ngx_rl_log_due(&limit, 0, MS, note));
 
-    assert_true(ngx_ratelimit_log_due(&limit, 5000, MS, note));
+    assert_true(ngx_rl_log_due(&limit, 5000, MS, note));
     assert_string_equal(note, " (1 similar line suppressed)");
 
     /* a second is a thousand milliseconds, wherever it begins */
 
-    assert_false(ngx_ratelimit_log_due(&limit, 5001, MS, note));
-    assert_false(ngx_ratelimit_log_due(&limit, 5999, MS, note));
-    assert_true(ngx_ratelimit_log_due(&limit, 6000, MS, note));
+    assert_false(ngx_rl_log_due(&limit, 5001, MS, note));
+    assert_false(ngx_rl_log_due(&limit, 5999, MS, note));
+    assert_true(ngx_rl_log_due(&limit, 6000, MS, note));
     assert_string_equal(note, " (2 similar lines suppressed)");
 
-    assert_true(ngx_ratelimit_log_due(&limit, 7000, MS, note));
+    assert_true(ngx_rl_log_due(&limit, 7000, MS, note));
     assert_string_equal(note, "");
 
     /* another process has a later time; and the clock was set back */
 
-    assert_false(ngx_ratelimit_log_due(&limit, 6990, MS, note));
-    assert_true(ngx_ratelimit_log_due(&limit, 100, MS, note));
+    assert_false(ngx_rl_log_due(&limit, 6990, MS, note));
+    assert_true(ngx_rl_log_due(&limit, 100, MS, note));
     assert_string_equal(note, " (1 similar line suppressed)");
 }
 
@@ -51,21 +51,21 @@ test_one_in_an_interval(void **state)
 static void
 test_interval(void **state)
 {
-    char                       note[NGX_RATELIMIT_LOG_NOTE];
-    ngx_ratelimit_log_limit_t  limit;
+    char                note[NGX_RL_LOG_NOTE];
+    ngx_rl_log_limit_t  limit;
 
     memset(&limit, 0, sizeof(limit));
 
-    assert_true(ngx_ratelimit_log_due(&limit, 5000, 60000, note));
-    assert_false(ngx_ratelimit_log_due(&limit, 64999, 60000, note));
-    assert_true(ngx_ratelimit_log_due(&limit, 65000, 60000, note));
+    assert_true(ngx_rl_log_due(&limit, 5000, 60000, note));
+    assert_false(ngx_rl_log_due(&limit, 64999, 60000, note));
+    assert_true(ngx_rl_log_due(&limit, 65000, 60000, note));
 
     /* the longest note fits */
 
     limit.suppressed = UINT64_MAX;
 
-    assert_true(ngx_ratelimit_log_due(&limit, 165000, 60000, note));
-    assert_int_equal(strlen(note) + 1, NGX_RATELIMIT_LOG_NOTE);
+    assert_true(ngx_rl_log_due(&limit, 165000, 60000, note));
+    assert_int_equal(strlen(note) + 1, NGX_RL_LOG_NOTE);
 }
 
 
@@ -75,10 +75,10 @@ static void
 test_processes(void **state)
 {
     int                         i, j, status;
-    char                        note[NGX_RATELIMIT_LOG_NOTE];
+    char                        note[NGX_RL_LOG_NOTE];
     pid_t                       pids[PROCESSES];
     _Atomic uint64_t           *total;
-    ngx_ratelimit_log_limit_t  *limit;
+    ngx_rl_log_limit_t  *limit;
 
     limit = mmap(NULL, 4096, PROT_READ|PROT_WRITE, MAP_SHARED|MAP_ANONYMOUS,
                  -1, 0);
@@ -91,9 +91,9 @@ test_processes(void **state)
 
         if (pids[i] == 0) {
             for (j = 1; j <= LINES; j++) {
-                if (ngx_ratelimit_log_due(limit, j, MS, note)) {
+                if (ngx_rl_log_due(limit, j, MS, note)) {
                     atomic_fetch_add(total, 1 + strtoul(note[0] ? note + 2
-                                                                : "0",
+                                                         : "0",
                                                         NULL, 10));
                 }
             }

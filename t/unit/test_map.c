@@ -2,7 +2,7 @@
 
 #include "unit.h"
 
-#include "ngx_ratelimit_map.h"
+#include "ngx_rl_map.h"
 
 #define N  20000
 
@@ -13,7 +13,7 @@ key(uint32_t n)
 {
     size_t         i;
     uint32_t       x;
-    static u_char  out[NGX_RATELIMIT_MAP_KEY];
+    static u_char  out[NGX_RL_MAP_KEY];
 
     x = (n % 16) ? n * 2654435761u : 7;
 
@@ -30,56 +30,56 @@ key(uint32_t n)
 static void
 test_empty(void **state)
 {
-    ngx_ratelimit_map_t  map;
+    ngx_rl_map_t  map;
 
-    assert_int_equal(ngx_ratelimit_map_bytes(0), 0);
-    assert_int_equal(ngx_ratelimit_map_bytes((size_t) 1 << 40), 0);
-    assert_int_equal(ngx_ratelimit_map_bytes(SIZE_MAX), 0);
+    assert_int_equal(ngx_rl_map_bytes(0), 0);
+    assert_int_equal(ngx_rl_map_bytes((size_t) 1 << 40), 0);
+    assert_int_equal(ngx_rl_map_bytes(SIZE_MAX), 0);
 
-    ngx_ratelimit_map_init(&map, NULL, 0);
-    assert_int_equal(ngx_ratelimit_map_get(&map, key(1)),
-                     NGX_RATELIMIT_MAP_NONE);
+    ngx_rl_map_init(&map, NULL, 0);
+    assert_int_equal(ngx_rl_map_get(&map, key(1)),
+                     NGX_RL_MAP_NONE);
 
     memset(&map, 0, sizeof(map));
-    assert_int_equal(ngx_ratelimit_map_get(&map, key(1)),
-                     NGX_RATELIMIT_MAP_NONE);
+    assert_int_equal(ngx_rl_map_get(&map, key(1)),
+                     NGX_RL_MAP_NONE);
 }
 
 
 static void
 test_full(void **state)
 {
-    void                 *memory;
-    size_t                n, i;
-    ngx_ratelimit_map_t   map;
+    void          *memory;
+    size_t         n, i;
+    ngx_rl_map_t   map;
 
     for (n = 1; n <= N; n = n * 3 + 1) {
-        memory = malloc(ngx_ratelimit_map_bytes(n));
+        memory = malloc(ngx_rl_map_bytes(n));
         assert_non_null(memory);
-        ngx_ratelimit_map_init(&map, memory, n);
+        ngx_rl_map_init(&map, memory, n);
 
         for (i = 0; i < n; i++) {
-            assert_int_equal(ngx_ratelimit_map_put(&map, key(i), i),
-                             NGX_RATELIMIT_MAP_NONE);
+            assert_int_equal(ngx_rl_map_put(&map, key(i), i),
+                             NGX_RL_MAP_NONE);
         }
 
         for (i = 0; i < n; i++) {
-            assert_int_equal(ngx_ratelimit_map_get(&map, key(i)), i);
+            assert_int_equal(ngx_rl_map_get(&map, key(i)), i);
         }
 
         for (/* void */ ; i < 3 * n; i++) {
-            assert_int_equal(ngx_ratelimit_map_get(&map, key(i)),
-                             NGX_RATELIMIT_MAP_NONE);
+            assert_int_equal(ngx_rl_map_get(&map, key(i)),
+                             NGX_RL_MAP_NONE);
         }
 
         /* in the place of what was there */
 
         for (i = 0; i < n; i++) {
-            assert_int_equal(ngx_ratelimit_map_put(&map, key(i), i + 5), i);
+            assert_int_equal(ngx_rl_map_put(&map, key(i), i + 5), i);
         }
 
         for (i = 0; i < n; i++) {
-            assert_int_equal(ngx_ratelimit_map_get(&map, key(i)), i + 5);
+            assert_int_equal(ngx_rl_map_get(&map, key(i)), i + 5);
         }
 
         free(memory);

@@ -2,7 +2,7 @@
 
 #include "unit.h"
 
-#include "ngx_ratelimit_networks.h"
+#include "ngx_rl_networks.h"
 
 #include <arpa/inet.h>
 
@@ -10,32 +10,32 @@
 
 
 static int
-parse(const char *text, ngx_ratelimit_network_t *network)
+parse(const char *text, ngx_rl_network_t *network)
 {
     network->value = 0;
 
-    return ngx_ratelimit_network_parse((const u_char *) text, strlen(text),
-                                       network);
+    return ngx_rl_network_parse((const u_char *) text, strlen(text),
+                                network);
 }
 
 
 static void
 address(const char *text, u_char *bytes)
 {
-    ngx_ratelimit_network_t  network;
+    ngx_rl_network_t  network;
 
     assert_int_equal(parse(text, &network), 0);
     assert_int_equal(network.bits, 128);
-    memcpy(bytes, network.address, NGX_RATELIMIT_ADDRESS);
+    memcpy(bytes, network.address, NGX_RL_ADDRESS);
 }
 
 
 static void
 test_parse(void **state)
 {
-    size_t                   i;
-    char                     text[INET6_ADDRSTRLEN];
-    ngx_ratelimit_network_t  network;
+    size_t            i;
+    char              text[INET6_ADDRSTRLEN];
+    ngx_rl_network_t  network;
 
     static const struct {
         const char  *text;
@@ -78,30 +78,30 @@ test_parse(void **state)
         }
     }
 
-    assert_int_equal(ngx_ratelimit_network_parse((u_char *) "::1\0a", 5,
-                                                 &network), -1);
+    assert_int_equal(ngx_rl_network_parse((u_char *) "::1\0a", 5,
+                                          &network), -1);
 }
 
 
-static ngx_ratelimit_networks_t *
-make(const ngx_ratelimit_network_t *networks, size_t n)
+static ngx_rl_networks_t *
+make(const ngx_rl_network_t *networks, size_t n)
 {
     void  *memory;
 
-    memory = calloc(1, ngx_ratelimit_networks_bytes(networks, n));
+    memory = calloc(1, ngx_rl_networks_bytes(networks, n));
     assert_non_null(memory);
 
-    return ngx_ratelimit_networks_init(memory, networks, n);
+    return ngx_rl_networks_init(memory, networks, n);
 }
 
 
 static void
 test_have(void **state)
 {
-    size_t                     i;
-    u_char                     bytes[NGX_RATELIMIT_ADDRESS];
-    ngx_ratelimit_network_t    networks[6];
-    ngx_ratelimit_networks_t  *list;
+    size_t              i;
+    u_char              bytes[NGX_RL_ADDRESS];
+    ngx_rl_network_t    networks[6];
+    ngx_rl_networks_t  *list;
 
     static const struct {
         const char  *text;
@@ -139,29 +139,29 @@ test_have(void **state)
     for (i = 0; i < COUNT(sets); i++) {
         address(sets[i].address, bytes);
 
-        assert_int_equal(ngx_ratelimit_networks_have(list, bytes, 0),
+        assert_int_equal(ngx_rl_networks_have(list, bytes, 0),
                          sets[i].most > 0);
-        assert_int_equal(ngx_ratelimit_networks_have(list, bytes,
-                                                     sets[i].most),
+        assert_int_equal(ngx_rl_networks_have(list, bytes,
+                                              sets[i].most),
                          sets[i].most > 0);
-        assert_false(ngx_ratelimit_networks_have(list, bytes,
-                                                 sets[i].most + 1));
+        assert_false(ngx_rl_networks_have(list, bytes,
+                                          sets[i].most + 1));
     }
 
-    assert_false(ngx_ratelimit_networks_have(NULL, bytes, 0));
+    assert_false(ngx_rl_networks_have(NULL, bytes, 0));
     free(list);
 
     list = make(&networks[2], 1);
     address("10.1.0.0", bytes);
-    assert_true(ngx_ratelimit_networks_have(list, bytes, 2));
+    assert_true(ngx_rl_networks_have(list, bytes, 2));
     address("10.2.0.0", bytes);
-    assert_false(ngx_ratelimit_networks_have(list, bytes, 0));
+    assert_false(ngx_rl_networks_have(list, bytes, 0));
     free(list);
 }
 
 
 static int
-naive(const ngx_ratelimit_network_t *networks, const u_char *bytes,
+naive(const ngx_rl_network_t *networks, const u_char *bytes,
     uint32_t least)
 {
     size_t    i;
@@ -190,14 +190,14 @@ naive(const ngx_ratelimit_network_t *networks, const u_char *bytes,
 static void
 test_random(void **state)
 {
-    int                        found, have;
-    char                       text[INET6_ADDRSTRLEN + 4];
-    size_t                     i, j;
-    u_char                     bytes[NGX_RATELIMIT_ADDRESS];
-    uint32_t                   least;
-    ngx_ratelimit_networks_t  *list;
+    int                 found, have;
+    char                text[INET6_ADDRSTRLEN + 4];
+    size_t              i, j;
+    u_char              bytes[NGX_RL_ADDRESS];
+    uint32_t            least;
+    ngx_rl_networks_t  *list;
 
-    static ngx_ratelimit_network_t  networks[N];
+    static ngx_rl_network_t  networks[N];
 
     seed_set(1);
 
@@ -226,7 +226,7 @@ test_random(void **state)
         bytes[14] ^= (u_char) rnd(16);
         least = (uint32_t) rnd(120);
 
-        have = ngx_ratelimit_networks_have(list, bytes, least);
+        have = ngx_rl_networks_have(list, bytes, least);
         found += have;
 
         assert_int_equal(have, naive(networks, bytes, least));

@@ -12,17 +12,17 @@
 #define DAY   ((ngx_msec_t) 86400000)
 
 static local_t                 local;
-static ngx_ratelimit_limit_t   new_keys;
+static ngx_rl_limit_t   new_keys;
 
 
 static void
 make(uint64_t tokens, uint64_t seconds)
 {
-    size_t                  i;
-    uint64_t                secret[sizeof(ngx_ratelimit_hash_key_t) / 8];
-    ngx_ratelimit_table_t  *table;
+    size_t           i;
+    uint64_t         secret[sizeof(ngx_rl_hash_key_t) / 8];
+    ngx_rl_table_t  *table;
 
-    local_make(&local, MIB, NGX_RATELIMIT_TOKEN_BUCKET, tokens, seconds);
+    local_make(&local, MIB, NGX_RL_TOKEN_BUCKET, tokens, seconds);
 
     for (i = 0; i < COUNT(secret); i++) {
         secret[i] = mix(i);
@@ -37,10 +37,10 @@ make(uint64_t tokens, uint64_t seconds)
 }
 
 
-static ngx_ratelimit_client_t
+static ngx_rl_client_t
 client_of(const char *value)
 {
-    ngx_ratelimit_client_t  client;
+    ngx_rl_client_t  client;
 
     memset(&client, 0, sizeof(client));
     client.limiter = &local.limiter;
@@ -54,11 +54,11 @@ client_of(const char *value)
 static ngx_uint_t
 known(const char *value, ngx_uint_t look)
 {
-    ngx_ratelimit_client_t  client;
+    ngx_rl_client_t  client;
 
     client = client_of(value);
 
-    return ngx_ratelimit_key_known(&client, &local.rule, look);
+    return ngx_rl_key_known(&client, &local.rule, look);
 }
 
 
@@ -66,23 +66,23 @@ known(const char *value, ngx_uint_t look)
 static ngx_uint_t
 admit(const char *value, const char *network, ngx_uint_t look)
 {
-    ngx_str_t               text;
-    ngx_uint_t              own;
-    ngx_ratelimit_id_t      id;
-    ngx_ratelimit_client_t  client, want;
+    ngx_str_t        text;
+    ngx_uint_t       own;
+    ngx_rl_id_t      id;
+    ngx_rl_client_t  client, want;
 
     text.data = (u_char *) network;
     text.len = strlen(network);
 
     client = client_of(value);
-    own = ngx_ratelimit_key_admit(&client, &local.rule, &text, look);
+    own = ngx_rl_key_admit(&client, &local.rule, &text, look);
 
     want = client_of(own ? value : network);
     assert_ptr_equal(client.key.data, want.key.data);
     assert_int_equal(client.key.len, want.key.len);
 
-    id = *ngx_ratelimit_client_local(&client);
-    assert_memory_equal(&id, ngx_ratelimit_client_local(&want), sizeof(id));
+    id = *ngx_rl_client_local(&client);
+    assert_memory_equal(&id, ngx_rl_client_local(&want), sizeof(id));
 
     return own;
 }
@@ -162,7 +162,7 @@ test_time(void **state)
 
     assert_true(admit("c", NET, 0));
     assert_false(admit("d", NET, 0));
-    local_limit(&local, NGX_RATELIMIT_TOKEN_BUCKET, 10, 60);
+    local_limit(&local, NGX_RL_TOKEN_BUCKET, 10, 60);
     new_keys = local.limit;
     assert_false(admit("d", NET, 0));
     ngx_current_msec += 60000;

@@ -2,23 +2,23 @@
 
 #include "unit.h"
 
-#include "ngx_ratelimit_pair.h"
+#include "ngx_rl_pair.h"
 
 #include <ctype.h>
 
 typedef int (*next_pt)(const u_char **text, const u_char *last,
-    ngx_ratelimit_pair_t *pair);
+    ngx_rl_pair_t *pair);
 
 
 /* All pairs as "[name|value]", from memory that ends where the text does. */
 static void
 assert_pairs(next_pt next, const char *text, const char *expected)
 {
-    char                  got[256];
-    size_t                len;
-    u_char               *copy;
-    const u_char         *p;
-    ngx_ratelimit_pair_t  pair;
+    char           got[256];
+    size_t         len;
+    u_char        *copy;
+    const u_char  *p;
+    ngx_rl_pair_t  pair;
 
     len = strlen(text);
     copy = malloc(len ? len : 1);
@@ -58,7 +58,7 @@ test_query_pairs(void **state)
     };
 
     for (i = 0; i < COUNT(cases); i++) {
-        assert_pairs(ngx_ratelimit_query_pair, cases[i][0], cases[i][1]);
+        assert_pairs(ngx_rl_query_pair, cases[i][0], cases[i][1]);
     }
 }
 
@@ -79,7 +79,7 @@ test_cookie_pairs(void **state)
     };
 
     for (i = 0; i < COUNT(cases); i++) {
-        assert_pairs(ngx_ratelimit_cookie_pair, cases[i][0], cases[i][1]);
+        assert_pairs(ngx_rl_cookie_pair, cases[i][0], cases[i][1]);
     }
 }
 
@@ -87,8 +87,8 @@ test_cookie_pairs(void **state)
 static void
 test_query_name(void **state)
 {
-    size_t                i;
-    ngx_ratelimit_pair_t  pair;
+    size_t         i;
+    ngx_rl_pair_t  pair;
 
     static const struct {
         const char  *name;
@@ -112,16 +112,16 @@ test_query_name(void **state)
         pair.name = (const u_char *) cases[i].name;
         pair.name_len = strlen(cases[i].name);
 
-        if (ngx_ratelimit_query_name(&pair, (const u_char *) cases[i].expected,
-                                     strlen(cases[i].expected), 0)
+        if (ngx_rl_query_name(&pair, (const u_char *) cases[i].expected,
+                              strlen(cases[i].expected), 0)
             != cases[i].equal)
         {
             fail_msg("\"%s\" and \"%s\"", cases[i].name, cases[i].expected);
         }
 
-        if (!ngx_ratelimit_query_name(&pair,
-                                      (const u_char *) cases[i].expected,
-                                      strlen(cases[i].expected), 1)
+        if (!ngx_rl_query_name(&pair,
+                               (const u_char *) cases[i].expected,
+                               strlen(cases[i].expected), 1)
             != !(cases[i].equal || i == 12))
         {
             fail_msg("\"%s\" and \"%s\" in any case", cases[i].name,
@@ -142,15 +142,15 @@ test_caseless(void **state)
             one = (u_char) a;
             two = (u_char) b;
 
-            assert_int_equal(ngx_ratelimit_caseless(&one, &two, 1),
+            assert_int_equal(ngx_rl_caseless(&one, &two, 1),
                              tolower(a) == tolower(b));
         }
     }
 
-    assert_true(ngx_ratelimit_caseless((u_char *) "aBc-1", (u_char *) "AbC-1",
-                                       5));
-    assert_false(ngx_ratelimit_caseless((u_char *) "aBc-1", (u_char *) "AbC\r1",
-                                        5));
+    assert_true(ngx_rl_caseless((u_char *) "aBc-1", (u_char *) "AbC-1",
+                                5));
+    assert_false(ngx_rl_caseless((u_char *) "aBc-1", (u_char *) "AbC\r1",
+                                 5));
 }
 
 
@@ -195,11 +195,11 @@ test_query_decode(void **state)
     };
 
     for (i = 0; i < COUNT(cases); i++) {
-        assert_decoded(ngx_ratelimit_query_decode, cases[i][0], cases[i][1],
+        assert_decoded(ngx_rl_query_decode, cases[i][0], cases[i][1],
                        strlen(cases[i][1]));
     }
 
-    assert_decoded(ngx_ratelimit_query_decode, "a%00b", "a\0b", 3);
+    assert_decoded(ngx_rl_query_decode, "a%00b", "a\0b", 3);
 }
 
 
@@ -223,18 +223,18 @@ test_cookie_decode(void **state)
     };
 
     for (i = 0; i < COUNT(cases); i++) {
-        assert_decoded(ngx_ratelimit_cookie_decode, cases[i][0], cases[i][1],
+        assert_decoded(ngx_rl_cookie_decode, cases[i][0], cases[i][1],
                        strlen(cases[i][1]));
 
         /* what is said not to be encoded is not changed */
 
         len = strlen(cases[i][0]);
-        encoded = ngx_ratelimit_cookie_encoded((const u_char *) cases[i][0],
-                                               len);
+        encoded = ngx_rl_cookie_encoded((const u_char *) cases[i][0],
+                                        len);
         assert_true(encoded || strcmp(cases[i][0], cases[i][1]) == 0);
     }
 
-    assert_false(ngx_ratelimit_cookie_encoded((const u_char *) "a\\b\"", 4));
+    assert_false(ngx_rl_cookie_encoded((const u_char *) "a\\b\"", 4));
 }
 
 

@@ -14,7 +14,7 @@
 
 #include "nginx_text.h"
 
-#include "ngx_ratelimit_param.h"
+#include "ngx_rl_param.h"
 
 static char  block[65536], *end;
 
@@ -42,20 +42,20 @@ quoted(const char *text, const char *quote)
 
 /* What a parameter may be. */
 static void
-value(const ngx_ratelimit_param_t *p, const char *quote)
+value(const ngx_rl_param_t *p, const char *quote)
 {
     const char *const  *name;
 
     if (p->expected) {
         quoted(p->expected, quote);
 
-    } else if (p->kind == NGX_RATELIMIT_A_FLAG) {
+    } else if (p->kind == NGX_RL_A_FLAG) {
         say("a flag");
 
-    } else if (p->kind == NGX_RATELIMIT_A_NAME) {
+    } else if (p->kind == NGX_RL_A_NAME) {
         say("a name");
 
-    } else if (p->kind == NGX_RATELIMIT_A_NUMBER) {
+    } else if (p->kind == NGX_RL_A_NUMBER) {
         say("%ld to %ld", (long) p->min, (long) p->max);
 
     } else if (p->names) {
@@ -67,15 +67,15 @@ value(const ngx_ratelimit_param_t *p, const char *quote)
         say("an object");
     }
 
-    if (p->flags & NGX_RATELIMIT_WORD) {
+    if (p->flags & NGX_RL_WORD) {
         say(", or %sunlimited%s", quote, quote);
     }
 
-    if (p->flags & NGX_RATELIMIT_VARIABLES) {
+    if (p->flags & NGX_RL_VARIABLES) {
         say("; or text with variables");
     }
 
-    if (p->flags & NGX_RATELIMIT_LIST) {
+    if (p->flags & NGX_RL_LIST) {
         say("; one or several");
     }
 }
@@ -97,13 +97,13 @@ algorithms(ngx_uint_t bits)
 
     if ((rest & (rest - 1)) == 0) {
         say("all but `%s`",
-            ngx_ratelimit_algorithm_names[__builtin_ctz((unsigned) rest)]);
+            ngx_rl_algorithm_names[__builtin_ctz((unsigned) rest)]);
         return;
     }
 
-    for (i = 0; ngx_ratelimit_algorithm_names[i]; i++) {
+    for (i = 0; ngx_rl_algorithm_names[i]; i++) {
         if (bits >> i & 1) {
-            say("%s`%s`", before, ngx_ratelimit_algorithm_names[i]);
+            say("%s`%s`", before, ngx_rl_algorithm_names[i]);
             before = ", ";
         }
     }
@@ -112,18 +112,18 @@ algorithms(ngx_uint_t bits)
 
 /* As nginx.conf has it, unless it is in documents alone. */
 static void
-name(ngx_ratelimit_param_e id, ngx_uint_t values, ngx_uint_t json)
+name(ngx_rl_param_e id, ngx_uint_t values, ngx_uint_t json)
 {
-    const char                   *before;
-    ngx_uint_t                    i;
-    const ngx_ratelimit_param_t  *p;
+    const char            *before;
+    ngx_uint_t             i;
+    const ngx_rl_param_t  *p;
 
-    if (id == NGX_RATELIMIT_PARAM_ALGORITHM) {
+    if (id == NGX_RL_PARAM_ALGORITHM) {
         algorithms(values);
         return;
     }
 
-    p = ngx_ratelimit_param(id, json ? ~(ngx_uint_t) NGX_RATELIMIT_IN_CONF
+    p = ngx_rl_param(id, json ? ~(ngx_uint_t) NGX_RL_IN_CONF
                                      : (ngx_uint_t) -1);
     before = "";
 
@@ -134,7 +134,7 @@ name(ngx_ratelimit_param_e id, ngx_uint_t values, ngx_uint_t json)
         }
     }
 
-    if (id == NGX_RATELIMIT_PARAM_WINDOW && values) {
+    if (id == NGX_RL_PARAM_WINDOW && values) {
         say("`window=calendar:...`");
 
     } else if (*before == '\0') {
@@ -171,23 +171,23 @@ found_in(const char *page)
 static void
 test_rows(void **state)
 {
-    uint64_t                          seen[8];
-    ngx_uint_t                        i;
-    const ngx_ratelimit_param_t      *p;
-    const ngx_ratelimit_exclusion_t  *x;
+    uint64_t                   seen[8];
+    ngx_uint_t                 i;
+    const ngx_rl_param_t      *p;
+    const ngx_rl_exclusion_t  *x;
 
     memset(seen, 0, sizeof(seen));
 
-    for (p = ngx_ratelimit_params; p->id; p++) {
-        assert_true(p->id < NGX_RATELIMIT_PARAM_ALL);
-        assert_true(!p->conf == !(p->in & NGX_RATELIMIT_IN_CONF));
-        assert_true(!p->json == !(p->in & ~NGX_RATELIMIT_IN_CONF));
-        assert_true(!p->names == (p->kind != NGX_RATELIMIT_A_CHOICE));
-        assert_true(p->offset + p->size <= sizeof(ngx_ratelimit_draft_t));
+    for (p = ngx_rl_params; p->id; p++) {
+        assert_true(p->id < NGX_RL_PARAM_ALL);
+        assert_true(!p->conf == !(p->in & NGX_RL_IN_CONF));
+        assert_true(!p->json == !(p->in & ~NGX_RL_IN_CONF));
+        assert_true(!p->names == (p->kind != NGX_RL_A_CHOICE));
+        assert_true(p->offset + p->size <= sizeof(ngx_rl_draft_t));
 
         if (p->conf) {
             assert_int_equal(p->conf[strlen(p->conf) - 1] == '=',
-                             p->kind != NGX_RATELIMIT_A_FLAG);
+                             p->kind != NGX_RL_A_FLAG);
         }
 
         /* one row for each place */
@@ -200,9 +200,9 @@ test_rows(void **state)
         }
     }
 
-    for (x = ngx_ratelimit_exclusions; x->at; x++) {
-        assert_non_null(ngx_ratelimit_param(x->at, (ngx_uint_t) -1));
-        assert_non_null(ngx_ratelimit_param(x->with, (ngx_uint_t) -1));
+    for (x = ngx_rl_exclusions; x->at; x++) {
+        assert_non_null(ngx_rl_param(x->at, (ngx_uint_t) -1));
+        assert_non_null(ngx_rl_param(x->with, (ngx_uint_t) -1));
         assert_non_null(x->expected);
     }
 }
@@ -211,20 +211,20 @@ test_rows(void **state)
 static void
 test_reference(void **state)
 {
-    ngx_uint_t                        json;
-    const ngx_ratelimit_param_t      *p;
-    const ngx_ratelimit_exclusion_t  *x;
+    ngx_uint_t                 json;
+    const ngx_rl_param_t      *p;
+    const ngx_rl_exclusion_t  *x;
 
     end = block;
 
     say("| nginx.conf | document | value | default | algorithms |\n"
         "|---|---|---|---|---|\n");
 
-    for (p = ngx_ratelimit_params; p->id; p++) {
+    for (p = ngx_rl_params; p->id; p++) {
 
         /* of a zone or a location alone */
 
-        if (p->id < NGX_RATELIMIT_PARAM_ALGORITHM && p->json == NULL) {
+        if (p->id < NGX_RL_PARAM_ALGORITHM && p->json == NULL) {
             continue;
         }
 
@@ -241,8 +241,8 @@ test_reference(void **state)
 
     say("\n| parameter | excludes | expected |\n|---|---|---|\n");
 
-    for (x = ngx_ratelimit_exclusions; x->at; x++) {
-        json = !ngx_ratelimit_param(x->at, NGX_RATELIMIT_IN_CONF);
+    for (x = ngx_rl_exclusions; x->at; x++) {
+        json = !ngx_rl_param(x->at, NGX_RL_IN_CONF);
         say("| ");
         name(x->at, x->at_values, json);
         say(" | ");
@@ -258,25 +258,25 @@ test_reference(void **state)
 
 /* Of a member: its JSON types, as far as they can be said. */
 static void
-schema(const ngx_ratelimit_param_t *p, ngx_uint_t in)
+schema(const ngx_rl_param_t *p, ngx_uint_t in)
 {
     ngx_uint_t   i, variables;
     const char  *type;
 
-    static const char *const  types[] = {    /* ngx_ratelimit_kind_e */
+    static const char *const  types[] = {    /* ngx_rl_kind_e */
         "integer", "number", "boolean", "string", "string", "string",
         "integer, string", "integer, string", "object"
     };
 
     say("        %s:\n", p->json);
 
-    if (p->id == NGX_RATELIMIT_PARAM_MATCH
-        || p->id == NGX_RATELIMIT_PARAM_PARAMS
-        || p->id == NGX_RATELIMIT_PARAM_ACTIVE)
+    if (p->id == NGX_RL_PARAM_MATCH
+        || p->id == NGX_RL_PARAM_PARAMS
+        || p->id == NGX_RL_PARAM_ACTIVE)
     {
         say("          $ref: '#/components/schemas/%s'\n",
-            p->id == NGX_RATELIMIT_PARAM_MATCH ? "Match"
-            : p->id == NGX_RATELIMIT_PARAM_PARAMS ? "Params" : "Active");
+            p->id == NGX_RL_PARAM_MATCH ? "Match"
+            : p->id == NGX_RL_PARAM_PARAMS ? "Params" : "Active");
         return;
     }
 
@@ -286,20 +286,20 @@ schema(const ngx_ratelimit_param_t *p, ngx_uint_t in)
         say("'\n");
     }
 
-    variables = ((p->flags & NGX_RATELIMIT_WORD)
-                 || ((p->flags & NGX_RATELIMIT_VARIABLES)
-                     && in != NGX_RATELIMIT_OF_AMOUNT))
-                && p->kind == NGX_RATELIMIT_A_NUMBER;
+    variables = ((p->flags & NGX_RL_WORD)
+                 || ((p->flags & NGX_RL_VARIABLES)
+                     && in != NGX_RL_OF_AMOUNT))
+                && p->kind == NGX_RL_A_NUMBER;
     type = types[p->kind];
 
     say("          type: [%s%s%s, 'null']\n", type, variables ? ", string" : "",
-        (p->flags & NGX_RATELIMIT_LIST) ? ", array" : "");
+        (p->flags & NGX_RL_LIST) ? ", array" : "");
 
-    if (p->flags & NGX_RATELIMIT_LIST) {
+    if (p->flags & NGX_RL_LIST) {
         say("          items:\n            type: %s\n", type);
     }
 
-    if (p->kind == NGX_RATELIMIT_A_NUMBER) {
+    if (p->kind == NGX_RL_A_NUMBER) {
         say("          minimum: %ld\n          maximum: %ld\n", (long) p->min,
             (long) p->max);
     }
@@ -311,7 +311,7 @@ schema(const ngx_ratelimit_param_t *p, ngx_uint_t in)
             say("%s%s", i ? ", " : "", p->names[i]);
         }
 
-        say(p->id == NGX_RATELIMIT_PARAM_ALGORITHM
+        say(p->id == NGX_RL_PARAM_ALGORITHM
             ? ", sliding_window_counter]\n" : "]\n");
     }
 }
@@ -320,18 +320,18 @@ schema(const ngx_ratelimit_param_t *p, ngx_uint_t in)
 static void
 test_schemas(void **state)
 {
-    ngx_uint_t                    i;
-    const ngx_ratelimit_param_t  *p;
+    ngx_uint_t             i;
+    const ngx_rl_param_t  *p;
 
     static const struct {
         const char  *name;
         ngx_uint_t   in;
     } objects[] = {
-        { "Rule", NGX_RATELIMIT_OF_RULE },
-        { "Match", NGX_RATELIMIT_OF_MATCH },
-        { "Params", NGX_RATELIMIT_OF_PARAMS },
-        { "Amount", NGX_RATELIMIT_OF_AMOUNT },
-        { "Active", NGX_RATELIMIT_OF_ACTIVE }
+        { "Rule", NGX_RL_OF_RULE },
+        { "Match", NGX_RL_OF_MATCH },
+        { "Params", NGX_RL_OF_PARAMS },
+        { "Amount", NGX_RL_OF_AMOUNT },
+        { "Active", NGX_RL_OF_ACTIVE }
     };
 
     end = block;
@@ -340,7 +340,7 @@ test_schemas(void **state)
         say("    %s:\n      type: object\n      additionalProperties: false\n"
             "      properties:\n", objects[i].name);
 
-        for (p = ngx_ratelimit_params; p->id; p++) {
+        for (p = ngx_rl_params; p->id; p++) {
             if (p->in & objects[i].in) {
                 schema(p, objects[i].in);
             }

@@ -76,7 +76,7 @@ fill_arg(const check_t *check, parity_arg_t *arg)
 
     arg->kind = check->dry_run ? counter->kind - 'a' + 'A' : counter->kind;
     arg->cost = check->cost;
-    arg->want = (check->want == NGX_RATELIMIT_LOOK) ? -1
+    arg->want = (check->want == NGX_RL_LOOK) ? -1
                                                     : (int64_t) check->want;
     arg->want = check->charge ? -1 - (int64_t) check->charge : arg->want;
     arg->capacity = counter->limit.capacity;
@@ -101,7 +101,7 @@ lease_c(uint64_t now, const check_t *check, answer_t *answer)
     counter_t  copy;
 
     copy = *check->counter;
-    counter_take(&copy, now, check->cost, NGX_RATELIMIT_LOOK, answer);
+    counter_take(&copy, now, check->cost, NGX_RL_LOOK, answer);
 
     if (answer->retry_us) {
         counter_take(check->counter, now, check->cost, check->want, answer);
@@ -164,14 +164,14 @@ charge_c(uint64_t now, const check_t *check, answer_t *answer)
 static void
 part_c(check_t *check)
 {
-    ngx_ratelimit_spec_t  own;
+    ngx_rl_spec_t  own;
 
     memset(&own, 0, sizeof(own));
     check->whole = check->counter->limit;
     own.burst = check->whole.capacity - check->keep - 1;
 
-    assert_null(ngx_ratelimit_limit_part(&check->whole, &own,
-                                         &check->counter->limit));
+    assert_null(ngx_rl_limit_part(&check->whole, &own,
+                                  &check->counter->limit));
 }
 
 
@@ -184,7 +184,7 @@ whole_c(uint64_t now, const check_t *check, const answer_t *answer)
     check->counter->limit = check->whole;
 
     copy = *check->counter;
-    counter_take(&copy, now, check->cost, NGX_RATELIMIT_LOOK, &other);
+    counter_take(&copy, now, check->cost, NGX_RL_LOOK, &other);
     seen[KEPT] += (answer->retry_us && other.retry_us == 0);
 }
 
@@ -226,8 +226,8 @@ run_c(uint64_t now, check_t *checks, unsigned n,
                 age_us = (uint64_t) check->want * 1000;
                 taken_us = age_us < now ? now - age_us : 0;
 
-                if (check->want == NGX_RATELIMIT_LOOK) {
-                    taken_us = NGX_RATELIMIT_WHENEVER;
+                if (check->want == NGX_RL_LOOK) {
+                    taken_us = NGX_RL_WHENEVER;
                     seen[TOPPED_UP]++;
                 }
 
@@ -247,7 +247,7 @@ run_c(uint64_t now, check_t *checks, unsigned n,
         } else {
             seen[REFUSED] += (check->share != 0);
             counter_take(check->counter, now, check->cost,
-                         denied ? NGX_RATELIMIT_LOOK : check->want, &answer);
+                         denied ? NGX_RL_LOOK : check->want, &answer);
         }
 
         if (check->keep) {
@@ -255,10 +255,10 @@ run_c(uint64_t now, check_t *checks, unsigned n,
         }
 
         seen[GRANTED] += (answer.granted != 0);
-        seen[NEVER_PAID] += (answer.retry_us == NGX_RATELIMIT_NEVER);
+        seen[NEVER_PAID] += (answer.retry_us == NGX_RL_NEVER);
         seen[DENIED] += (answer.retry_us != 0);
         seen[LOOKED] += (check->cost >= 0
-                         && check->want == NGX_RATELIMIT_LOOK);
+                         && check->want == NGX_RL_LOOK);
         seen[DRY_RUN] += (answer.retry_us != 0 && check->dry_run && !denied);
 
         fill_answer(&answer, answers[i]);
@@ -271,9 +271,9 @@ run_c(uint64_t now, check_t *checks, unsigned n,
 static void
 change_limit(counter_t *counter)
 {
-    state_t               state;
-    limit_t               limit;
-    ngx_ratelimit_spec_t  spec;
+    state_t        state;
+    limit_t        limit;
+    ngx_rl_spec_t  spec;
 
     spec = counter->spec;
 
@@ -303,7 +303,7 @@ change_limit(counter_t *counter)
         return;
     }
 
-    if (ngx_ratelimit_limit_init(&limit, &spec) == NULL) {
+    if (ngx_rl_limit_init(&limit, &spec) == NULL) {
         counter->spec = spec;
         counter->limit = limit;
     }
@@ -400,7 +400,7 @@ random_tokens(uint32_t capacity)
         return capacity;
 
     case 2:
-        return capacity < NGX_RATELIMIT_MAX_TOKENS ? capacity + 1 : capacity;
+        return capacity < NGX_RL_MAX_TOKENS ? capacity + 1 : capacity;
 
     case 3: case 4:
         return 1 + rnd(capacity);
@@ -441,9 +441,9 @@ static void
 random_lease(check_t *check, uint32_t capacity)
 {
     check->ahead = rnd(16) ? random_tokens(capacity)
-                           : rnd((uint64_t) NGX_RATELIMIT_MAX_TOKENS + 1);
+                           : rnd((uint64_t) NGX_RL_MAX_TOKENS + 1);
     check->share = rnd(4) ? 1 + rnd(20)
-                          : rnd_log(NGX_RATELIMIT_MAX_TOKENS);
+                          : rnd_log(NGX_RL_MAX_TOKENS);
 }
 
 
@@ -488,17 +488,17 @@ random_call(parity_call_t *call, check_t *checks)
         if (rnd(10) == 0) {
             check->cost = -check->cost;
             check->want = rnd(4) ? random_age_ms(&check->counter->limit)
-                                 : NGX_RATELIMIT_LOOK;
+                                 : NGX_RL_LOOK;
 
         } else if (rnd(10) == 0) {
             check->charge = random_tokens(capacity);
             check->charge += rnd(2) ? 0 : random_tokens(capacity);
-            check->charge = check->charge < NGX_RATELIMIT_MAX_TOKENS
-                            ? check->charge : NGX_RATELIMIT_MAX_TOKENS;
+            check->charge = check->charge < NGX_RL_MAX_TOKENS
+                            ? check->charge : NGX_RL_MAX_TOKENS;
             check->cost = check->charge ? 0 : check->cost;
 
         } else if (rnd(10) == 0) {
-            check->want = NGX_RATELIMIT_LOOK;
+            check->want = NGX_RL_LOOK;
 
         } else if (rnd(3) == 0) {
             random_lease(check, capacity);
@@ -529,7 +529,7 @@ fill_times(parity_call_t *call, check_t *checks)
                           call->now_us);
         }
 
-        if (checks[i].cost >= 0 || checks[i].want == NGX_RATELIMIT_LOOK
+        if (checks[i].cost >= 0 || checks[i].want == NGX_RL_LOOK
             || rnd(4))
         {
             continue;

@@ -19,28 +19,28 @@
 static void
 random_limit(counter_t *counter)
 {
-    ngx_ratelimit_spec_t  spec;
+    ngx_rl_spec_t  spec;
 
     static const uint64_t  periods[] = { 1, 1, 10, 60, 3600, 366 * 86400 };
 
     memset(&spec, 0, sizeof(spec));
 
     if (kind == 'l') {
-        spec.algorithm = NGX_RATELIMIT_SLIDING_LOG;
+        spec.algorithm = NGX_RL_SLIDING_LOG;
         spec.period_us = periods[rnd(6)] * 1000000;
         spec.tokens = rnd(8) ? rnd_log(30)
                              : rnd(8) ? rnd_log(1000)
-                                      : rnd_log(NGX_RATELIMIT_MAX_LOG);
+                                      : rnd_log(NGX_RL_MAX_LOG);
     } else {
-        spec.algorithm = NGX_RATELIMIT_CONCURRENCY;
-        spec.tokens = rnd(8) ? rnd_log(8) : rnd_log(NGX_RATELIMIT_MAX_TOKENS);
+        spec.algorithm = NGX_RL_CONCURRENCY;
+        spec.tokens = rnd(8) ? rnd_log(8) : rnd_log(NGX_RL_MAX_TOKENS);
     }
 
-    if (spec.tokens > NGX_RATELIMIT_MAX_LOG && kind == 'l') {
-        spec.tokens = NGX_RATELIMIT_MAX_LOG;
+    if (spec.tokens > NGX_RL_MAX_LOG && kind == 'l') {
+        spec.tokens = NGX_RL_MAX_LOG;
     }
 
-    assert_null(ngx_ratelimit_limit_init(&counter->limit, &spec));
+    assert_null(ngx_rl_limit_init(&counter->limit, &spec));
 }
 
 
@@ -67,7 +67,7 @@ change_limit(unsigned key, unsigned field)
 
 
 static uint64_t
-random_step(uint64_t now, const ngx_ratelimit_limit_t *limit)
+random_step(uint64_t now, const ngx_rl_limit_t *limit)
 {
     uint64_t  window_us;
 
@@ -143,11 +143,11 @@ random_tokens(uint32_t capacity)
 static void
 fill_arg(const check_t *check, parity_arg_t *arg)
 {
-    const ngx_ratelimit_limit_t  *limit = &check->counter->limit;
+    const ngx_rl_limit_t  *limit = &check->counter->limit;
 
     arg->kind = check->dry_run ? kind - 'a' + 'A' : kind;
     arg->cost = check->cost;
-    arg->want = (check->want == NGX_RATELIMIT_LOOK) ? -1
+    arg->want = (check->want == NGX_RL_LOOK) ? -1
                                                      : (int64_t) check->want;
     arg->want = check->charge ? -1 - (int64_t) check->charge : arg->want;
     arg->capacity = limit->capacity;
@@ -185,7 +185,7 @@ random_check(check_t *check, const request_t *request, unsigned field,
             check->cost = 0;
 
         } else if (rnd(10) == 0) {
-            check->want = NGX_RATELIMIT_LOOK;
+            check->want = NGX_RL_LOOK;
         }
 
         return;
@@ -193,7 +193,7 @@ random_check(check_t *check, const request_t *request, unsigned field,
 
     if (rnd(30) == 0) {
         check->cost = -1 - (int64_t) random_tokens(capacity);
-        check->want = NGX_RATELIMIT_LOOK;
+        check->want = NGX_RL_LOOK;
         return;
     }
 
@@ -222,7 +222,7 @@ random_check(check_t *check, const request_t *request, unsigned field,
 
     check->cost = rnd(4) ? 1 : random_tokens(capacity);
     check->want = rnd(4) ? 0 : rnd(3) ? random_tokens(capacity)
-                                      : NGX_RATELIMIT_LOOK;
+                                      : NGX_RL_LOOK;
 }
 
 
@@ -312,7 +312,7 @@ remember(request_t *request, const parity_call_t *call, const check_t *checks,
     for (i = 0; i < call->n; i++) {
         field = call->args[i].field;
 
-        if (checks[i].cost < 0 && checks[i].want == NGX_RATELIMIT_LOOK) {
+        if (checks[i].cost < 0 && checks[i].want == NGX_RL_LOOK) {
             forget(call->key, field);
 
         } else if (checks[i].cost < 0 || (!is_new && checks[i].cost > 0)) {

@@ -11,7 +11,7 @@
 /* A window's state as its script packs it. */
 
 static void
-model_put_window(char kind, const ngx_ratelimit_window_t *w)
+model_put_window(char kind, const ngx_rl_window_t *w)
 {
     char      value[17];
     unsigned  i;
@@ -49,11 +49,11 @@ check_take(counter_t *counter, const parity_call_t *call, uint32_t cost)
 static void
 test_foreign_window(void **state)
 {
-    unsigned                 i;
-    uint64_t                 weight;
-    counter_t                counter;
-    parity_call_t            call;
-    ngx_ratelimit_window_t  *w;
+    unsigned          i;
+    uint64_t          weight;
+    counter_t         counter;
+    parity_call_t     call;
+    ngx_rl_window_t  *w;
 
     parity_start();
 
@@ -71,10 +71,10 @@ test_foreign_window(void **state)
         w->fresh_us = call.now_us + (rnd(4) ? 0 : (uint64_t) 1 << 49)
                       + rnd_log((uint64_t) 1 << 45) - rnd(1000);
         w->code = rnd(4096);
-        w->count = rnd_log(NGX_RATELIMIT_MAX_TOKENS);
+        w->count = rnd_log(NGX_RL_MAX_TOKENS);
 
         if (counter.kind == 's') {
-            w->before = rnd_log(NGX_RATELIMIT_MAX_TOKENS);
+            w->before = rnd_log(NGX_RL_MAX_TOKENS);
         }
 
         if (rnd(4) == 0) {
@@ -87,16 +87,16 @@ test_foreign_window(void **state)
 
         /* but what a window of that length can have counted */
 
-        weight = NGX_RATELIMIT_MAX_PERIOD_US;
+        weight = NGX_RL_MAX_PERIOD_US;
 
-        if (w->code < NGX_RATELIMIT_CODE_CALENDAR) {
-            weight = ngx_ratelimit_span_decode(w->code);
+        if (w->code < NGX_RL_CODE_CALENDAR) {
+            weight = ngx_rl_span_decode(w->code);
         }
 
         if (w->code != counter.limit.code
-            && weight <= NGX_RATELIMIT_MAX_PERIOD_US)
+            && weight <= NGX_RL_MAX_PERIOD_US)
         {
-            weight = NGX_RATELIMIT_MAX_WEIGHT / (weight / 1000 + 1);
+            weight = NGX_RL_MAX_WEIGHT / (weight / 1000 + 1);
             w->count = (w->count < weight) ? w->count : weight;
             w->before = (w->before < weight) ? w->before : weight;
         }
@@ -126,7 +126,7 @@ check_give(counter_t *counter, parity_call_t *call, uint32_t age_ms)
  */
 
 static void
-check_calendar(const ngx_ratelimit_spec_t *spec, uint64_t at, uint64_t until,
+check_calendar(const ngx_rl_spec_t *spec, uint64_t at, uint64_t until,
     int64_t ahead_us)
 {
     uint64_t                end;
@@ -135,7 +135,7 @@ check_calendar(const ngx_ratelimit_spec_t *spec, uint64_t at, uint64_t until,
 
     memset(&counter, 0, sizeof(counter));
     counter.kind = 'f';
-    assert_null(ngx_ratelimit_limit_init(&counter.limit, spec));
+    assert_null(ngx_rl_limit_init(&counter.limit, spec));
 
     parity_call_init(&call, 7, 1);
     call.args[0].kind = 'f';
@@ -169,14 +169,14 @@ check_calendar(const ngx_ratelimit_spec_t *spec, uint64_t at, uint64_t until,
 }
 
 
-static ngx_ratelimit_spec_t
-spec_of(ngx_ratelimit_calendar_e calendar, uint32_t month_day,
-    const ngx_ratelimit_tz_t *tz)
+static ngx_rl_spec_t
+spec_of(ngx_rl_calendar_e calendar, uint32_t month_day,
+    const ngx_rl_tz_t *tz)
 {
-    ngx_ratelimit_spec_t  spec;
+    ngx_rl_spec_t  spec;
 
     memset(&spec, 0, sizeof(spec));
-    spec.algorithm = NGX_RATELIMIT_FIXED_WINDOW;
+    spec.algorithm = NGX_RL_FIXED_WINDOW;
     spec.calendar = calendar;
     spec.month_day = month_day;
     spec.tz = tz;
@@ -189,14 +189,14 @@ spec_of(ngx_ratelimit_calendar_e calendar, uint32_t month_day,
 static void
 test_months(void **state)
 {
-    ngx_ratelimit_spec_t  spec;
+    ngx_rl_spec_t  spec;
 
     parity_start();
 
-    spec = spec_of(NGX_RATELIMIT_CALENDAR_MONTH, 1, NULL);
+    spec = spec_of(NGX_RL_CALENDAR_MONTH, 1, NULL);
     check_calendar(&spec, 31 * DAY, (uint64_t) 1 << 52, 0);
 
-    spec = spec_of(NGX_RATELIMIT_CALENDAR_MONTH, 31, NULL);
+    spec = spec_of(NGX_RL_CALENDAR_MONTH, 31, NULL);
     check_calendar(&spec, 30 * DAY, (uint64_t) 1 << 52, 0);
 }
 
@@ -206,15 +206,15 @@ test_months(void **state)
 static void
 test_zones(void **state)
 {
-    unsigned              i;
-    limit_t               limit;
-    ngx_ratelimit_spec_t  spec;
+    unsigned       i;
+    limit_t        limit;
+    ngx_rl_spec_t  spec;
 
     parity_start();
 
     for (i = 0; i < 30; i++) {
         spec = spec_of(1 + i % 3, 1 + rnd(31), zone_random());
-        assert_null(ngx_ratelimit_limit_init(&limit, &spec));
+        assert_null(ngx_rl_limit_init(&limit, &spec));
 
         check_calendar(&spec, START + window_left(&limit, START),
                        START + 5000 * DAY, 0);
@@ -227,23 +227,23 @@ test_zones(void **state)
 static void
 test_skew(void **state)
 {
-    unsigned              i;
-    limit_t               limit;
-    ngx_ratelimit_spec_t  spec;
+    unsigned       i;
+    limit_t        limit;
+    ngx_rl_spec_t  spec;
 
     parity_start();
 
     for (i = 0; i < 20; i++) {
 
-        spec = spec_of(NGX_RATELIMIT_CALENDAR_DAY, 1, NULL);
-        assert_null(ngx_ratelimit_limit_init(&limit, &spec));
+        spec = spec_of(NGX_RL_CALENDAR_DAY, 1, NULL);
+        assert_null(ngx_rl_limit_init(&limit, &spec));
 
         check_calendar(&spec, START + window_left(&limit, START),
                        START + 50 * DAY,
                        (int64_t) rnd(DAY * 10) - (int64_t) DAY * 5);
 
-        spec.calendar = NGX_RATELIMIT_CALENDAR_WEEK;
-        assert_null(ngx_ratelimit_limit_init(&limit, &spec));
+        spec.calendar = NGX_RL_CALENDAR_WEEK;
+        assert_null(ngx_rl_limit_init(&limit, &spec));
 
         check_calendar(&spec, START + window_left(&limit, START),
                        START + 200 * DAY,

@@ -10,7 +10,7 @@
 
 #include <sys/mman.h>
 
-#include "ngx_ratelimit_penalties.h"
+#include "ngx_rl_penalties.h"
 #include "nginx.h"
 #include "process.h"
 
@@ -19,15 +19,15 @@
 #define MINUTE     60000
 #define HOUR       (60 * MINUTE)
 
-static const ngx_ratelimit_penalty_time_t  doubled = { MINUTE, HOUR, 2000 };
+static const ngx_rl_penalty_time_t  doubled = { MINUTE, HOUR, 2000 };
 
 
-static ngx_ratelimit_penalties_t *
+static ngx_rl_penalties_t *
 table_make(void)
 {
-    ngx_ratelimit_penalties_t  *p;
+    ngx_rl_penalties_t  *p;
 
-    p = mmap(NULL, ngx_ratelimit_penalties_bytes(), PROT_READ|PROT_WRITE,
+    p = mmap(NULL, ngx_rl_penalties_bytes(), PROT_READ|PROT_WRITE,
              MAP_SHARED|MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(p, MAP_FAILED);
 
@@ -36,20 +36,20 @@ table_make(void)
 
 
 static void
-table_free(ngx_ratelimit_penalties_t *p)
+table_free(ngx_rl_penalties_t *p)
 {
-    assert_int_equal(munmap(p, ngx_ratelimit_penalties_bytes()), 0);
+    assert_int_equal(munmap(p, ngx_rl_penalties_bytes()), 0);
 }
 
 
 /* The n-th key of a set. */
-static ngx_ratelimit_penalized_t
+static ngx_rl_penalized_t
 row(uint64_t n)
 {
-    ngx_ratelimit_penalized_t  made;
+    ngx_rl_penalized_t  made;
 
     memset(&made, 0, sizeof(made));
-    made.id.hi = NGX_RATELIMIT_PENALTIES_SETS * n + 7;
+    made.id.hi = NGX_RL_PENALTIES_SETS * n + 7;
     made.id.lo = n;
     made.kind = n;
     memset(made.name.data, (int) n, sizeof(made.name.data));
@@ -59,27 +59,27 @@ row(uint64_t n)
 
 
 static ngx_int_t
-begin(ngx_ratelimit_penalties_t *p, uint64_t n, uint64_t now_ms)
+begin(ngx_rl_penalties_t *p, uint64_t n, uint64_t now_ms)
 {
-    ngx_ratelimit_penalized_t  made;
+    ngx_rl_penalized_t  made;
 
     made = row(n);
 
-    return ngx_ratelimit_penalties_begin(p, &made, &doubled, now_ms);
+    return ngx_rl_penalties_begin(p, &made, &doubled, now_ms);
 }
 
 
 /* Milliseconds that are left; a request looks for the key as long. */
 static uint64_t
-left(ngx_ratelimit_penalties_t *p, uint64_t n, uint64_t now_ms)
+left(ngx_rl_penalties_t *p, uint64_t n, uint64_t now_ms)
 {
-    uint64_t                   until_ms;
-    ngx_ratelimit_penalized_t  made;
+    uint64_t            until_ms;
+    ngx_rl_penalized_t  made;
 
     made = row(n);
-    until_ms = ngx_ratelimit_penalties_until(p, &made.id, now_ms);
+    until_ms = ngx_rl_penalties_until(p, &made.id, now_ms);
 
-    assert_true(until_ms == 0 || ngx_ratelimit_penalties_any(p, now_ms));
+    assert_true(until_ms == 0 || ngx_rl_penalties_any(p, now_ms));
 
     return until_ms ? until_ms - now_ms : 0;
 }
@@ -87,15 +87,15 @@ left(ngx_ratelimit_penalties_t *p, uint64_t n, uint64_t now_ms)
 
 /* The row of that number, which is whole. Returns whether it is there. */
 static ngx_uint_t
-get(ngx_ratelimit_penalties_t *p, uint64_t n, ngx_ratelimit_penalized_t *found)
+get(ngx_rl_penalties_t *p, uint64_t n, ngx_rl_penalized_t *found)
 {
-    ngx_uint_t                 at;
-    ngx_ratelimit_penalized_t  made;
+    ngx_uint_t          at;
+    ngx_rl_penalized_t  made;
 
     made = row(n);
     at = 0;
 
-    while (ngx_ratelimit_penalties_next(p, &at, found) == NGX_OK) {
+    while (ngx_rl_penalties_next(p, &at, found) == NGX_OK) {
         if (found->id.lo == n) {
             assert_int_equal(found->id.hi, made.id.hi);
             assert_int_equal(found->kind, n);
@@ -112,18 +112,18 @@ get(ngx_ratelimit_penalties_t *p, uint64_t n, ngx_ratelimit_penalized_t *found)
 static void
 test_time(void **state)
 {
-    uint64_t                    now, ms;
-    ngx_ratelimit_penalties_t  *p;
+    uint64_t             now, ms;
+    ngx_rl_penalties_t  *p;
 
     p = table_make();
 
     assert_int_equal(left(p, 1, NOW), 0);
-    assert_false(ngx_ratelimit_penalties_any(p, 0));
+    assert_false(ngx_rl_penalties_any(p, 0));
     assert_int_equal(begin(p, 1, NOW), NGX_OK);
     assert_int_equal(left(p, 1, NOW), MINUTE);
     assert_int_equal(left(p, 1, NOW + MINUTE - 1), 1);
     assert_int_equal(left(p, 1, NOW + MINUTE), 0);
-    assert_false(ngx_ratelimit_penalties_any(p, NOW + MINUTE));
+    assert_false(ngx_rl_penalties_any(p, NOW + MINUTE));
     assert_int_equal(left(p, 2, NOW), 0);
 
     /* another worker was first */
@@ -156,10 +156,10 @@ test_time(void **state)
 static void
 test_growth(void **state)
 {
-    ngx_uint_t                    i;
-    ngx_ratelimit_penalized_t     made;
-    ngx_ratelimit_penalties_t    *p;
-    ngx_ratelimit_penalty_time_t  times[] = {
+    ngx_uint_t             i;
+    ngx_rl_penalized_t     made;
+    ngx_rl_penalties_t    *p;
+    ngx_rl_penalty_time_t  times[] = {
         { MINUTE, HOUR, 1000 }, { MINUTE, HOUR, 1500 }, { HOUR, MINUTE, 2000 },
         { 1, HOUR, 1001 }
     };
@@ -173,13 +173,13 @@ test_growth(void **state)
         made = row(i + 1);
         made.times = 99;    /* is not read */
 
-        assert_int_equal(ngx_ratelimit_penalties_begin(p, &made, &times[i], 1),
+        assert_int_equal(ngx_rl_penalties_begin(p, &made, &times[i], 1),
                          NGX_OK);
-        assert_int_equal(ngx_ratelimit_penalties_begin(p, &made, &times[i],
-                                                       made.until_ms),
+        assert_int_equal(ngx_rl_penalties_begin(p, &made, &times[i],
+                                                made.until_ms),
                          NGX_OK);
-        assert_int_equal(ngx_ratelimit_penalties_begin(p, &made, &times[i],
-                                                       made.until_ms),
+        assert_int_equal(ngx_rl_penalties_begin(p, &made, &times[i],
+                                                made.until_ms),
                          NGX_OK);
         assert_int_equal(made.times, 3);
         assert_int_equal(left(p, i + 1, made.until_ms - expected[i]),
@@ -195,24 +195,24 @@ test_growth(void **state)
 static void
 test_full(void **state)
 {
-    uint64_t                    i;
-    ngx_ratelimit_penalized_t   found;
-    ngx_ratelimit_penalties_t  *p;
+    uint64_t             i;
+    ngx_rl_penalized_t   found;
+    ngx_rl_penalties_t  *p;
 
     p = table_make();
 
-    for (i = 1; i <= NGX_RATELIMIT_PENALTIES_WAYS; i++) {
+    for (i = 1; i <= NGX_RL_PENALTIES_WAYS; i++) {
         assert_int_equal(begin(p, i, NOW + i), NGX_OK);
     }
 
     assert_int_equal(begin(p, 100, NOW + 20), NGX_DECLINED);
     found = row(100);
     found.until_ms = found.forget_ms = NOW + HOUR;
-    assert_int_equal(ngx_ratelimit_penalties_put(p, &found, NOW + 20),
+    assert_int_equal(ngx_rl_penalties_put(p, &found, NOW + 20),
                      NGX_DECLINED);
     assert_int_equal(left(p, 100, NOW + 20), 0);
 
-    for (i = 1; i <= NGX_RATELIMIT_PENALTIES_WAYS; i++) {
+    for (i = 1; i <= NGX_RL_PENALTIES_WAYS; i++) {
         assert_true(left(p, i, NOW + 20) > 0);
     }
 
@@ -233,46 +233,46 @@ test_full(void **state)
 static void
 test_redis(void **state)
 {
-    uint64_t                    change;
-    ngx_ratelimit_penalized_t   found, other;
-    ngx_ratelimit_penalties_t  *p;
+    uint64_t             change;
+    ngx_rl_penalized_t   found, other;
+    ngx_rl_penalties_t  *p;
 
     p = table_make();
 
-    assert_int_equal(ngx_ratelimit_penalties_changes(p), 0);
+    assert_int_equal(ngx_rl_penalties_changes(p), 0);
     assert_int_equal(begin(p, 1, NOW), NGX_OK);
     assert_true(get(p, 1, &found));
     change = found.change;
-    assert_in_range(change, 1, ngx_ratelimit_penalties_changes(p));
+    assert_in_range(change, 1, ngx_rl_penalties_changes(p));
 
     /* what Redis has is older than this gateway's change */
 
     other = row(1);
     other.until_ms = other.forget_ms = NOW + 1;
-    assert_int_equal(ngx_ratelimit_penalties_put(p, &other, NOW), NGX_OK);
+    assert_int_equal(ngx_rl_penalties_put(p, &other, NOW), NGX_OK);
     assert_int_equal(left(p, 1, NOW), MINUTE);
 
-    ngx_ratelimit_penalties_sent(p, &other.id, change - 1);
+    ngx_rl_penalties_sent(p, &other.id, change - 1);
     assert_true(get(p, 1, &found) && found.change == change);
-    ngx_ratelimit_penalties_sent(p, &other.id, change);
+    ngx_rl_penalties_sent(p, &other.id, change);
     assert_true(get(p, 1, &found) && found.change == 0);
 
-    assert_int_equal(ngx_ratelimit_penalties_put(p, &other, NOW), NGX_OK);
+    assert_int_equal(ngx_rl_penalties_put(p, &other, NOW), NGX_OK);
     assert_int_equal(left(p, 1, NOW), 1);
 
     /* one that is over, of a key that is not here */
 
     other = row(2);
-    assert_int_equal(ngx_ratelimit_penalties_put(p, &other, NOW), NGX_OK);
+    assert_int_equal(ngx_rl_penalties_put(p, &other, NOW), NGX_OK);
     assert_false(get(p, 2, &found));
-    assert_int_equal(ngx_ratelimit_penalties_end(p, &other.id, NOW),
+    assert_int_equal(ngx_rl_penalties_end(p, &other.id, NOW),
                      NGX_DECLINED);
 
     /* ended by hand: the next one is no repetition, and Redis must know */
 
     assert_int_equal(begin(p, 2, NOW), NGX_OK);
-    change = ngx_ratelimit_penalties_changes(p);
-    assert_int_equal(ngx_ratelimit_penalties_end(p, &other.id, NOW), NGX_OK);
+    change = ngx_rl_penalties_changes(p);
+    assert_int_equal(ngx_rl_penalties_end(p, &other.id, NOW), NGX_OK);
     assert_int_equal(left(p, 2, NOW), 0);
     assert_true(get(p, 2, &found));
     assert_true(found.change > change);
@@ -284,19 +284,19 @@ test_redis(void **state)
     other = row(4);
     other.until_ms = other.forget_ms = NOW + 5;
     other.changed_ms = NOW + 1;
-    assert_int_equal(ngx_ratelimit_penalties_put(p, &other, NOW + 2), NGX_OK);
+    assert_int_equal(ngx_rl_penalties_put(p, &other, NOW + 2), NGX_OK);
     assert_int_equal(left(p, 4, NOW + 2), 3);
     other = row(2);
 
     /* Redis is empty: what counts is sent once more, what is over is not */
 
-    ngx_ratelimit_penalties_sent(p, &other.id, found.change);
+    ngx_rl_penalties_sent(p, &other.id, found.change);
     assert_int_equal(begin(p, 3, NOW), NGX_OK);
     assert_true(get(p, 3, &found));
-    ngx_ratelimit_penalties_sent(p, &found.id, found.change);
-    change = ngx_ratelimit_penalties_changes(p);
-    ngx_ratelimit_penalties_resend(p, NOW + 5, 0);
-    assert_int_equal(ngx_ratelimit_penalties_changes(p), change + 1);
+    ngx_rl_penalties_sent(p, &found.id, found.change);
+    change = ngx_rl_penalties_changes(p);
+    ngx_rl_penalties_resend(p, NOW + 5, 0);
+    assert_int_equal(ngx_rl_penalties_changes(p), change + 1);
     assert_true(get(p, 3, &found) && found.change == change + 1);
 
     table_free(p);
@@ -307,9 +307,9 @@ test_redis(void **state)
 static void
 test_recent(void **state)
 {
-    uint64_t                    n, change;
-    ngx_ratelimit_penalized_t   found;
-    ngx_ratelimit_penalties_t  *p;
+    uint64_t             n, change;
+    ngx_rl_penalized_t   found;
+    ngx_rl_penalties_t  *p;
 
     p = table_make();
 
@@ -317,28 +317,28 @@ test_recent(void **state)
         assert_int_equal(begin(p, n, NOW + n * MINUTE), NGX_OK);
         assert_true(get(p, n, &found));
         assert_int_equal(found.changed_ms, NOW + n * MINUTE);
-        ngx_ratelimit_penalties_sent(p, &found.id, found.change);
+        ngx_rl_penalties_sent(p, &found.id, found.change);
     }
 
     found = row(2);
-    assert_int_equal(ngx_ratelimit_penalties_end(p, &found.id,
-                                                 NOW + 5 * MINUTE - 1000),
+    assert_int_equal(ngx_rl_penalties_end(p, &found.id,
+                                          NOW + 5 * MINUTE - 1000),
                      NGX_OK);
     assert_true(get(p, 2, &found));
-    ngx_ratelimit_penalties_sent(p, &found.id, found.change);
+    ngx_rl_penalties_sent(p, &found.id, found.change);
 
-    change = ngx_ratelimit_penalties_changes(p);
-    ngx_ratelimit_penalties_resend(p, NOW + 5 * MINUTE + 1000, 1);
-    assert_int_equal(ngx_ratelimit_penalties_changes(p), change + 2);
+    change = ngx_rl_penalties_changes(p);
+    ngx_rl_penalties_resend(p, NOW + 5 * MINUTE + 1000, 1);
+    assert_int_equal(ngx_rl_penalties_changes(p), change + 2);
 
     for (n = 1; n <= 5; n++) {
         assert_true(get(p, n, &found));
         assert_int_equal(found.change != 0, n == 2 || n == 4);
     }
 
-    assert_int_equal(ngx_ratelimit_penalties_set(p), 0);
-    ngx_ratelimit_penalties_set_is(p, (uint64_t) 1 << 53);
-    assert_int_equal(ngx_ratelimit_penalties_set(p), (uint64_t) 1 << 53);
+    assert_int_equal(ngx_rl_penalties_set(p), 0);
+    ngx_rl_penalties_set_is(p, (uint64_t) 1 << 53);
+    assert_int_equal(ngx_rl_penalties_set(p), (uint64_t) 1 << 53);
 
     table_free(p);
 }
@@ -346,30 +346,30 @@ test_recent(void **state)
 
 /* Of two networks that collide in no count. */
 static ngx_int_t
-begin_of(ngx_ratelimit_penalties_t *p, uint64_t n, uint64_t network,
+begin_of(ngx_rl_penalties_t *p, uint64_t n, uint64_t network,
     uint64_t now_ms)
 {
-    ngx_ratelimit_penalized_t  made;
+    ngx_rl_penalized_t  made;
 
     made = row(n);
     made.id.hi = n;    /* all over the table */
     made.network = network;
 
-    return ngx_ratelimit_penalties_begin(p, &made, &doubled, now_ms);
+    return ngx_rl_penalties_begin(p, &made, &doubled, now_ms);
 }
 
 
 static void
 test_networks(void **state)
 {
-    uint64_t                    n, now;
-    ngx_ratelimit_penalized_t   other;
-    ngx_ratelimit_penalties_t  *p;
+    uint64_t             n, now;
+    ngx_rl_penalized_t   other;
+    ngx_rl_penalties_t  *p;
 
     p = table_make();
     now = NOW;
 
-    for (n = 1; n <= NGX_RATELIMIT_PENALTIES_NET_V6; n++) {
+    for (n = 1; n <= NGX_RL_PENALTIES_NET_V6; n++) {
         assert_int_equal(begin_of(p, n, 3, now), NGX_OK);
     }
 
@@ -381,7 +381,7 @@ test_networks(void **state)
     other.id.hi = n + 1;
     other.network = 3;
     other.until_ms = other.forget_ms = now + HOUR;
-    assert_int_equal(ngx_ratelimit_penalties_put(p, &other, now), NGX_ABORT);
+    assert_int_equal(ngx_rl_penalties_put(p, &other, now), NGX_ABORT);
 
     /* what another gateway says of a key that is there */
 
@@ -390,7 +390,7 @@ test_networks(void **state)
     other.network = 3;
     other.until_ms = other.forget_ms = now + HOUR;
     other.changed_ms = now + 1;
-    assert_int_equal(ngx_ratelimit_penalties_put(p, &other, now), NGX_OK);
+    assert_int_equal(ngx_rl_penalties_put(p, &other, now), NGX_OK);
 
     /* without a network there is no such limit */
 
@@ -398,7 +398,7 @@ test_networks(void **state)
         assert_int_equal(begin_of(p, n, 0, now), NGX_OK);
     }
 
-    for (n = 2000; n < 2000 + NGX_RATELIMIT_PENALTIES_NET_V4; n++) {
+    for (n = 2000; n < 2000 + NGX_RL_PENALTIES_NET_V4; n++) {
         assert_int_equal(begin_of(p, n, 10, now), NGX_OK);
     }
 
@@ -408,14 +408,14 @@ test_networks(void **state)
 
     now += MINUTE;
 
-    for (n = 3000; n < 3000 + NGX_RATELIMIT_PENALTIES_NET_V6 - 1; n++) {
+    for (n = 3000; n < 3000 + NGX_RL_PENALTIES_NET_V6 - 1; n++) {
         assert_int_equal(begin_of(p, n, 3, now), NGX_OK);
     }
 
     assert_int_equal(begin_of(p, n, 3, now), NGX_ABORT);
     other = row(1);
     other.id.hi = 1;
-    assert_int_equal(ngx_ratelimit_penalties_end(p, &other.id, now), NGX_OK);
+    assert_int_equal(ngx_rl_penalties_end(p, &other.id, now), NGX_OK);
     assert_int_equal(begin_of(p, n, 3, now + 99), NGX_ABORT);
     assert_int_equal(begin_of(p, n, 3, now + 100), NGX_OK);
     assert_int_equal(begin_of(p, n + 1, 3, now + 100), NGX_ABORT);
@@ -436,21 +436,21 @@ typedef struct {
 } nets_t;
 
 static ngx_int_t
-attack(ngx_ratelimit_penalties_t *p, nets_t *nets, uint64_t n, uint64_t now)
+attack(ngx_rl_penalties_t *p, nets_t *nets, uint64_t n, uint64_t now)
 {
-    ngx_int_t                  rc;
-    ngx_uint_t                 narrow;
-    ngx_ratelimit_penalized_t  made;
+    ngx_int_t           rc;
+    ngx_uint_t          narrow;
+    ngx_rl_penalized_t  made;
 
     if (nets->until_ms[0] > now || nets->until_ms[1] > now) {
-        assert_true(ngx_ratelimit_penalties_any_network(p, now));
+        assert_true(ngx_rl_penalties_any_network(p, now));
         return NGX_BUSY;
     }
 
     made = row(n);
     made.id.hi = n * 0x9e3779b97f4a7c15;
     made.network = (uint64_t) nets->halves[0] << 32 | nets->halves[1];
-    rc = ngx_ratelimit_penalties_begin(p, &made, &doubled, now);
+    rc = ngx_rl_penalties_begin(p, &made, &doubled, now);
 
     if (rc != NGX_ABORT || made.until_ms == 0) {
         return rc;
@@ -458,17 +458,17 @@ attack(ngx_ratelimit_penalties_t *p, nets_t *nets, uint64_t n, uint64_t now)
 
     /* it never outlives the first row of the network */
 
-    assert_true(ngx_ratelimit_penalties_own(made.network));
+    assert_true(ngx_rl_penalties_own(made.network));
     assert_in_range(made.until_ms, now + 1,
                     now < NOW + MINUTE ? NOW + MINUTE : now + MINUTE);
 
     narrow = (made.network >> 32 || nets->halves[0] == 0);
     made.id.hi = made.id.lo = ~(uint64_t) nets->halves[narrow];
 
-    assert_int_equal(ngx_ratelimit_penalties_begin(p, &made, NULL, now),
+    assert_int_equal(ngx_rl_penalties_begin(p, &made, NULL, now),
                      NGX_OK);
     assert_int_equal(made.forget_ms, made.until_ms);
-    assert_int_equal(ngx_ratelimit_penalties_until(p, &made.id, now),
+    assert_int_equal(ngx_rl_penalties_until(p, &made.id, now),
                      made.until_ms);
     nets->until_ms[narrow] = made.until_ms;
     nets->own[narrow]++;
@@ -479,12 +479,12 @@ attack(ngx_ratelimit_penalties_t *p, nets_t *nets, uint64_t n, uint64_t now)
 
 /* Rows in force. */
 static ngx_uint_t
-in_force(ngx_ratelimit_penalties_t *p, uint64_t now)
+in_force(ngx_rl_penalties_t *p, uint64_t now)
 {
-    ngx_uint_t                 at, n;
-    ngx_ratelimit_penalized_t  found;
+    ngx_uint_t          at, n;
+    ngx_rl_penalized_t  found;
 
-    for (at = 0, n = 0; ngx_ratelimit_penalties_next(p, &at, &found) == NGX_OK;
+    for (at = 0, n = 0; ngx_rl_penalties_next(p, &at, &found) == NGX_OK;
          /* void */)
     {
         n += (found.until_ms > now);
@@ -497,11 +497,11 @@ in_force(ngx_ratelimit_penalties_t *p, uint64_t now)
 static void
 test_crowds(void **state)
 {
-    nets_t                      nets;
-    uint64_t                    n, now;
-    ngx_int_t                   rc;
-    ngx_uint_t                  i, narrow, many, escaped;
-    ngx_ratelimit_penalties_t  *p;
+    nets_t               nets;
+    uint64_t             n, now;
+    ngx_int_t            rc;
+    ngx_uint_t           i, narrow, many, escaped;
+    ngx_rl_penalties_t  *p;
 
     const struct {
         ngx_uint_t    addresses;
@@ -510,9 +510,9 @@ test_crowds(void **state)
         uint32_t      narrow;
         ngx_uint_t    narrows;   /* of the client */
     } clients[] = {
-        { 80000, NGX_RATELIMIT_PENALTIES_NET_V6, 0x41, 0x83, 1 },
-        { 80000, NGX_RATELIMIT_PENALTIES_WIDE, 0x41, 0x83, 256 },
-        { 2000, NGX_RATELIMIT_PENALTIES_NET_V4, 0, 0x82, 1 }
+        { 80000, NGX_RL_PENALTIES_NET_V6, 0x41, 0x83, 1 },
+        { 80000, NGX_RL_PENALTIES_WIDE, 0x41, 0x83, 256 },
+        { 2000, NGX_RL_PENALTIES_NET_V4, 0, 0x82, 1 }
     };
 
     for (i = 0; i < 3; i++) {
@@ -575,7 +575,7 @@ test_crowds(void **state)
 
 
 static int
-step(ngx_ratelimit_penalties_t *p, uint64_t n, uint64_t now_ms, int kill_at)
+step(ngx_rl_penalties_t *p, uint64_t n, uint64_t now_ms, int kill_at)
 {
     pid_t  pid;
 
@@ -595,14 +595,14 @@ step(ngx_ratelimit_penalties_t *p, uint64_t n, uint64_t now_ms, int kill_at)
 static void
 test_every_instruction(void **state)
 {
-    int                         i, steps, stride, missing, whole;
-    uint64_t                    n;
-    ngx_ratelimit_penalized_t   found;
-    ngx_ratelimit_penalties_t  *p;
+    int                  i, steps, stride, missing, whole;
+    uint64_t             n;
+    ngx_rl_penalized_t   found;
+    ngx_rl_penalties_t  *p;
 
     p = table_make();
 
-    for (n = 1; n < NGX_RATELIMIT_PENALTIES_WAYS; n++) {
+    for (n = 1; n < NGX_RL_PENALTIES_WAYS; n++) {
         assert_int_equal(begin(p, n, NOW), NGX_OK);
     }
 
@@ -615,7 +615,7 @@ test_every_instruction(void **state)
 
     for ( /* void */ ; i < steps; i += stride) {
         found = row(50);
-        (void) ngx_ratelimit_penalties_end(p, &found.id, NOW);
+        (void) ngx_rl_penalties_end(p, &found.id, NOW);
         step(p, 50, NOW, i);
 
         if (!get(p, 50, &found)) {
@@ -629,7 +629,7 @@ test_every_instruction(void **state)
             whole++;
         }
 
-        for (n = 1; n < NGX_RATELIMIT_PENALTIES_WAYS; n++) {
+        for (n = 1; n < NGX_RL_PENALTIES_WAYS; n++) {
             assert_int_equal(left(p, n, NOW), MINUTE);
             assert_true(get(p, n, &found));
         }
@@ -644,9 +644,9 @@ test_every_instruction(void **state)
 
 /* A leader that looks as soon as there is a change. */
 typedef struct {
-    ngx_ratelimit_penalties_t  *penalties;
-    uint64_t                    changes;  /* when it looked; 0: not yet */
-    ngx_uint_t                  found;    /* the row */
+    ngx_rl_penalties_t  *penalties;
+    uint64_t             changes;  /* when it looked; 0: not yet */
+    ngx_uint_t           found;    /* the row */
 } leader_t;
 
 
@@ -655,10 +655,10 @@ leader_look(void *data)
 {
     leader_t *leader = data;
 
-    ngx_ratelimit_penalized_t  unused;
+    ngx_rl_penalized_t  unused;
 
     if (leader->changes == 0) {
-        leader->changes = ngx_ratelimit_penalties_changes(leader->penalties);
+        leader->changes = ngx_rl_penalties_changes(leader->penalties);
         leader->found = leader->changes && get(leader->penalties, 50, &unused);
     }
 }
@@ -684,7 +684,7 @@ test_look_between(void **state)
     (void) step_kill(pid, MAX_STEPS, leader_look, &leader);
     assert_true(leader.changes > 0);
     assert_true(leader.found
-                || ngx_ratelimit_penalties_changes(leader.penalties)
+                || ngx_rl_penalties_changes(leader.penalties)
                    != leader.changes);
     table_free(leader.penalties);
 }
@@ -693,34 +693,34 @@ test_look_between(void **state)
 static void
 test_leader(void **state)
 {
-    pid_t                       pid;
-    ngx_ratelimit_penalties_t  *p;
+    pid_t                pid;
+    ngx_rl_penalties_t  *p;
 
     p = table_make();
     pid = spawn();
 
     if (pid == 0) {
-        _exit(!ngx_ratelimit_penalties_lead(p));
+        _exit(!ngx_rl_penalties_lead(p));
     }
 
     reap(pid, 0);
 
     /* it has died, and left nothing */
 
-    assert_true(ngx_ratelimit_penalties_lead(p));
-    assert_true(ngx_ratelimit_penalties_lead(p));
+    assert_true(ngx_rl_penalties_lead(p));
+    assert_true(ngx_rl_penalties_lead(p));
     pid = spawn();
 
     if (pid == 0) {
-        _exit(ngx_ratelimit_penalties_lead(p));
+        _exit(ngx_rl_penalties_lead(p));
     }
 
     reap(pid, 0);
-    ngx_ratelimit_penalties_leave(p);
+    ngx_rl_penalties_leave(p);
     pid = spawn();
 
     if (pid == 0) {
-        _exit(!ngx_ratelimit_penalties_lead(p));
+        _exit(!ngx_rl_penalties_lead(p));
     }
 
     reap(pid, 0);

@@ -14,7 +14,7 @@
 
 #include "policy.h"
 
-#include "ngx_ratelimit_route.h"
+#include "ngx_rl_route.h"
 
 #define MANY   10000
 
@@ -22,11 +22,11 @@ static uint64_t  seed;
 
 
 static void
-order_is(const ngx_ratelimit_policy_t *policy, const char *ids)
+order_is(const ngx_rl_policy_t *policy, const char *ids)
 {
-    char                    got[64], *p;
-    ngx_uint_t              i;
-    ngx_ratelimit_rule_t  **rules;
+    char             got[64], *p;
+    ngx_uint_t       i;
+    ngx_rl_rule_t  **rules;
 
     p = got;
     *p = '\0';
@@ -46,9 +46,9 @@ order_is(const ngx_ratelimit_policy_t *policy, const char *ids)
 static void
 test_order(void **state)
 {
-    ngx_str_t                path = ngx_string("/");
-    ngx_ratelimit_rule_t    *d, *e, *f, *found[8];
-    ngx_ratelimit_policy_t  *policy;
+    ngx_str_t         path = ngx_string("/");
+    ngx_rl_rule_t    *d, *e, *f, *found[8];
+    ngx_rl_policy_t  *policy;
 
     order_is(limiter.base, "bac");
     assert_int_equal(limiter.base->nkeys, 1);
@@ -74,7 +74,7 @@ test_order(void **state)
 
     d->key = e->key;
 
-    assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
+    assert_int_equal(ngx_rl_policy_complete(policy), NGX_OK);
 
     order_is(policy, "bdacef");
     order_is(limiter.base, "bac");
@@ -100,15 +100,15 @@ test_order(void **state)
     assert_int_equal(f->number, 5);
     assert_ptr_not_equal(policy->fixed[1], limiter.base->fixed[1]);
     assert_memory_equal(&policy->fixed[1]->salt, &limiter.base->fixed[1]->salt,
-                        sizeof(ngx_ratelimit_id_t));
+                        sizeof(ngx_rl_id_t));
     assert_memory_not_equal(&policy->fixed[0]->salt, &policy->fixed[1]->salt,
-                            sizeof(ngx_ratelimit_id_t));
+                            sizeof(ngx_rl_id_t));
 
-    assert_int_equal(ngx_ratelimit_policy_find(policy, &path, found, 8), 6);
+    assert_int_equal(ngx_rl_policy_find(policy, &path, found, 8), 6);
     assert_ptr_equal(found[0], policy->fixed[1]);
-    assert_false(policy->needs & NGX_RATELIMIT_NEEDS_KEY);
+    assert_false(policy->needs & NGX_RL_NEEDS_KEY);
 
-    ngx_ratelimit_policy_release(policy);
+    ngx_rl_policy_release(policy);
     assert_int_equal(destroyed, 1);
 }
 
@@ -117,33 +117,33 @@ test_order(void **state)
 static void
 test_marks(void **state)
 {
-    ngx_uint_t               i;
-    ngx_array_t              statuses;
-    ngx_ratelimit_rule_t    *rule;
-    ngx_ratelimit_keys_t     keys;
-    ngx_ratelimit_policy_t  *policy;
+    ngx_uint_t        i;
+    ngx_array_t       statuses;
+    ngx_rl_rule_t    *rule;
+    ngx_rl_keys_t     keys;
+    ngx_rl_policy_t  *policy;
 
     static const ngx_uint_t  needs[] = {
         0,
-        NGX_RATELIMIT_NEEDS_MATCH,
-        NGX_RATELIMIT_NEEDS_MATCH,
-        NGX_RATELIMIT_NEEDS_MATCH|NGX_RATELIMIT_NEEDS_KEY,
-        NGX_RATELIMIT_NEEDS_MATCH,
-        NGX_RATELIMIT_NEEDS_MATCH,
-        NGX_RATELIMIT_NEEDS_MATCH|NGX_RATELIMIT_NEEDS_ROUTE,
-        NGX_RATELIMIT_NEEDS_SETTLE,
-        NGX_RATELIMIT_NEEDS_SETTLE,
-        NGX_RATELIMIT_NEEDS_GROUP,
-        NGX_RATELIMIT_NEEDS_PERCENT,
-        NGX_RATELIMIT_NEEDS_LIMIT,
-        NGX_RATELIMIT_NEEDS_LIMIT,
-        NGX_RATELIMIT_NEEDS_COST,
-        NGX_RATELIMIT_NEEDS_RETRY,
-        NGX_RATELIMIT_NEEDS_MATCH,
-        NGX_RATELIMIT_NEEDS_MATCH
+        NGX_RL_NEEDS_MATCH,
+        NGX_RL_NEEDS_MATCH,
+        NGX_RL_NEEDS_MATCH|NGX_RL_NEEDS_KEY,
+        NGX_RL_NEEDS_MATCH,
+        NGX_RL_NEEDS_MATCH,
+        NGX_RL_NEEDS_MATCH|NGX_RL_NEEDS_ROUTE,
+        NGX_RL_NEEDS_SETTLE,
+        NGX_RL_NEEDS_SETTLE,
+        NGX_RL_NEEDS_GROUP,
+        NGX_RL_NEEDS_PERCENT,
+        NGX_RL_NEEDS_LIMIT,
+        NGX_RL_NEEDS_LIMIT,
+        NGX_RL_NEEDS_COST,
+        NGX_RL_NEEDS_RETRY,
+        NGX_RL_NEEDS_MATCH,
+        NGX_RL_NEEDS_MATCH
     };
 
-    ngx_memzero(&keys, sizeof(ngx_ratelimit_keys_t));
+    ngx_memzero(&keys, sizeof(ngx_rl_keys_t));
 
     for (i = 0; i < sizeof(needs) / sizeof(needs[0]); i++) {
         policy = policy_make();
@@ -166,12 +166,12 @@ test_marks(void **state)
         rule->skipped = (i == 15);
         rule->timed = (i == 16);
 
-        assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
+        assert_int_equal(ngx_rl_policy_complete(policy), NGX_OK);
         assert_int_equal(rule->needs, needs[i]);
         assert_int_equal(policy->needs, needs[i]);
         assert_int_equal(policy->fixed[0]->needs, 0);
 
-        ngx_ratelimit_policy_release(policy);
+        ngx_rl_policy_release(policy);
     }
 }
 
@@ -180,43 +180,43 @@ test_marks(void **state)
 static void
 test_swap(void **state)
 {
-    ngx_str_t                id = ngx_string("b");
-    ngx_ratelimit_policy_t  *one, *two;
+    ngx_str_t         id = ngx_string("b");
+    ngx_rl_policy_t  *one, *two;
 
     one = policy_make();
-    assert_int_equal(ngx_ratelimit_policy_complete(one), NGX_OK);
-    ngx_ratelimit_policy_swap(&limiter, one);
+    assert_int_equal(ngx_rl_policy_complete(one), NGX_OK);
+    ngx_rl_policy_swap(&limiter, one);
     assert_ptr_equal(limiter.policy, one);
 
-    ngx_ratelimit_policy_use(one);   /* a request, and */
-    ngx_ratelimit_policy_use(one);   /* a holder */
+    ngx_rl_policy_use(one);   /* a request, and */
+    ngx_rl_policy_use(one);   /* a holder */
 
     two = policy_make();
     rule_push(two, "d");
-    assert_int_equal(ngx_ratelimit_policy_complete(two), NGX_OK);
-    ngx_ratelimit_policy_swap(&limiter, two);
+    assert_int_equal(ngx_rl_policy_complete(two), NGX_OK);
+    ngx_rl_policy_swap(&limiter, two);
 
     assert_int_equal(destroyed, 0);
     order_is(one, "bac");
     order_is(limiter.policy, "bacd");
 
-    ngx_ratelimit_policy_release(one);
+    ngx_rl_policy_release(one);
     assert_int_equal(destroyed, 0);
-    ngx_ratelimit_policy_release(one);
+    ngx_rl_policy_release(one);
     assert_int_equal(destroyed, 1);
 
     /* back to nginx.conf, which is nobody's to free */
 
-    ngx_ratelimit_policy_use(limiter.base);
-    ngx_ratelimit_policy_swap(&limiter, limiter.base);
+    ngx_rl_policy_use(limiter.base);
+    ngx_rl_policy_swap(&limiter, limiter.base);
     assert_int_equal(destroyed, 2);
 
-    ngx_ratelimit_policy_use(limiter.base);
-    ngx_ratelimit_policy_release(limiter.base);
-    ngx_ratelimit_policy_release(limiter.base);
+    ngx_rl_policy_use(limiter.base);
+    ngx_rl_policy_release(limiter.base);
+    ngx_rl_policy_release(limiter.base);
     order_is(limiter.base, "bac");
     assert_int_equal(destroyed, 2);
-    assert_ptr_equal(ngx_ratelimit_limiter_rule(&limiter, &id),
+    assert_ptr_equal(ngx_rl_limiter_rule(&limiter, &id),
                      limiter.base->fixed[1]);
 }
 
@@ -224,16 +224,16 @@ test_swap(void **state)
 static void
 test_memory(void **state)
 {
-    int                      n;
-    ngx_int_t                rc;
-    ngx_uint_t               made;
-    ngx_ratelimit_policy_t  *policy;
+    int               n;
+    ngx_int_t         rc;
+    ngx_uint_t        made;
+    ngx_rl_policy_t  *policy;
 
     made = 0;
 
     for (n = 0; n < 100; n++) {
         allocations = n;
-        policy = ngx_ratelimit_policy_create(&limiter, &log_nowhere);
+        policy = ngx_rl_policy_create(&limiter, &log_nowhere);
 
         if (policy == NULL) {
             assert_int_equal(allocations, -1);
@@ -242,8 +242,8 @@ test_memory(void **state)
         }
 
         made = 1;
-        rc = ngx_ratelimit_policy_complete(policy);
-        ngx_ratelimit_policy_release(policy);
+        rc = ngx_rl_policy_complete(policy);
+        ngx_rl_policy_release(policy);
 
         if (rc == NGX_OK) {
             break;
@@ -260,17 +260,17 @@ test_memory(void **state)
 static void
 test_regex(void **state)
 {
-    ngx_uint_t                 i, again;
-    ngx_str_t                  path = ngx_string("/V2/x");
-    ngx_ratelimit_rule_t      *rule, *found[8];
-    ngx_ratelimit_policy_t    *policy;
-    ngx_ratelimit_problem_t   *problem;
-    ngx_ratelimit_problems_t   problems;
+    ngx_uint_t          i, again;
+    ngx_str_t           path = ngx_string("/V2/x");
+    ngx_rl_rule_t      *rule, *found[8];
+    ngx_rl_policy_t    *policy;
+    ngx_rl_problem_t   *problem;
+    ngx_rl_problems_t   problems;
 
     static const char  *texts[] = { "~*^/v1", "~/v2", "/v2", "(", "~" };
 
     policy = policy_make();
-    ngx_ratelimit_problems_init(&problems, policy->pool);
+    ngx_rl_problems_init(&problems, policy->pool);
     again = 0;
 
     for (i = 0; i < 5; i++) {
@@ -279,11 +279,11 @@ test_regex(void **state)
         rule->priority = (ngx_int_t) i;
     }
 
-    assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
+    assert_int_equal(ngx_rl_policy_complete(policy), NGX_OK);
 
     /* no more than one at a time where there is no time */
 
-    while (ngx_ratelimit_policy_finish(policy, 0, &problems) == NGX_AGAIN) {
+    while (ngx_rl_policy_finish(policy, 0, &problems) == NGX_AGAIN) {
         assert_int_equal(compiled + problems.n >= ++again, 1);
     }
 
@@ -297,21 +297,21 @@ test_regex(void **state)
     assert_string_equal(problem[1].pointer.data,
                         "/rules/3/match/endpoint_regex");
     assert_memory_equal(problem[1].detail.data, "missing )", 9);
-    assert_int_equal(ngx_ratelimit_policy_find(policy, &path, found, 8), 8);
-    assert_int_equal(ngx_ratelimit_policy_finish(policy, 0, NULL), NGX_OK);
+    assert_int_equal(ngx_rl_policy_find(policy, &path, found, 8), 8);
+    assert_int_equal(ngx_rl_policy_finish(policy, 0, NULL), NGX_OK);
 
-    ngx_ratelimit_policy_release(policy);
+    ngx_rl_policy_release(policy);
 
     /* nobody to tell: it is skipped, and matches nothing */
 
     policy = policy_make();
     rule = rule_push(policy, "d");
     rule->regex_text = str("(");
-    assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
-    assert_int_equal(ngx_ratelimit_policy_finish(policy, 10, NULL), NGX_OK);
+    assert_int_equal(ngx_rl_policy_complete(policy), NGX_OK);
+    assert_int_equal(ngx_rl_policy_finish(policy, 10, NULL), NGX_OK);
     assert_int_equal(policy->skipped.n, 1);
     assert_int_equal(rule->skipped, 1);
-    ngx_ratelimit_policy_release(policy);
+    ngx_rl_policy_release(policy);
 
     /* memory is out: that is no reason to skip a rule */
 
@@ -319,11 +319,11 @@ test_regex(void **state)
         policy = policy_make();
         rule = rule_push(policy, "d");
         rule->regex_text = str(i ? "!" : "?");
-        assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
-        assert_int_equal(ngx_ratelimit_policy_finish(policy, 10, NULL),
+        assert_int_equal(ngx_rl_policy_complete(policy), NGX_OK);
+        assert_int_equal(ngx_rl_policy_finish(policy, 10, NULL),
                          NGX_ERROR);
         assert_int_equal(rule->skipped, 0);
-        ngx_ratelimit_policy_release(policy);
+        ngx_rl_policy_release(policy);
     }
 }
 
@@ -332,11 +332,11 @@ test_regex(void **state)
 static void
 test_many(void **state)
 {
-    char                    *texts;
-    ngx_str_t                path = ngx_string("/v1/t9777/x");
-    ngx_uint_t               i;
-    ngx_ratelimit_rule_t    *rule, *found[8];
-    ngx_ratelimit_policy_t  *policy;
+    char             *texts;
+    ngx_str_t         path = ngx_string("/v1/t9777/x");
+    ngx_uint_t        i;
+    ngx_rl_rule_t    *rule, *found[8];
+    ngx_rl_policy_t  *policy;
 
     texts = malloc(MANY * 32);
     assert_non_null(texts);
@@ -350,13 +350,13 @@ test_many(void **state)
         rule->key = str(&texts[(i % 100) * 32]);
     }
 
-    assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
+    assert_int_equal(ngx_rl_policy_complete(policy), NGX_OK);
     assert_int_equal(policy->nkeys, 101);
-    assert_int_equal(ngx_ratelimit_policy_find(policy, &path, found, 8), 4);
+    assert_int_equal(ngx_rl_policy_find(policy, &path, found, 8), 4);
     assert_int_equal(found[3]->number, 3 + 9777);
-    assert_int_equal(ngx_ratelimit_policy_finish(policy, 1000, NULL), NGX_OK);
+    assert_int_equal(ngx_rl_policy_finish(policy, 1000, NULL), NGX_OK);
 
-    ngx_ratelimit_policy_release(policy);
+    ngx_rl_policy_release(policy);
     free(texts);
 }
 
@@ -390,26 +390,26 @@ random_path(char *p, uint32_t wild)
 
 /* What find() finds is what a look at each rule finds, in their order. */
 static void
-same_rules(const ngx_ratelimit_policy_t *policy, char *text, ngx_uint_t max)
+same_rules(const ngx_rl_policy_t *policy, char *text, ngx_uint_t max)
 {
-    ngx_str_t                path = str(text);
-    ngx_uint_t               i, n, got;
-    ngx_ratelimit_rule_t   **found, **rules;
+    ngx_str_t         path = str(text);
+    ngx_uint_t        i, n, got;
+    ngx_rl_rule_t   **found, **rules;
 
     /* exactly this much, for the sanitizers */
 
-    found = malloc(max * sizeof(ngx_ratelimit_rule_t *));
+    found = malloc(max * sizeof(ngx_rl_rule_t *));
     assert_true(found != NULL || max == 0);
 
-    got = ngx_ratelimit_policy_find(policy, &path, found, max);
+    got = ngx_rl_policy_find(policy, &path, found, max);
     rules = policy->rules.elts;
     n = 0;
 
     for (i = 0; i < policy->rules.nelts; i++) {
         if (rules[i]->route.len
-            && !ngx_ratelimit_route_match(rules[i]->route.data,
-                                          rules[i]->route.len, path.data,
-                                          path.len, 0))
+            && !ngx_rl_route_match(rules[i]->route.data,
+                                   rules[i]->route.len, path.data,
+                                   path.len, 0))
         {
             continue;
         }
@@ -431,10 +431,10 @@ same_rules(const ngx_ratelimit_policy_t *policy, char *text, ngx_uint_t max)
 static void
 test_find(void **state)
 {
-    char                     text[64], *texts;
-    size_t                   paths;
-    ngx_uint_t               i, n;
-    ngx_ratelimit_policy_t  *policy;
+    char              text[64], *texts;
+    size_t            paths;
+    ngx_uint_t        i, n;
+    ngx_rl_policy_t  *policy;
 
     seed = getenv("ROUTE_SEED") ? strtoull(getenv("ROUTE_SEED"), NULL, 10)
                                 : (uint64_t) time(NULL) * 2 + 1;
@@ -460,7 +460,7 @@ test_find(void **state)
             rule_push(policy, "d")->route = str(&texts[i * sizeof(text)]);
         }
 
-        assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
+        assert_int_equal(ngx_rl_policy_complete(policy), NGX_OK);
 
         for (i = 0; i < 100; i++) {
             random_path(text, 0);
@@ -468,7 +468,7 @@ test_find(void **state)
             same_rules(policy, text, random_below(20));
         }
 
-        ngx_ratelimit_policy_release(policy);
+        ngx_rl_policy_release(policy);
     }
 
     free(texts);

@@ -3,7 +3,7 @@
 
 #include "unit.h"
 
-#include "ngx_ratelimit_quota.h"
+#include "ngx_rl_quota.h"
 
 #define S  ((uint64_t) 1000000)
 
@@ -12,12 +12,12 @@ static const u_char  id[] = "\0\1\2\377\376\375abcdefghij";
 
 
 /* tokens in seconds; capacity is the algorithm's: capacity, or burst */
-static ngx_ratelimit_limit_t
-limit_of(ngx_ratelimit_algorithm_e algorithm, uint64_t tokens,
+static ngx_rl_limit_t
+limit_of(ngx_rl_algorithm_e algorithm, uint64_t tokens,
     uint64_t seconds, uint64_t capacity)
 {
-    ngx_ratelimit_spec_t   spec;
-    ngx_ratelimit_limit_t  limit;
+    ngx_rl_spec_t   spec;
+    ngx_rl_limit_t  limit;
 
     memset(&spec, 0, sizeof(spec));
 
@@ -25,25 +25,25 @@ limit_of(ngx_ratelimit_algorithm_e algorithm, uint64_t tokens,
     spec.tokens = tokens;
     spec.period_us = seconds * S;
 
-    if (algorithm == NGX_RATELIMIT_LEAKY_BUCKET) {
+    if (algorithm == NGX_RL_LEAKY_BUCKET) {
         spec.burst = capacity;
 
     } else {
         spec.capacity = capacity;
     }
 
-    assert_null(ngx_ratelimit_limit_init(&limit, &spec));
+    assert_null(ngx_rl_limit_init(&limit, &spec));
 
     return limit;
 }
 
 
 static void
-assert_policy(ngx_ratelimit_limit_t limit, const char *expected)
+assert_policy(ngx_rl_limit_t limit, const char *expected)
 {
-    u_char   text[NGX_RATELIMIT_QUOTA_BYTES], *last;
+    u_char   text[NGX_RL_QUOTA_BYTES], *last;
 
-    last = ngx_ratelimit_quota_policy(text, &limit);
+    last = ngx_rl_quota_policy(text, &limit);
 
     assert_int_equal(last - text, strlen(expected));
     assert_memory_equal(text, expected, last - text);
@@ -53,9 +53,9 @@ assert_policy(ngx_ratelimit_limit_t limit, const char *expected)
 static void
 assert_left(uint32_t remaining, uint64_t more_us, const char *expected)
 {
-    u_char   text[NGX_RATELIMIT_QUOTA_BYTES], *last;
+    u_char   text[NGX_RL_QUOTA_BYTES], *last;
 
-    last = ngx_ratelimit_quota_left(text, remaining, more_us);
+    last = ngx_rl_quota_left(text, remaining, more_us);
 
     assert_int_equal(last - text, strlen(expected));
     assert_memory_equal(text, expected, last - text);
@@ -63,11 +63,11 @@ assert_left(uint32_t remaining, uint64_t more_us, const char *expected)
 
 
 static void
-assert_words(ngx_ratelimit_limit_t limit, uint64_t tokens, uint64_t seconds)
+assert_words(ngx_rl_limit_t limit, uint64_t tokens, uint64_t seconds)
 {
     uint64_t  n, sec;
 
-    ngx_ratelimit_limit_words(&limit, &n, &sec);
+    ngx_rl_limit_words(&limit, &n, &sec);
 
     assert_int_equal(n, tokens);
     assert_int_equal(sec, seconds);
@@ -78,48 +78,48 @@ assert_words(ngx_ratelimit_limit_t limit, uint64_t tokens, uint64_t seconds)
 static void
 test_words(void **state)
 {
-    assert_words(limit_of(NGX_RATELIMIT_LEAKY_BUCKET, 10, 1, 20), 10, 1);
-    assert_words(limit_of(NGX_RATELIMIT_LEAKY_BUCKET, 10, 60, 20), 10, 60);
-    assert_words(limit_of(NGX_RATELIMIT_LEAKY_BUCKET, 5, 86400, 0), 5, 86400);
-    assert_words(limit_of(NGX_RATELIMIT_LEAKY_BUCKET, 10, 7, 20), 21, 15);
-    assert_words(limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 3000, 1, 1), 3000, 1);
-    assert_words(limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 30, 60, 11), 11, 22);
-    assert_words(limit_of(NGX_RATELIMIT_FIXED_WINDOW, 7, 60, 0), 7, 60);
+    assert_words(limit_of(NGX_RL_LEAKY_BUCKET, 10, 1, 20), 10, 1);
+    assert_words(limit_of(NGX_RL_LEAKY_BUCKET, 10, 60, 20), 10, 60);
+    assert_words(limit_of(NGX_RL_LEAKY_BUCKET, 5, 86400, 0), 5, 86400);
+    assert_words(limit_of(NGX_RL_LEAKY_BUCKET, 10, 7, 20), 21, 15);
+    assert_words(limit_of(NGX_RL_TOKEN_BUCKET, 3000, 1, 1), 3000, 1);
+    assert_words(limit_of(NGX_RL_TOKEN_BUCKET, 30, 60, 11), 11, 22);
+    assert_words(limit_of(NGX_RL_FIXED_WINDOW, 7, 60, 0), 7, 60);
 }
 
 
 static void
 test_policy(void **state)
 {
-    assert_policy(limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 30, 60, 0),
+    assert_policy(limit_of(NGX_RL_TOKEN_BUCKET, 30, 60, 0),
                   ";q=30;w=60");
 
     /* what it takes to fill it, rounded up: never 0 */
 
-    assert_policy(limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 30, 60, 11),
+    assert_policy(limit_of(NGX_RL_TOKEN_BUCKET, 30, 60, 11),
                   ";q=11;w=22");
-    assert_policy(limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 1 << 30, 1, 1),
+    assert_policy(limit_of(NGX_RL_TOKEN_BUCKET, 1 << 30, 1, 1),
                   ";q=1;w=1");
-    assert_policy(limit_of(NGX_RATELIMIT_LEAKY_BUCKET, 1, 1, 4), ";q=5;w=5");
+    assert_policy(limit_of(NGX_RL_LEAKY_BUCKET, 1, 1, 4), ";q=5;w=5");
 
     /* rates that are rounded, and one that is not */
 
-    assert_policy(limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 5000011, 1, 0),
+    assert_policy(limit_of(NGX_RL_TOKEN_BUCKET, 5000011, 1, 0),
                   ";q=5000011;w=1");
-    assert_policy(limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 99999999, 3600, 0),
+    assert_policy(limit_of(NGX_RL_TOKEN_BUCKET, 99999999, 3600, 0),
                   ";q=99999999;w=3600");
-    assert_policy(limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 1000000007, 7, 0),
+    assert_policy(limit_of(NGX_RL_TOKEN_BUCKET, 1000000007, 7, 0),
                   ";q=1000000007;w=7");
-    assert_policy(limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 7, 1, 8),
+    assert_policy(limit_of(NGX_RL_TOKEN_BUCKET, 7, 1, 8),
                   ";q=8;w=2");
-    assert_policy(limit_of(NGX_RATELIMIT_FIXED_WINDOW, 7, 3600, 0),
+    assert_policy(limit_of(NGX_RL_FIXED_WINDOW, 7, 3600, 0),
                   ";q=7;w=3600");
 
     /* the longest */
 
-    assert_policy(limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 1, 1, 1 << 30),
+    assert_policy(limit_of(NGX_RL_TOKEN_BUCKET, 1, 1, 1 << 30),
                   ";q=1073741824;w=1073741824");
-    assert_policy(limit_of(NGX_RATELIMIT_CONCURRENCY, 1 << 30, 0, 0),
+    assert_policy(limit_of(NGX_RL_CONCURRENCY, 1 << 30, 0, 0),
                   ";q=1073741824;qu=\"concurrent-requests\"");
 }
 
@@ -127,16 +127,16 @@ test_policy(void **state)
 static void
 test_left(void **state)
 {
-    u_char  text[NGX_RATELIMIT_PK_TEXT];
+    u_char  text[NGX_RL_PK_TEXT];
 
     assert_left(12, 30 * S, ";r=12;t=30");
     assert_left(0, 30 * S + 1, ";r=0;t=31");
     assert_left(5, 0, ";r=5;t=0");
-    assert_left(3, NGX_RATELIMIT_NEVER, ";r=3");
-    assert_left(1 << 30, NGX_RATELIMIT_NEVER - 1,
+    assert_left(3, NGX_RL_NEVER, ";r=3");
+    assert_left(1 << 30, NGX_RL_NEVER - 1,
                 ";r=1073741824;t=18446744073710");
 
-    ngx_ratelimit_quota_pk(text, id);
+    ngx_rl_quota_pk(text, id);
     assert_memory_equal(text, ";pk=:mHxHJ9AQNq8O:", sizeof(text));
 }
 
@@ -144,60 +144,60 @@ test_left(void **state)
 static void
 test_more(void **state)
 {
-    ngx_ratelimit_spec_t    own;
-    ngx_ratelimit_limit_t   bucket, leaky, window, slots, part;
-    ngx_ratelimit_answer_t  answer;
+    ngx_rl_spec_t    own;
+    ngx_rl_limit_t   bucket, leaky, window, slots, part;
+    ngx_rl_answer_t  answer;
 
-    bucket = limit_of(NGX_RATELIMIT_TOKEN_BUCKET, 100, 60, 0);
-    leaky = limit_of(NGX_RATELIMIT_LEAKY_BUCKET, 1, 2, 9);
-    window = limit_of(NGX_RATELIMIT_FIXED_WINDOW, 100, 60, 0);
-    slots = limit_of(NGX_RATELIMIT_CONCURRENCY, 5, 0, 0);
+    bucket = limit_of(NGX_RL_TOKEN_BUCKET, 100, 60, 0);
+    leaky = limit_of(NGX_RL_LEAKY_BUCKET, 1, 2, 9);
+    window = limit_of(NGX_RL_FIXED_WINDOW, 100, 60, 0);
+    slots = limit_of(NGX_RL_CONCURRENCY, 5, 0, 0);
 
     answer.granted = 1;
     answer.remaining = 1;
     answer.reset_us = 59 * S;
     answer.retry_us = 0;
 
-    assert_int_equal(ngx_ratelimit_quota_more_us(&bucket, &answer), 59 * S);
-    assert_int_equal(ngx_ratelimit_quota_more_us(&window, &answer), 59 * S);
-    assert_true(ngx_ratelimit_quota_more_us(&slots, &answer)
-                == NGX_RATELIMIT_NEVER);
+    assert_int_equal(ngx_rl_quota_more_us(&bucket, &answer), 59 * S);
+    assert_int_equal(ngx_rl_quota_more_us(&window, &answer), 59 * S);
+    assert_true(ngx_rl_quota_more_us(&slots, &answer)
+                == NGX_RL_NEVER);
 
     /* empty: the next token of a bucket, the end of a window */
 
     answer.remaining = 0;
 
-    assert_int_equal(ngx_ratelimit_quota_more_us(&window, &answer), 59 * S);
+    assert_int_equal(ngx_rl_quota_more_us(&window, &answer), 59 * S);
 
     answer.reset_us = 60 * S;
-    assert_int_equal(ngx_ratelimit_quota_more_us(&bucket, &answer), 600000);
+    assert_int_equal(ngx_rl_quota_more_us(&bucket, &answer), 600000);
 
     answer.reset_us = 19 * S;
-    assert_int_equal(ngx_ratelimit_quota_more_us(&leaky, &answer), 1 * S);
+    assert_int_equal(ngx_rl_quota_more_us(&leaky, &answer), 1 * S);
 
     /* a location's part of it */
 
     memset(&own, 0, sizeof(own));
     own.burst = 4;
-    assert_null(ngx_ratelimit_limit_part(&leaky, &own, &part));
+    assert_null(ngx_rl_limit_part(&leaky, &own, &part));
     answer.reset_us = 9 * S;
-    assert_int_equal(ngx_ratelimit_quota_more_us(&part, &answer), 1 * S);
+    assert_int_equal(ngx_rl_quota_more_us(&part, &answer), 1 * S);
 
     /* an answer that cannot be */
 
     answer.reset_us = 1 * S;
-    assert_int_equal(ngx_ratelimit_quota_more_us(&bucket, &answer), 1 * S);
+    assert_int_equal(ngx_rl_quota_more_us(&bucket, &answer), 1 * S);
 
     /* denied: the wait; where no wait helps, as if not */
 
     answer.reset_us = 60 * S;
     answer.retry_us = 7 * S;
-    assert_int_equal(ngx_ratelimit_quota_more_us(&bucket, &answer), 7 * S);
-    assert_int_equal(ngx_ratelimit_quota_more_us(&window, &answer), 7 * S);
+    assert_int_equal(ngx_rl_quota_more_us(&bucket, &answer), 7 * S);
+    assert_int_equal(ngx_rl_quota_more_us(&window, &answer), 7 * S);
 
-    answer.retry_us = NGX_RATELIMIT_NEVER;
+    answer.retry_us = NGX_RL_NEVER;
     answer.remaining = 3;
-    assert_int_equal(ngx_ratelimit_quota_more_us(&bucket, &answer), 60 * S);
+    assert_int_equal(ngx_rl_quota_more_us(&bucket, &answer), 60 * S);
 }
 
 
@@ -205,11 +205,11 @@ test_more(void **state)
 static void
 test_more_is_retry(void **state)
 {
-    uint64_t                      now, more;
-    unsigned                      i, n;
-    ngx_ratelimit_limit_t         limit;
-    ngx_ratelimit_answer_t        answer;
-    ngx_ratelimit_token_bucket_t  tb;
+    uint64_t               now, more;
+    unsigned               i, n;
+    ngx_rl_limit_t         limit;
+    ngx_rl_answer_t        answer;
+    ngx_rl_token_bucket_t  tb;
 
     static const uint64_t  limits[][3] = {
         { 100, 60, 100 }, { 7, 3, 5 }, { 3, 1, 1 }, { 1000003, 86400, 999 },
@@ -217,23 +217,23 @@ test_more_is_retry(void **state)
     };
 
     for (i = 0; i < COUNT(limits); i++) {
-        limit = limit_of(NGX_RATELIMIT_TOKEN_BUCKET, limits[i][0],
+        limit = limit_of(NGX_RL_TOKEN_BUCKET, limits[i][0],
                          limits[i][1], limits[i][2]);
 
         memset(&tb, 0, sizeof(tb));
         now = 1700000000 * S;
 
-        ngx_ratelimit_token_bucket_take(&tb, &limit.rate, now, limit.capacity,
-                                        0, &answer);
+        ngx_rl_token_bucket_take(&tb, &limit.rate, now, limit.capacity,
+                                 0, &answer);
 
         for (n = 0; n < 100; n++) {
             assert_int_equal(answer.remaining, 0);
 
-            more = ngx_ratelimit_quota_more_us(&limit, &answer);
+            more = ngx_rl_quota_more_us(&limit, &answer);
             assert_true(more > 0);
 
-            ngx_ratelimit_token_bucket_take(&tb, &limit.rate, now, 1, 0,
-                                            &answer);
+            ngx_rl_token_bucket_take(&tb, &limit.rate, now, 1, 0,
+                                     &answer);
             assert_int_equal(answer.granted, 0);
 
             /* both are rounded, by less than a microsecond each */
@@ -241,8 +241,8 @@ test_more_is_retry(void **state)
             assert_in_range(answer.retry_us + 2, more, more + 4);
 
             now += more + 2;
-            ngx_ratelimit_token_bucket_take(&tb, &limit.rate, now, 0,
-                                            NGX_RATELIMIT_MAX_TOKENS, &answer);
+            ngx_rl_token_bucket_take(&tb, &limit.rate, now, 0,
+                                     NGX_RL_MAX_TOKENS, &answer);
             assert_true(answer.granted >= 1);
         }
     }

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "ngx_ratelimit_record.h"
+#include "ngx_rl_record.h"
 
 #include "nginx.h"
 
@@ -15,7 +15,7 @@
 #define TIME_MS   UINT64_C(1798761599123)      /* 2026-12-31T23:59:59.123Z */
 
 static ngx_pool_t              *pool;
-static ngx_ratelimit_record_t   record;
+static ngx_rl_record_t   record;
 
 
 static void
@@ -73,7 +73,7 @@ text_of(const char *text, size_t len)
 static void
 written(void)
 {
-    assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_OK);
+    assert_int_equal(ngx_rl_record_write(&record, pool), NGX_OK);
 }
 
 
@@ -114,8 +114,8 @@ test_write(void **state)
 static void
 test_read(void **state)
 {
-    ngx_str_t                text;
-    ngx_ratelimit_record_t   got;
+    ngx_str_t         text;
+    ngx_rl_record_t   got;
 
     written();
 
@@ -125,7 +125,7 @@ test_read(void **state)
     memcpy(text.data + record.text.len, "{\"a\":", 5);
     text.len = record.text.len + 5;
 
-    assert_null(ngx_ratelimit_record_read(&text, pool, &got));
+    assert_null(ngx_rl_record_read(&text, pool, &got));
     assert_int_equal(got.version, 42);
     assert_true(got.id == record.id);
     assert_true(got.time_ms == TIME_MS);
@@ -145,24 +145,24 @@ test_read(void **state)
 static void
 test_damaged(void **state)
 {
-    u_char                   byte;
-    size_t                   i, len;
-    ngx_str_t                text;
-    ngx_ratelimit_record_t   got;
+    u_char            byte;
+    size_t            i, len;
+    ngx_str_t         text;
+    ngx_rl_record_t   got;
 
     written();
     len = record.text.len;
 
     for (i = 0; i < len; i++) {
         text = text_of((char *) record.text.data, i);
-        assert_non_null(ngx_ratelimit_record_read(&text, pool, &got));
+        assert_non_null(ngx_rl_record_read(&text, pool, &got));
     }
 
     text = text_of((char *) record.text.data, len);
 
     for (i = 0; i < len * 8; i++) {
         text.data[i / 8] ^= 1 << (i % 8);
-        assert_non_null(ngx_ratelimit_record_read(&text, pool, &got));
+        assert_non_null(ngx_rl_record_read(&text, pool, &got));
         text.data[i / 8] ^= 1 << (i % 8);
     }
 
@@ -171,34 +171,34 @@ test_damaged(void **state)
         text.data[i] = '\n';
 
         if (byte != '\n') {
-            assert_non_null(ngx_ratelimit_record_read(&text, pool, &got));
+            assert_non_null(ngx_rl_record_read(&text, pool, &got));
         }
 
         text.data[i] = byte;
     }
 
-    assert_null(ngx_ratelimit_record_read(&text, pool, &got));
+    assert_null(ngx_rl_record_read(&text, pool, &got));
 }
 
 
 static void
 test_head(void **state)
 {
-    size_t                   i, head;
-    ngx_str_t                text;
-    ngx_ratelimit_record_t   got;
+    size_t            i, head;
+    ngx_str_t         text;
+    ngx_rl_record_t   got;
 
     written();
     head = record.text.len - record.document.len;
 
     for (i = 0; i < head; i++) {
         text = text_of((char *) record.text.data, i);
-        assert_non_null(ngx_ratelimit_record_head(&text, pool, &got));
+        assert_non_null(ngx_rl_record_head(&text, pool, &got));
     }
 
     for (i = head; i <= record.text.len; i++) {
         text = text_of((char *) record.text.data, i);
-        assert_null(ngx_ratelimit_record_head(&text, pool, &got));
+        assert_null(ngx_rl_record_head(&text, pool, &got));
         assert_int_equal(got.version, 42);
         assert_str(&got.author, "ann");
         assert_ptr_equal(got.text.data, text.data);
@@ -220,11 +220,11 @@ test_head(void **state)
 static void
 test_hostile(void **state)
 {
-    size_t                   i, len;
-    char                    *text;
-    ngx_str_t                s;
-    const char              *wrong;
-    ngx_ratelimit_record_t   got;
+    size_t            i, len;
+    char             *text;
+    ngx_str_t         s;
+    const char       *wrong;
+    ngx_rl_record_t   got;
 
     static const char  sha[] = ",\"sha256\":\"01234567890123456789012345678901"
                                "23456789012345678901234567890123\"}\n";
@@ -289,29 +289,29 @@ test_hostile(void **state)
         sprintf(text, "%s%s1\n", heads[i].head, sha);
 
         s = text_of(text, len);
-        wrong = ngx_ratelimit_record_read(&s, pool, &got);
+        wrong = ngx_rl_record_read(&s, pool, &got);
         assert_non_null(wrong);
         assert_non_null(strstr(wrong, heads[i].wrong ? heads[i].wrong
                                                      : "digest does not fit"));
     }
 
     set(&s, "{\"format\":\"1.0\"}\nx\n");
-    assert_non_null(ngx_ratelimit_record_read(&s, pool, &got));
+    assert_non_null(ngx_rl_record_read(&s, pool, &got));
     set(&s, "[]\nx\n");
-    assert_non_null(ngx_ratelimit_record_read(&s, pool, &got));
+    assert_non_null(ngx_rl_record_read(&s, pool, &got));
     set(&s, "\n\n");
-    assert_non_null(ngx_ratelimit_record_read(&s, pool, &got));
+    assert_non_null(ngx_rl_record_read(&s, pool, &got));
 
     /* a head without end */
-    s.len = NGX_RATELIMIT_RECORD_HEAD + 10;
+    s.len = NGX_RL_RECORD_HEAD + 10;
     s.data = ngx_pnalloc(pool, s.len);
     memset(s.data, ' ', s.len);
     s.data[s.len - 1] = '\n';
-    assert_non_null(strstr(ngx_ratelimit_record_read(&s, pool, &got), "head"));
+    assert_non_null(strstr(ngx_rl_record_read(&s, pool, &got), "head"));
 
     memset(s.data, '[', s.len);
-    s.data[NGX_RATELIMIT_RECORD_HEAD - 1] = '\n';
-    assert_non_null(ngx_ratelimit_record_read(&s, pool, &got));
+    s.data[NGX_RL_RECORD_HEAD - 1] = '\n';
+    assert_non_null(ngx_rl_record_read(&s, pool, &got));
 }
 
 
@@ -319,9 +319,9 @@ test_hostile(void **state)
 static void
 test_author(void **state)
 {
-    size_t                   i;
-    u_char                   bytes[4000];
-    ngx_ratelimit_record_t   got;
+    size_t            i;
+    u_char            bytes[4000];
+    ngx_rl_record_t   got;
 
     static const struct {
         const char  *author;
@@ -345,7 +345,7 @@ test_author(void **state)
     for (i = 0; i < sizeof(authors) / sizeof(authors[0]); i++) {
         set(&record.author, authors[i].author);
         written();
-        assert_null(ngx_ratelimit_record_read(&record.text, pool, &got));
+        assert_null(ngx_rl_record_read(&record.text, pool, &got));
         assert_str(&got.author, authors[i].kept);
     }
 
@@ -358,23 +358,23 @@ test_author(void **state)
     record.author.data = record.reason.data = bytes;
     record.author.len = record.reason.len = sizeof(bytes);
     written();
-    assert_null(ngx_ratelimit_record_read(&record.text, pool, &got));
-    assert_int_equal(got.author.len, NGX_RATELIMIT_RECORD_AUTHOR / 3 * 3);
-    assert_int_equal(got.reason.len, NGX_RATELIMIT_RECORD_REASON / 3 * 3);
+    assert_null(ngx_rl_record_read(&record.text, pool, &got));
+    assert_int_equal(got.author.len, NGX_RL_RECORD_AUTHOR / 3 * 3);
+    assert_int_equal(got.reason.len, NGX_RL_RECORD_REASON / 3 * 3);
 
     /* the longest that it may become */
     memset(bytes, 1, sizeof(bytes));
     record.version = (uint64_t) 1 << 53;
     record.time_ms = UINT64_MAX;
     written();
-    assert_null(ngx_ratelimit_record_read(&record.text, pool, &got));
-    assert_int_equal(got.reason.len, NGX_RATELIMIT_RECORD_REASON);
+    assert_null(ngx_rl_record_read(&record.text, pool, &got));
+    assert_int_equal(got.reason.len, NGX_RL_RECORD_REASON);
     assert_true(got.time_ms == UINT64_C(253402300799999));
 
     memset(bytes, 0, sizeof(bytes));
     record.author.len = 2;
     written();
-    assert_null(ngx_ratelimit_record_read(&record.text, pool, &got));
+    assert_null(ngx_rl_record_read(&record.text, pool, &got));
     assert_str(&got.author, "??");
 }
 
@@ -386,42 +386,42 @@ test_refused(void **state)
 
     size_t                   i;
     u_char                  *large;
-    ngx_ratelimit_record_t   got;
+    ngx_rl_record_t   got;
 
     for (i = 0; i < sizeof(documents) / sizeof(documents[0]); i++) {
         set(&record.document, documents[i]);
-        assert_int_equal(ngx_ratelimit_record_write(&record, pool),
+        assert_int_equal(ngx_rl_record_write(&record, pool),
                          NGX_DECLINED);
     }
 
     set(&record.document, DOCUMENT);
     record.version = 0;
-    assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_DECLINED);
+    assert_int_equal(ngx_rl_record_write(&record, pool), NGX_DECLINED);
     record.version = ((uint64_t) 1 << 53) + 1;
-    assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_DECLINED);
+    assert_int_equal(ngx_rl_record_write(&record, pool), NGX_DECLINED);
     record.version = 1;
 
     allocations = 0;
-    assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_ERROR);
+    assert_int_equal(ngx_rl_record_write(&record, pool), NGX_ERROR);
     allocations = -1;
 
     /* the largest */
-    i = NGX_RATELIMIT_DOCUMENT_MAX;
+    i = NGX_RL_DOCUMENT_MAX;
     large = malloc(i + 1);
     memset(large, 'x', i + 1);
     record.document.data = large;
     record.document.len = i;
     large[i - 1] = '\n';
     written();
-    assert_true(record.text.len <= NGX_RATELIMIT_RECORD_MAX);
-    assert_null(ngx_ratelimit_record_read(&record.text, pool, &got));
+    assert_true(record.text.len <= NGX_RL_RECORD_MAX);
+    assert_null(ngx_rl_record_read(&record.text, pool, &got));
     assert_int_equal(got.document.len, i);
 
     large[i - 1] = 'x';
     large[i] = '\n';
     record.document.data = large;
     record.document.len = i + 1;
-    assert_int_equal(ngx_ratelimit_record_write(&record, pool), NGX_DECLINED);
+    assert_int_equal(ngx_rl_record_write(&record, pool), NGX_DECLINED);
 
     free(large);
 }
@@ -430,15 +430,15 @@ test_refused(void **state)
 static void
 test_no_memory(void **state)
 {
-    ngx_ratelimit_record_t  got;
+    ngx_rl_record_t  got;
 
     written();
     allocations = 0;
-    assert_ptr_equal(ngx_ratelimit_record_read(&record.text, pool, &got),
-                     ngx_ratelimit_record_no_memory);
+    assert_ptr_equal(ngx_rl_record_read(&record.text, pool, &got),
+                     ngx_rl_record_no_memory);
     allocations = 1;
-    assert_ptr_equal(ngx_ratelimit_record_read(&record.text, pool, &got),
-                     ngx_ratelimit_record_no_memory);
+    assert_ptr_equal(ngx_rl_record_read(&record.text, pool, &got),
+                     ngx_rl_record_no_memory);
     allocations = -1;
 }
 
@@ -455,10 +455,10 @@ json_alloc(size_t size)
 static void
 test_write_no_memory(void **state)
 {
-    int                      n;
-    ngx_int_t                rc;
-    ngx_uint_t               failed;
-    ngx_ratelimit_record_t   got;
+    int               n;
+    ngx_int_t         rc;
+    ngx_uint_t        failed;
+    ngx_rl_record_t   got;
 
     json_set_alloc_funcs(json_alloc, free);
     failed = 0;
@@ -466,7 +466,7 @@ test_write_no_memory(void **state)
     for (n = 0; n < 1000; n++) {
         set(&record.document, DOCUMENT);
         allocations = n;
-        rc = ngx_ratelimit_record_write(&record, pool);
+        rc = ngx_rl_record_write(&record, pool);
 
         if (allocations >= 0) {
             break;      /* this one never came to be */
@@ -475,7 +475,7 @@ test_write_no_memory(void **state)
         failed++;
 
         if (rc == NGX_OK) {
-            assert_null(ngx_ratelimit_record_read(&record.text, pool, &got));
+            assert_null(ngx_rl_record_read(&record.text, pool, &got));
             assert_str(&got.reason, "launch \"week\"");
         }
     }

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 #include <hiredis/hiredis.h>
 
-#include "ngx_ratelimit_redis_codec.h"
+#include "ngx_rl_redis_codec.h"
 
 #define SLOTS_HEAD  "*2\r\n*4\r\n:0\r\n:5460\r\n"
 #define ID          "0123456789abcdef0123456789abcdef01234567"
@@ -17,7 +17,7 @@
 #define SLOTS_TAIL  "*3\r\n:5461\r\n:16383\r\n*3\r\n$-1\r\n:7002\r\n$0\r\n\r\n"
 
 
-static ngx_ratelimit_redis_reply_t  reply;
+static ngx_rl_redis_reply_t  reply;
 static char                         text[100000];
 
 
@@ -34,27 +34,27 @@ ngx_alloc(size_t size, ngx_log_t *log)
 
 static ngx_int_t
 read_reply(const char *data, size_t len, size_t step,
-    ngx_ratelimit_redis_form_e form)
+    ngx_rl_redis_form_e form)
 {
     void       *reader;
     size_t      n;
     ngx_int_t   rc;
 
-    ngx_ratelimit_redis_ranges_free(&reply);
-    ngx_ratelimit_redis_texts_free(&reply);
+    ngx_rl_redis_ranges_free(&reply);
+    ngx_rl_redis_texts_free(&reply);
 
-    reader = ngx_ratelimit_redis_reader_new(&reply);
+    reader = ngx_rl_redis_reader_new(&reply);
     assert_non_null(reader);
 
     for (rc = NGX_AGAIN; len && rc == NGX_AGAIN; data += n, len -= n) {
         n = ngx_min(len, step);
 
-        ngx_ratelimit_redis_reader_feed(reader, (const u_char *) data, n);
-        rc = ngx_ratelimit_redis_reader_next(reader, &reply, form);
+        ngx_rl_redis_reader_feed(reader, (const u_char *) data, n);
+        rc = ngx_rl_redis_reader_next(reader, &reply, form);
     }
 
     if (rc == NGX_OK) {
-        assert_int_equal(ngx_ratelimit_redis_reader_left(reader), 0);
+        assert_int_equal(ngx_rl_redis_reader_left(reader), 0);
     }
 
     redisReaderFree(reader);
@@ -84,7 +84,7 @@ test_command(void **state)
 
     len = redisFormatCommandArgv(&expected, 3, argv, lens);
 
-    p = ngx_ratelimit_redis_write_command(command, args, 3);
+    p = ngx_rl_redis_write_command(command, args, 3);
     assert_int_equal(p - command, len);
     assert_memory_equal(command, expected, len);
 
@@ -164,20 +164,20 @@ test_several(void **state)
     len = sizeof(data) - 1;
 
     for (cut = 1; cut < len; cut++) {
-        reader = ngx_ratelimit_redis_reader_new(&reply);
+        reader = ngx_rl_redis_reader_new(&reply);
         assert_non_null(reader);
         n = 0;
 
-        ngx_ratelimit_redis_reader_feed(reader, (const u_char *) data, cut);
+        ngx_rl_redis_reader_feed(reader, (const u_char *) data, cut);
 
-        while (ngx_ratelimit_redis_reader_next(reader, &reply, 0) == NGX_OK) {
+        while (ngx_rl_redis_reader_next(reader, &reply, 0) == NGX_OK) {
             n++;
         }
 
-        ngx_ratelimit_redis_reader_feed(reader, (const u_char *) data + cut,
-                                        len - cut);
+        ngx_rl_redis_reader_feed(reader, (const u_char *) data + cut,
+                                 len - cut);
 
-        while (ngx_ratelimit_redis_reader_next(reader, &reply, 0) == NGX_OK) {
+        while (ngx_rl_redis_reader_next(reader, &reply, 0) == NGX_OK) {
             n++;
             assert_int_equal(reply.type, n == 3 ? REDIS_REPLY_ERROR
                                                 : REDIS_REPLY_ARRAY);
@@ -185,8 +185,8 @@ test_several(void **state)
         }
 
         assert_int_equal(n, 5);
-        assert_int_equal(ngx_ratelimit_redis_reader_left(reader), 0);
-        ngx_ratelimit_redis_reader_free(reader, &reply);
+        assert_int_equal(ngx_rl_redis_reader_left(reader), 0);
+        ngx_rl_redis_reader_free(reader, &reply);
     }
 }
 
@@ -255,7 +255,7 @@ test_limits(void **state)
     memcpy(text + 2000, "\r\n", 3);
 
     assert_int_equal(read_text(text), NGX_OK);
-    assert_int_equal(reply.text_len, NGX_RATELIMIT_REDIS_MAX_TEXT);
+    assert_int_equal(reply.text_len, NGX_RL_REDIS_MAX_TEXT);
 
     memset(text, 'x', sizeof(text));
     memcpy(text, "$90000\r\n", 8);
@@ -268,9 +268,9 @@ test_limits(void **state)
 static void
 test_slots(void **state)
 {
-    size_t                        step;
-    ngx_ratelimit_redis_range_t  *range;
-    static const char             data[] =
+    size_t                 step;
+    ngx_rl_redis_range_t  *range;
+    static const char      data[] =
         SLOTS_HEAD PRIMARY REPLICA SLOTS_TAIL;
 
     for (step = 1; step < sizeof(data); step++) {
@@ -302,23 +302,23 @@ test_slots(void **state)
 static void
 test_slots_large(void **state)
 {
-    size_t                        n, i;
-    void                         *reader;
-    ngx_int_t                     rc;
-    ngx_uint_t                    slot, node;
-    redisReader                  *rd;
-    ngx_ratelimit_redis_range_t  *range;
-    static char                   name[256], entry[4096];
+    size_t                 n, i;
+    void                  *reader;
+    ngx_int_t              rc;
+    ngx_uint_t             slot, node;
+    redisReader           *rd;
+    ngx_rl_redis_range_t  *range;
+    static char            name[256], entry[4096];
 
     memset(name, 'h', 255);
 
-    reader = ngx_ratelimit_redis_reader_new(&reply);
+    reader = ngx_rl_redis_reader_new(&reply);
     rd = reader;
     rc = NGX_AGAIN;
 
-    ngx_ratelimit_redis_reader_feed(reader, (const u_char *) "*16384\r\n", 8);
-    assert_int_equal(ngx_ratelimit_redis_reader_next(reader, &reply,
-                                             NGX_RATELIMIT_REDIS_FORM_SLOTS),
+    ngx_rl_redis_reader_feed(reader, (const u_char *) "*16384\r\n", 8);
+    assert_int_equal(ngx_rl_redis_reader_next(reader, &reply,
+                                             NGX_RL_REDIS_FORM_SLOTS),
                      NGX_AGAIN);
 
     for (slot = 0; slot < 16384; slot++) {
@@ -336,11 +336,11 @@ test_slots_large(void **state)
         /* in two pieces */
 
         for (i = 0; i < 2; i++) {
-            ngx_ratelimit_redis_reader_feed(reader,
-                                            (const u_char *) entry + i * 1000,
-                                            i ? n - 1000 : 1000);
-            rc = ngx_ratelimit_redis_reader_next(reader, &reply,
-                                             NGX_RATELIMIT_REDIS_FORM_SLOTS);
+            ngx_rl_redis_reader_feed(reader,
+                                     (const u_char *) entry + i * 1000,
+                                     i ? n - 1000 : 1000);
+            rc = ngx_rl_redis_reader_next(reader, &reply,
+                                             NGX_RL_REDIS_FORM_SLOTS);
             assert_int_not_equal(rc, NGX_ERROR);
         }
 
@@ -355,7 +355,7 @@ test_slots_large(void **state)
     assert_int_equal(range->host_len, 255);
     assert_int_equal(range->port, 7000);
 
-    ngx_ratelimit_redis_reader_free(reader, &reply);
+    ngx_rl_redis_reader_free(reader, &reply);
 
     /* no element is that long */
 
@@ -423,7 +423,7 @@ test_texts(void **state)
 
     for (step = 1; step < sizeof(data); step++) {
         assert_int_equal(read_reply(data, sizeof(data) - 1, step,
-                                    NGX_RATELIMIT_REDIS_FORM_TEXTS), NGX_OK);
+                                    NGX_RL_REDIS_FORM_TEXTS), NGX_OK);
         assert_int_equal(reply.type, REDIS_REPLY_ARRAY);
         assert_int_equal(reply.flat, 1);
         assert_int_equal(reply.ntexts, 6);
@@ -444,7 +444,7 @@ test_texts_other(void **state)
 {
     char                       *large;
     size_t                      i, n;
-    static const unsigned       form = NGX_RATELIMIT_REDIS_FORM_TEXTS;
+    static const unsigned       form = NGX_RL_REDIS_FORM_TEXTS;
     static const struct {
         const char  *data;
         int          type;
@@ -472,7 +472,7 @@ test_texts_other(void **state)
 
     /* more than any other reply may have, and more than it may */
 
-    n = NGX_RATELIMIT_REDIS_CONTROL_BYTES + 100000;
+    n = NGX_RL_REDIS_CONTROL_BYTES + 100000;
     large = malloc(n);
     assert_non_null(large);
     memset(large, 'x', n);
@@ -484,7 +484,7 @@ test_texts_other(void **state)
     assert_int_equal(read_reply(large, i + 1000002, 65536, form), NGX_OK);
 
     memcpy(large + i + 1000000, "xx", 2);
-    i = sprintf(large, "$%u\r\n", NGX_RATELIMIT_REDIS_CONTROL_BYTES + 90000);
+    i = sprintf(large, "$%u\r\n", NGX_RL_REDIS_CONTROL_BYTES + 90000);
     large[i] = 'x';
     assert_int_equal(read_reply(large, n, 65536, form), NGX_ERROR);
 

@@ -7,7 +7,7 @@
 
 #include "unit.h"
 
-#include "ngx_ratelimit_redis.h"
+#include "ngx_rl_redis.h"
 
 
 /* as nginx does */
@@ -22,11 +22,11 @@ ngx_explicit_memzero(void *buf, size_t n)
 static void
 test_id(void **state)
 {
-    size_t                 i, n;
-    char                   hex[2 * sizeof(ngx_ratelimit_id_t) + 1];
-    u_char                 id[sizeof(ngx_ratelimit_id_t)];
-    ngx_ratelimit_id_t     hash;
-    ngx_ratelimit_redis_t  redis;
+    size_t          i, n;
+    char            hex[2 * sizeof(ngx_rl_id_t) + 1];
+    u_char          id[sizeof(ngx_rl_id_t)];
+    ngx_rl_id_t     hash;
+    ngx_rl_redis_t  redis;
 
     /* a key of one block of SHA-256, and a longer one, which is hashed */
 
@@ -55,10 +55,10 @@ test_id(void **state)
         redis.secret.data = redis.secret.len ? (u_char *) vectors[i].secret
                                              : NULL;
 
-        assert_int_equal(ngx_ratelimit_redis_prepare(&redis), NGX_OK);
+        assert_int_equal(ngx_rl_redis_prepare(&redis), NGX_OK);
 
-        hash = ngx_ratelimit_redis_id(&redis, (u_char *) vectors[i].key,
-                                      strlen(vectors[i].key));
+        hash = ngx_rl_redis_id(&redis, (u_char *) vectors[i].key,
+                               strlen(vectors[i].key));
         memcpy(id, &hash, sizeof(id));
 
         for (n = 0; n < sizeof(id); n++) {
@@ -73,9 +73,9 @@ test_id(void **state)
 static void
 test_mask(void **state)
 {
-    u_char                 data[100], other[100], plain[100];
-    ngx_str_t              name, another;
-    ngx_ratelimit_redis_t  redis;
+    u_char          data[100], other[100], plain[100];
+    ngx_str_t       name, another;
+    ngx_rl_redis_t  redis;
 
     name = (ngx_str_t) { 16, (u_char *) "0123456789abcdef" };
     another = (ngx_str_t) { 16, (u_char *) "0123456789abcdeg" };
@@ -85,14 +85,14 @@ test_mask(void **state)
     memcpy(data, plain, sizeof(data));
     memcpy(other, plain, sizeof(other));
 
-    assert_int_equal(ngx_ratelimit_redis_prepare(&redis), NGX_OK);
-    ngx_ratelimit_redis_mask(&redis, &name, data, sizeof(data));
+    assert_int_equal(ngx_rl_redis_prepare(&redis), NGX_OK);
+    ngx_rl_redis_mask(&redis, &name, data, sizeof(data));
     assert_memory_equal(data, plain, sizeof(data));
 
     redis.secret = (ngx_str_t) { 6, (u_char *) "secret" };
-    assert_int_equal(ngx_ratelimit_redis_prepare(&redis), NGX_OK);
-    ngx_ratelimit_redis_mask(&redis, &name, data, sizeof(data));
-    ngx_ratelimit_redis_mask(&redis, &another, other, sizeof(other));
+    assert_int_equal(ngx_rl_redis_prepare(&redis), NGX_OK);
+    ngx_rl_redis_mask(&redis, &name, data, sizeof(data));
+    ngx_rl_redis_mask(&redis, &another, other, sizeof(other));
 
     /* no two parts of it are alike */
 
@@ -101,7 +101,7 @@ test_mask(void **state)
     assert_memory_not_equal(data, data + 16, 16);
     assert_memory_not_equal(data + 16, data + 32, 16);
 
-    ngx_ratelimit_redis_mask(&redis, &name, data, sizeof(data));
+    ngx_rl_redis_mask(&redis, &name, data, sizeof(data));
     assert_memory_equal(data, plain, sizeof(data));
 }
 

@@ -9,12 +9,12 @@
 
 #include <cmocka.h>
 
-#include "ngx_ratelimit_redis_shared.h"
+#include "ngx_rl_redis_shared.h"
 
 #include "nginx.h"
 #include "nginx_text.h"
 
-#define PLACES    NGX_RATELIMIT_REDIS_PLACES
+#define PLACES    NGX_RL_REDIS_PLACES
 #define MINUTE    60000
 #define ROLLOUTS  200
 #define PODS      12
@@ -23,9 +23,9 @@ volatile ngx_msec_t  ngx_current_msec;
 ngx_uint_t           ngx_pagesize = 4096;
 uint32_t            *ngx_crc32_table_short, ngx_crc32_table256[256];
 
-static ngx_ratelimit_redis_shared_t  *shared;
-static ngx_ratelimit_redis_times_t    times[NGX_RATELIMIT_REDIS_WORKERS
-                                           * NGX_RATELIMIT_REDIS_PLACES];
+static ngx_rl_redis_shared_t  *shared;
+static ngx_rl_redis_times_t    times[NGX_RL_REDIS_WORKERS
+                                           * NGX_RL_REDIS_PLACES];
 
 
 /* not called here */
@@ -56,13 +56,13 @@ static int
 setup(void **state)
 {
     free(shared);
-    shared = aligned_alloc(NGX_RATELIMIT_LINE,
-                           sizeof(ngx_ratelimit_redis_shared_t));
+    shared = aligned_alloc(NGX_RL_LINE,
+                           sizeof(ngx_rl_redis_shared_t));
     if (shared == NULL) {
         return 1;
     }
 
-    memset(shared, 0, sizeof(ngx_ratelimit_redis_shared_t));
+    memset(shared, 0, sizeof(ngx_rl_redis_shared_t));
     ngx_current_msec = 1000000;
 
     shared->times = times;
@@ -72,7 +72,7 @@ setup(void **state)
 }
 
 
-static ngx_ratelimit_redis_place_t *
+static ngx_rl_redis_place_t *
 place(const char *what, ngx_uint_t rollout, ngx_uint_t n)
 {
     u_char     data[128];
@@ -82,12 +82,12 @@ place(const char *what, ngx_uint_t rollout, ngx_uint_t n)
     name.len = snprintf((char *) data, sizeof(data), "%s-%lu-%lu:6379", what,
                         (unsigned long) rollout, (unsigned long) n);
 
-    return ngx_ratelimit_redis_place(shared, &name);
+    return ngx_rl_redis_place(shared, &name);
 }
 
 
 static void
-assert_name(ngx_ratelimit_redis_place_t *shard, const char *name)
+assert_name(ngx_rl_redis_place_t *shard, const char *name)
 {
     assert_non_null(shard);
     assert_int_equal(shard->name_len, strlen(name));
@@ -98,8 +98,8 @@ assert_name(ngx_ratelimit_redis_place_t *shard, const char *name)
 static void
 test_one_each(void **state)
 {
-    ngx_uint_t                    i, j;
-    ngx_ratelimit_redis_place_t  *shards[PLACES];
+    ngx_uint_t             i, j;
+    ngx_rl_redis_place_t  *shards[PLACES];
 
     for (i = 0; i < PLACES; i++) {
         shards[i] = place("redis", 0, i);
@@ -129,8 +129,8 @@ test_one_each(void **state)
 static void
 test_rollouts(void **state)
 {
-    ngx_uint_t                    i, rollout;
-    ngx_ratelimit_redis_place_t  *old, *pods[PODS];
+    ngx_uint_t             i, rollout;
+    ngx_rl_redis_place_t  *old, *pods[PODS];
 
     old = place("stays", 0, 0);
     atomic_store(&old->breaker.state, 12345);
@@ -173,8 +173,8 @@ test_rollouts(void **state)
 static void
 test_stopped_worker(void **state)
 {
-    ngx_uint_t                    i;
-    ngx_ratelimit_redis_place_t  *mine, *again;
+    ngx_uint_t             i;
+    ngx_rl_redis_place_t  *mine, *again;
 
     mine = place("mine", 0, 0);
     ngx_current_msec += MINUTE;
@@ -200,8 +200,8 @@ test_stopped_worker(void **state)
 static void
 test_clocks(void **state)
 {
-    ngx_uint_t                    i;
-    ngx_ratelimit_redis_place_t  *shards[PLACES];
+    ngx_uint_t             i;
+    ngx_rl_redis_place_t  *shards[PLACES];
 
     for (i = 0; i < PLACES; i++) {
         shards[i] = place("redis", 0, i);
@@ -218,23 +218,23 @@ test_clocks(void **state)
 static void
 test_counts(void **state)
 {
-    ngx_uint_t                  i;
-    ngx_ratelimit_redis_t       redis;
-    ngx_ratelimit_redis_stat_t  stat;
+    ngx_uint_t           i;
+    ngx_rl_redis_t       redis;
+    ngx_rl_redis_stat_t  stat;
 
     memset(&redis, 0, sizeof(redis));
     memset(&stat, 0xff, sizeof(stat));
     redis.shared = shared;
 
-    for (i = 0; i < NGX_RATELIMIT_REDIS_WORKERS; i++) {
-        shared->workers[i].calls[NGX_RATELIMIT_REDIS_OK] = i + 1;
-        shared->workers[i].replies[NGX_RATELIMIT_REDIS_BUSY] = 1;
+    for (i = 0; i < NGX_RL_REDIS_WORKERS; i++) {
+        shared->workers[i].calls[NGX_RL_REDIS_OK] = i + 1;
+        shared->workers[i].replies[NGX_RL_REDIS_BUSY] = 1;
     }
 
-    ngx_ratelimit_redis_stat(&redis, &stat);
-    assert_int_equal(stat.calls[NGX_RATELIMIT_REDIS_OK], 64 * 65 / 2);
-    assert_int_equal(stat.calls[NGX_RATELIMIT_REDIS_BUSY], 0);
-    assert_int_equal(stat.replies[NGX_RATELIMIT_REDIS_BUSY], 64);
+    ngx_rl_redis_stat(&redis, &stat);
+    assert_int_equal(stat.calls[NGX_RL_REDIS_OK], 64 * 65 / 2);
+    assert_int_equal(stat.calls[NGX_RL_REDIS_BUSY], 0);
+    assert_int_equal(stat.replies[NGX_RL_REDIS_BUSY], 64);
 }
 
 

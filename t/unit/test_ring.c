@@ -10,7 +10,7 @@
 
 #include <sys/mman.h>
 
-#include "ngx_ratelimit_ring.h"
+#include "ngx_rl_ring.h"
 #include "nginx.h"
 #include "process.h"
 
@@ -23,31 +23,31 @@ typedef struct {
 } record_t;
 
 
-static ngx_ratelimit_ring_t *
+static ngx_rl_ring_t *
 ring_make(void)
 {
-    ngx_ratelimit_ring_t  *ring;
+    ngx_rl_ring_t  *ring;
 
-    ring = mmap(NULL, ngx_ratelimit_ring_size(SLOTS, sizeof(record_t)),
+    ring = mmap(NULL, ngx_rl_ring_size(SLOTS, sizeof(record_t)),
                 PROT_READ|PROT_WRITE, MAP_SHARED|MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(ring, MAP_FAILED);
-    ngx_ratelimit_ring_init(ring, SLOTS, sizeof(record_t));
+    ngx_rl_ring_init(ring, SLOTS, sizeof(record_t));
 
     return ring;
 }
 
 
 static void
-ring_free(ngx_ratelimit_ring_t *ring)
+ring_free(ngx_rl_ring_t *ring)
 {
-    assert_int_equal(munmap(ring, ngx_ratelimit_ring_size(SLOTS,
-                                                          sizeof(record_t))),
+    assert_int_equal(munmap(ring, ngx_rl_ring_size(SLOTS,
+                                                   sizeof(record_t))),
                      0);
 }
 
 
 static void
-put(ngx_ratelimit_ring_t *ring, uint64_t value)
+put(ngx_rl_ring_t *ring, uint64_t value)
 {
     size_t    i;
     record_t  record;
@@ -56,18 +56,18 @@ put(ngx_ratelimit_ring_t *ring, uint64_t value)
         record.words[i] = value;
     }
 
-    ngx_ratelimit_ring_write(ring, &record);
+    ngx_rl_ring_write(ring, &record);
 }
 
 
 /* The value of that record, which is whole; 0: there is none. */
 static uint64_t
-get(ngx_ratelimit_ring_t *ring, uint64_t number)
+get(ngx_rl_ring_t *ring, uint64_t number)
 {
     size_t    i;
     record_t  record;
 
-    if (!ngx_ratelimit_ring_read(ring, number, &record)) {
+    if (!ngx_rl_ring_read(ring, number, &record)) {
         return 0;
     }
 
@@ -82,17 +82,17 @@ get(ngx_ratelimit_ring_t *ring, uint64_t number)
 static void
 test_last(void **state)
 {
-    uint64_t               i;
-    ngx_ratelimit_ring_t  *ring;
+    uint64_t        i;
+    ngx_rl_ring_t  *ring;
 
     ring = ring_make();
 
-    assert_int_equal(ngx_ratelimit_ring_newest(ring), 0);
+    assert_int_equal(ngx_rl_ring_newest(ring), 0);
     assert_int_equal(get(ring, 1), 0);
 
     for (i = 1; i <= 3 * SLOTS; i++) {
         put(ring, 100 + i);
-        assert_int_equal(ngx_ratelimit_ring_newest(ring), i);
+        assert_int_equal(ngx_rl_ring_newest(ring), i);
         assert_int_equal(get(ring, i), 100 + i);
         assert_int_equal(get(ring, i + 1), 0);
     }
@@ -106,7 +106,7 @@ test_last(void **state)
 
 
 static int
-step(ngx_ratelimit_ring_t *ring, int kill_at)
+step(ngx_rl_ring_t *ring, int kill_at)
 {
     pid_t  pid;
 
@@ -126,9 +126,9 @@ step(ngx_ratelimit_ring_t *ring, int kill_at)
 static void
 test_every_instruction(void **state)
 {
-    int                    i, steps, stride, missing, whole;
-    uint64_t               newest, n;
-    ngx_ratelimit_ring_t  *ring;
+    int             i, steps, stride, missing, whole;
+    uint64_t        newest, n;
+    ngx_rl_ring_t  *ring;
 
     ring = ring_make();
     steps = step(ring, MAX_STEPS);
@@ -138,10 +138,10 @@ test_every_instruction(void **state)
     stride = step_choose(steps, &i);
 
     for ( /* void */ ; i < steps; i += stride) {
-        newest = ngx_ratelimit_ring_newest(ring);
+        newest = ngx_rl_ring_newest(ring);
         step(ring, i);
 
-        n = ngx_ratelimit_ring_newest(ring);
+        n = ngx_rl_ring_newest(ring);
         assert_in_range(n, newest, newest + 1);
 
         if (n > newest && get(ring, n) == 7) {
@@ -155,7 +155,7 @@ test_every_instruction(void **state)
             put(ring, i + 1000);
         }
 
-        newest = ngx_ratelimit_ring_newest(ring);
+        newest = ngx_rl_ring_newest(ring);
 
         for (n = 0; n < SLOTS; n++) {
             assert_int_equal(get(ring, newest - n), i + 1000);
@@ -170,9 +170,9 @@ test_every_instruction(void **state)
 
 
 typedef struct {
-    ngx_ratelimit_ring_t  *ring;
-    uint64_t               old;     /* record that the child overwrites */
-    int                    wait;    /* so many instructions of that */
+    ngx_rl_ring_t  *ring;
+    uint64_t        old;     /* record that the child overwrites */
+    int             wait;    /* so many instructions of that */
 } overtaken_t;
 
 
@@ -203,7 +203,7 @@ overtaken(overtaken_t *child, int wait)
         put(child->ring, 9);
     }
 
-    child->old = ngx_ratelimit_ring_newest(child->ring) + 1 - SLOTS;
+    child->old = ngx_rl_ring_newest(child->ring) + 1 - SLOTS;
     child->wait = wait;
     pid = spawn();
 
@@ -235,7 +235,7 @@ test_overtaken(void **state)
     assert_in_range(amid, 5, MAX_STEPS - 1);
 
     for (at = 0; at < amid; at += 1 + amid / 10) {
-        newest = ngx_ratelimit_ring_newest(child.ring) + SLOTS;
+        newest = ngx_rl_ring_newest(child.ring) + SLOTS;
         assert_true(overtaken(&child, at) < 0);
 
         value = get(child.ring, newest + 1);
@@ -261,7 +261,7 @@ test_crashes(void **state)
     int                    i, kills;
     pid_t                  pid[WRITERS];
     uint64_t               newest, value, n, read;
-    ngx_ratelimit_ring_t  *ring;
+    ngx_rl_ring_t  *ring;
 
     ring = ring_make();
     memset(pid, 0, sizeof(pid));
@@ -283,7 +283,7 @@ test_crashes(void **state)
         }
 
         for (n = 0; n < 2000; n++) {
-            newest = ngx_ratelimit_ring_newest(ring);
+            newest = ngx_rl_ring_newest(ring);
             read += newest && get(ring, newest - n % ngx_min(newest, SLOTS));
         }
     }
@@ -297,7 +297,7 @@ test_crashes(void **state)
         put(ring, 5);
     }
 
-    newest = ngx_ratelimit_ring_newest(ring);
+    newest = ngx_rl_ring_newest(ring);
 
     for (n = 0; n < SLOTS; n++) {
         assert_int_equal(get(ring, newest - n), 5);
@@ -314,29 +314,29 @@ test_crashes(void **state)
 static void
 test_numbered(void **state)
 {
-    uint64_t               value;
-    record_t               record;
-    ngx_ratelimit_ring_t  *ring;
+    uint64_t        value;
+    record_t        record;
+    ngx_rl_ring_t  *ring;
 
     ring = ring_make();
     assert_int_equal(get(ring, 0), 0);
-    assert_int_equal(ngx_ratelimit_ring_read(ring, 0, &record), 0);
+    assert_int_equal(ngx_rl_ring_read(ring, 0, &record), 0);
 
     for (value = 70; value < 72; value++) {
         memset(&record, 0, sizeof(record_t));
         memset(record.words, (int) value, sizeof(record.words));
-        ngx_ratelimit_ring_put(ring, 100, &record);
+        ngx_rl_ring_put(ring, 100, &record);
     }
 
     memset(record.words, 9, sizeof(record.words));
-    ngx_ratelimit_ring_put(ring, 103, &record);
+    ngx_rl_ring_put(ring, 103, &record);
 
     assert_int_equal(get(ring, 100), 0x4646464646464646);
     assert_int_equal(get(ring, 101), 0);
     assert_int_equal(get(ring, 103), 0x0909090909090909);
-    ngx_ratelimit_ring_put(ring, 100 + SLOTS, &record);
+    ngx_rl_ring_put(ring, 100 + SLOTS, &record);
     assert_int_equal(get(ring, 100), 0);
-    ngx_ratelimit_ring_put(ring, 100, &record);
+    ngx_rl_ring_put(ring, 100, &record);
     assert_int_equal(get(ring, 100), 0);
     assert_int_equal(get(ring, 100 + SLOTS), 0x0909090909090909);
 

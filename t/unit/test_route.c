@@ -2,7 +2,7 @@
 
 #include "unit.h"
 
-#include "ngx_ratelimit_route.h"
+#include "ngx_rl_route.h"
 
 
 static void
@@ -42,8 +42,8 @@ test_check(void **state)
     };
 
     for (i = 0; i < COUNT(cases); i++) {
-        err = ngx_ratelimit_route_check((const u_char *) cases[i].text,
-                                        strlen(cases[i].text));
+        err = ngx_rl_route_check((const u_char *) cases[i].text,
+                                 strlen(cases[i].text));
 
         if ((err == NULL) != (cases[i].err == NULL)
             || (err && strncmp(err, cases[i].err, strlen(cases[i].err)) != 0))
@@ -105,12 +105,12 @@ test_match(void **state)
     };
 
     for (i = 0; i < COUNT(cases); i++) {
-        assert_null(ngx_ratelimit_route_check((const u_char *) cases[i].tmpl,
-                                              strlen(cases[i].tmpl)));
-        got = ngx_ratelimit_route_match((const u_char *) cases[i].tmpl,
-                                        strlen(cases[i].tmpl),
-                                        (const u_char *) cases[i].path,
-                                        strlen(cases[i].path), 0);
+        assert_null(ngx_rl_route_check((const u_char *) cases[i].tmpl,
+                                       strlen(cases[i].tmpl)));
+        got = ngx_rl_route_match((const u_char *) cases[i].tmpl,
+                                 strlen(cases[i].tmpl),
+                                 (const u_char *) cases[i].path,
+                                 strlen(cases[i].path), 0);
 
         if (got != cases[i].match) {
             fail_msg("\"%s\" on \"%s\": %d", cases[i].tmpl, cases[i].path, got);
@@ -138,10 +138,10 @@ test_every(void **state)
 
     for (i = 0; i < COUNT(cases); i++) {
         assert_int_equal(
-            ngx_ratelimit_route_match((const u_char *) cases[i].tmpl,
-                                      strlen(cases[i].tmpl),
-                                      (const u_char *) cases[i].path,
-                                      strlen(cases[i].path), 1),
+            ngx_rl_route_match((const u_char *) cases[i].tmpl,
+                               strlen(cases[i].tmpl),
+                               (const u_char *) cases[i].path,
+                               strlen(cases[i].path), 1),
             cases[i].match);
     }
 }
@@ -195,11 +195,11 @@ test_fold(void **state)
 
         /* not a byte more than promised, for the sanitizers */
 
-        out = malloc(NGX_RATELIMIT_ROUTE_BYTES(len));
+        out = malloc(NGX_RL_ROUTE_BYTES(len));
         assert_non_null(out);
 
-        len = ngx_ratelimit_route_fold((const u_char *) cases[i].path, len,
-                                       out);
+        len = ngx_rl_route_fold((const u_char *) cases[i].path, len,
+                                out);
 
         if (len != strlen(cases[i].route)
             || memcmp(out, cases[i].route, len) != 0)

@@ -5,16 +5,16 @@
 
 #include "unit.h"
 
-#include "ngx_ratelimit_route_set.h"
+#include "ngx_rl_route_set.h"
 
-#define NONE       NGX_RATELIMIT_ROUTE_NONE
+#define NONE       NGX_RL_ROUTE_NONE
 #define MAX        1000   /* templates of a set */
 #define LONG       8192
 
 typedef struct {
-    ngx_ratelimit_route_set_t   set;
-    void                       *memory;
-    char                       *texts[MAX];   /* by number */
+    ngx_rl_route_set_t   set;
+    void                *memory;
+    char                *texts[MAX];   /* by number */
 } templates_t;
 
 static const u_char *
@@ -34,20 +34,20 @@ templates_make(templates_t *t, const char **texts, size_t n)
     segments = 0;
 
     for (i = 0; i < n; i++) {
-        assert_null(ngx_ratelimit_route_check(bytes(texts[i]),
-                                              strlen(texts[i])));
-        segments += ngx_ratelimit_route_segments(bytes(texts[i]),
-                                                 strlen(texts[i]));
+        assert_null(ngx_rl_route_check(bytes(texts[i]),
+                                       strlen(texts[i])));
+        segments += ngx_rl_route_segments(bytes(texts[i]),
+                                          strlen(texts[i]));
     }
 
-    t->memory = malloc(ngx_ratelimit_route_set_bytes(segments));
+    t->memory = malloc(ngx_rl_route_set_bytes(segments));
     assert_non_null(t->memory);
-    ngx_ratelimit_route_set_init(&t->set, t->memory, segments);
+    ngx_rl_route_set_init(&t->set, t->memory, segments);
 
     for (i = 0; i < n; i++) {
         known = t->set.n;
-        got = ngx_ratelimit_route_set_add(&t->set, bytes(texts[i]),
-                                          strlen(texts[i]));
+        got = ngx_rl_route_set_add(&t->set, bytes(texts[i]),
+                                   strlen(texts[i]));
         assert_true(got <= known);
         assert_int_equal(t->set.n, known + (got == known));
 
@@ -61,11 +61,11 @@ templates_make(templates_t *t, const char **texts, size_t n)
 static const char *
 find(templates_t *t, const char *path, size_t len)
 {
-    uint32_t                    got;
-    ngx_ratelimit_route_walk_t  walk;
+    uint32_t             got;
+    ngx_rl_route_walk_t  walk;
 
-    ngx_ratelimit_route_walk_init(&walk, &t->set, bytes(path), len);
-    got = ngx_ratelimit_route_walk_next(&walk);
+    ngx_rl_route_walk_init(&walk, &t->set, bytes(path), len);
+    got = ngx_rl_route_walk_next(&walk);
 
     return (got == NONE) ? NULL : t->texts[got];
 }
@@ -180,10 +180,10 @@ test_empty(void **state)
     assert_null(find(&t, "/a/b", 4));
     free(t.memory);
 
-    assert_int_equal(ngx_ratelimit_route_set_bytes(
-                         NGX_RATELIMIT_ROUTE_SEGMENTS + (size_t) 1), 0);
-    assert_int_not_equal(ngx_ratelimit_route_set_bytes(
-                             NGX_RATELIMIT_ROUTE_SEGMENTS), 0);
+    assert_int_equal(ngx_rl_route_set_bytes(
+                         NGX_RL_ROUTE_SEGMENTS + (size_t) 1), 0);
+    assert_int_not_equal(ngx_rl_route_set_bytes(
+                             NGX_RL_ROUTE_SEGMENTS), 0);
 }
 
 
@@ -305,9 +305,9 @@ reference(const templates_t *t, const char *path, uint32_t *found)
     n = 0;
 
     for (i = 0; i < t->set.n; i++) {
-        if (!ngx_ratelimit_route_match(bytes(t->texts[i]),
-                                       strlen(t->texts[i]), bytes(path),
-                                       strlen(path), 0))
+        if (!ngx_rl_route_match(bytes(t->texts[i]),
+                                strlen(t->texts[i]), bytes(path),
+                                strlen(path), 0))
         {
             continue;
         }
@@ -329,14 +329,14 @@ static void
 same_as_reference(const templates_t *t, const char *path, const char *asked,
     size_t *matches)
 {
-    uint32_t                    i, j, n, all, got, expected[MAX], others[MAX];
-    ngx_ratelimit_route_walk_t  walk;
+    uint32_t             i, j, n, all, got, expected[MAX], others[MAX];
+    ngx_rl_route_walk_t  walk;
 
     n = reference(t, path, expected);
-    ngx_ratelimit_route_walk_init(&walk, &t->set, bytes(asked), strlen(asked));
+    ngx_rl_route_walk_init(&walk, &t->set, bytes(asked), strlen(asked));
 
     for (i = 0; i < n; i++) {
-        got = ngx_ratelimit_route_walk_next(&walk);
+        got = ngx_rl_route_walk_next(&walk);
 
         if (got != expected[i]) {
             fail_msg("\"%s\" as \"%s\": \"%s\", expected \"%s\"", path, asked,
@@ -349,7 +349,7 @@ same_as_reference(const templates_t *t, const char *path, const char *asked,
 
     all = reference(t, asked, others);
 
-    while ((got = ngx_ratelimit_route_walk_next(&walk)) != NONE) {
+    while ((got = ngx_rl_route_walk_next(&walk)) != NONE) {
 
         for (i = 0; i < all && others[i] != got; i++) { /* void */ }
         for (j = 0; j < n && expected[j] != got; j++) { /* void */ }
@@ -364,8 +364,8 @@ same_as_reference(const templates_t *t, const char *path, const char *asked,
 
     assert_int_equal(n, all);
 
-    got = ngx_ratelimit_route_set_find(&t->set, bytes(asked), strlen(asked),
-                                       0);
+    got = ngx_rl_route_set_find(&t->set, bytes(asked), strlen(asked),
+                                0);
     assert_true(got == NONE || got == expected[0]);
 
     *matches += n;
@@ -417,11 +417,11 @@ test_random(void **state)
 static uint32_t
 visits(templates_t *t, const char *path, size_t len)
 {
-    ngx_ratelimit_route_walk_t  walk;
+    ngx_rl_route_walk_t  walk;
 
-    ngx_ratelimit_route_walk_init(&walk, &t->set, bytes(path), len);
+    ngx_rl_route_walk_init(&walk, &t->set, bytes(path), len);
 
-    while (ngx_ratelimit_route_walk_next(&walk) != NONE) { /* void */ }
+    while (ngx_rl_route_walk_next(&walk) != NONE) { /* void */ }
 
     return walk.visited;
 }

@@ -7,9 +7,9 @@
 
 #include "unit.h"
 
-#include "ngx_ratelimit_backend.h"
-#include "ngx_ratelimit_hash.h"
-#include "ngx_ratelimit_policy.h"
+#include "ngx_rl_backend.h"
+#include "ngx_rl_hash.h"
+#include "ngx_rl_policy.h"
 
 #include "nginx.h"
 #include "node.h"
@@ -41,33 +41,33 @@ typedef struct {
 
 /* of the engine: on its way to Redis and back */
 typedef struct {
-    ngx_ratelimit_redis_handler_pt   handler;
-    void                            *data;
-    int64_t                          values[4];
-    int64_t                          cost;
-    char                             want[48];
-    unsigned                         late:1;
-    unsigned                         ended:1;
+    ngx_rl_redis_handler_pt   handler;
+    void                     *data;
+    int64_t                   values[4];
+    int64_t                   cost;
+    char                      want[48];
+    unsigned                  late:1;
+    unsigned                  ended:1;
 } flight_t;
 
 typedef struct {
-    ngx_ratelimit_check_t            check;
-    ngx_ratelimit_client_t           client;
-    ngx_ratelimit_counter_t          counter;
-    ngx_ratelimit_remote_check_t     remote;
-    ngx_ratelimit_remote_client_t    remote_client;
-    ngx_ratelimit_remote_t           remote_counter;
-    uint64_t                         number;
+    ngx_rl_check_t            check;
+    ngx_rl_client_t           client;
+    ngx_rl_counter_t          counter;
+    ngx_rl_remote_check_t     remote;
+    ngx_rl_remote_client_t    remote_client;
+    ngx_rl_remote_t           remote_counter;
+    uint64_t                  number;
 } request_t;
 
 typedef struct {
-    const char                *name;
-    ngx_ratelimit_algorithm_e  algorithm;
-    ngx_ratelimit_sync_e       sync;
+    const char         *name;
+    ngx_rl_algorithm_e  algorithm;
+    ngx_rl_sync_e       sync;
 } follows_t;
 
-#define LEASE  NGX_RATELIMIT_SYNC_LEASE
-#define ASYNC  NGX_RATELIMIT_SYNC_ASYNC
+#define LEASE  NGX_RL_SYNC_LEASE
+#define ASYNC  NGX_RL_SYNC_ASYNC
 
 /* beside SIM_...: a call of the engine reaches Redis; nobody waits any more */
 #define RUNS  ((sim_event_e) 100)
@@ -108,10 +108,10 @@ static u_char                   decided[WORLDS][MOST];
 static uint64_t                 arrived_ns[MOST];
 static uint64_t                 nrequests;
 
-static ngx_ratelimit_limiter_t  limiter;
-static ngx_ratelimit_redis_t    redis;
-static ngx_ratelimit_policy_t   policy;
-static ngx_ratelimit_rule_t     rule;
+static ngx_rl_limiter_t  limiter;
+static ngx_rl_redis_t    redis;
+static ngx_rl_policy_t   policy;
+static ngx_rl_rule_t     rule;
 static request_t                requests[MOST];
 
 static sim_node_t               node;
@@ -231,7 +231,7 @@ ngx_str_rbtree_lookup(ngx_rbtree_t *tree, ngx_str_t *name, uint32_t hash)
 /* the Redis client of the engine */
 
 u_char *
-ngx_ratelimit_redis_write_bulk(u_char *p, const u_char *data, size_t len)
+ngx_rl_redis_write_bulk(u_char *p, const u_char *data, size_t len)
 {
     p += sprintf((char *) p, "$%zu\r\n", len);
     p = ngx_cpymem(p, data, len);
@@ -240,10 +240,10 @@ ngx_ratelimit_redis_write_bulk(u_char *p, const u_char *data, size_t len)
 }
 
 
-ngx_ratelimit_redis_call_t *
-ngx_ratelimit_redis_eval(ngx_ratelimit_redis_t *r,
-    const ngx_ratelimit_redis_eval_t *eval,
-    ngx_ratelimit_redis_handler_pt handler, void *data)
+ngx_rl_redis_call_t *
+ngx_rl_redis_eval(ngx_rl_redis_t *r,
+    const ngx_rl_redis_eval_t *eval,
+    ngx_rl_redis_handler_pt handler, void *data)
 {
     int        i, len;
     char      *p, *end;
@@ -275,43 +275,43 @@ ngx_ratelimit_redis_eval(ngx_ratelimit_redis_t *r,
     way_push(RUNS, flight);
     sim_push(sim.now_ns + TIMEOUT * SIM_MS, LATE, flight, 0);
 
-    return (ngx_ratelimit_redis_call_t *) flight;
+    return (ngx_rl_redis_call_t *) flight;
 }
 
 
 void
-ngx_ratelimit_redis_forget(ngx_ratelimit_redis_call_t *call)
+ngx_rl_redis_forget(ngx_rl_redis_call_t *call)
 {
     ((flight_t *) call)->handler = NULL;
 }
 
 
 ngx_uint_t
-ngx_ratelimit_redis_gateways(const ngx_ratelimit_redis_t *r)
+ngx_rl_redis_gateways(const ngx_rl_redis_t *r)
 {
     return node.alive;
 }
 
 
 ngx_uint_t
-ngx_ratelimit_redis_fleet(const ngx_ratelimit_redis_t *r)
+ngx_rl_redis_fleet(const ngx_rl_redis_t *r)
 {
-    return ngx_ratelimit_redis_gateways(r);
+    return ngx_rl_redis_gateways(r);
 }
 
 
 uint64_t
-ngx_ratelimit_redis_name(ngx_ratelimit_redis_t *r)
+ngx_rl_redis_name(ngx_rl_redis_t *r)
 {
     return 1;
 }
 
 
-ngx_ratelimit_id_t
-ngx_ratelimit_redis_id(const ngx_ratelimit_redis_t *r, const u_char *data,
+ngx_rl_id_t
+ngx_rl_redis_id(const ngx_rl_redis_t *r, const u_char *data,
     size_t len)
 {
-    return (ngx_ratelimit_id_t) { 0, 0 };
+    return (ngx_rl_id_t) { 0, 0 };
 }
 
 
@@ -325,11 +325,11 @@ flight_runs(flight_t *flight)
 
 
 static void
-flight_told(flight_t *flight, ngx_ratelimit_redis_status_e status,
+flight_told(flight_t *flight, ngx_rl_redis_status_e status,
     unsigned again)
 {
-    ngx_ratelimit_redis_result_t     result;
-    ngx_ratelimit_redis_handler_pt   handler;
+    ngx_rl_redis_result_t     result;
+    ngx_rl_redis_handler_pt   handler;
 
     handler = flight->handler;
 
@@ -342,7 +342,7 @@ flight_told(flight_t *flight, ngx_ratelimit_redis_status_e status,
     result.again = again;
     result.ran = 1;
 
-    if (status == NGX_RATELIMIT_REDIS_OK) {
+    if (status == NGX_RL_REDIS_OK) {
         result.n = 4;
         result.values = flight->values;
     }
@@ -364,7 +364,7 @@ flight_late(flight_t *flight)
         return;
     }
 
-    flight_told(flight, NGX_RATELIMIT_REDIS_TIMEOUT, flight->late);
+    flight_told(flight, NGX_RL_REDIS_TIMEOUT, flight->late);
     flight->ended = 1;
 }
 
@@ -372,7 +372,7 @@ flight_late(flight_t *flight)
 static void
 flight_ends(flight_t *flight)
 {
-    flight_told(flight, NGX_RATELIMIT_REDIS_OK, 0);
+    flight_told(flight, NGX_RL_REDIS_OK, 0);
 
     if (flight->ended) {
         free(flight);
@@ -473,12 +473,12 @@ request_decided(void *data)
 {
     request_t  *request = data;
 
-    ngx_ratelimit_check_complete(&request->check);
+    ngx_rl_check_complete(&request->check);
 
     assert_int_equal(decided[THE_ENGINE][request->number], SIM_PENDING);
     decided[THE_ENGINE][request->number] =
-        request->check.status == NGX_RATELIMIT_PASSED ? SIM_ADMITTED
-        : request->check.status == NGX_RATELIMIT_REJECTED ? SIM_DENIED
+        request->check.status == NGX_RL_PASSED ? SIM_ADMITTED
+        : request->check.status == NGX_RL_REJECTED ? SIM_DENIED
                                                           : SIM_UNANSWERED;
 }
 
@@ -510,13 +510,13 @@ request_comes(void)
     request->counter.limit = &rule.limit;
     request->counter.client = &request->client;
     request->counter.cost = 1;
-    request->counter.fail_mode = NGX_RATELIMIT_FAIL_OPEN;
+    request->counter.fail_mode = NGX_RL_FAIL_OPEN;
 
-    if (ngx_ratelimit_check_start(&request->check) == NGX_OK) {
+    if (ngx_rl_check_start(&request->check) == NGX_OK) {
         request_decided(request);
     }
 
-    if (rule.sync == NGX_RATELIMIT_SYNC_ASYNC) {
+    if (rule.sync == NGX_RL_SYNC_ASYNC) {
         sim_refill_async(&refill, nrequests);
     } else {
         sim_refill_lease(&refill, nrequests);
@@ -600,22 +600,22 @@ timers_run(void)
 
 
 static void
-worlds_begin(ngx_ratelimit_algorithm_e algorithm, ngx_ratelimit_sync_e sync)
+worlds_begin(ngx_rl_algorithm_e algorithm, ngx_rl_sync_e sync)
 {
-    void                  *memory;
-    ngx_ratelimit_spec_t   spec;
+    void           *memory;
+    ngx_rl_spec_t   spec;
 
-    static const ngx_ratelimit_hash_key_t  key;
+    static const ngx_rl_hash_key_t  key;
 
     memset(&spec, 0, sizeof(spec));
     spec.algorithm = algorithm;
     spec.tokens = 1000;
     spec.period_us = 4000000;
-    spec.burst = algorithm == NGX_RATELIMIT_LEAKY_BUCKET ? 200 : 0;
+    spec.burst = algorithm == NGX_RL_LEAKY_BUCKET ? 200 : 0;
     spec.delay = spec.burst;
 
     memset(&rule, 0, sizeof(rule));
-    assert_null(ngx_ratelimit_limit_init(&rule.limit, &spec));
+    assert_null(ngx_rl_limit_init(&rule.limit, &spec));
     rule.sync = sync;
     rule.policy = &policy;
     policy.refs = 1;
@@ -630,17 +630,17 @@ worlds_begin(ngx_ratelimit_algorithm_e algorithm, ngx_ratelimit_sync_e sync)
     limiter.policy = &policy;
     redis.timeout = TIMEOUT;
     redis.buckets = 65536;
-    assert_int_equal(ngx_ratelimit_table_init(memory, TABLE, &key), NGX_OK);
-    assert_int_equal(ngx_ratelimit_leases_init(limiter.zone.leases, TABLE),
+    assert_int_equal(ngx_rl_table_init(memory, TABLE, &key), NGX_OK);
+    assert_int_equal(ngx_rl_leases_init(limiter.zone.leases, TABLE),
                      NGX_OK);
-    assert_int_equal(ngx_ratelimit_refill_begin(&limiter, &log_nowhere),
+    assert_int_equal(ngx_rl_refill_begin(&limiter, &log_nowhere),
                      NGX_OK);
 
     memset(&sim, 0, sizeof(sim));
     sim.cell.keys = WORLDS;
     sim.cell.cost = 1;
     sim.cell.timeout_ms = TIMEOUT;
-    sim.cell.sync = sync == NGX_RATELIMIT_SYNC_ASYNC ? SIM_ASYNC : SIM_LEASE;
+    sim.cell.sync = sync == NGX_RL_SYNC_ASYNC ? SIM_ASYNC : SIM_LEASE;
 
     memset(&node, 0, sizeof(node));
     memset(&leased, 0, sizeof(leased));
@@ -707,10 +707,10 @@ worlds_end(void)
     uint64_t  i;
 
     for (i = 0; i < nrequests; i++) {
-        ngx_ratelimit_check_end(&requests[i].check);
+        ngx_rl_check_end(&requests[i].check);
     }
 
-    ngx_ratelimit_refill_end(&limiter);
+    ngx_rl_refill_end(&limiter);
     assert_int_equal(policy.refs, 1);
     munmap(limiter.zone.table, 2 * TABLE);
     free(refill.queue);
@@ -786,13 +786,13 @@ main(void)
     size_t  i;
 
     static const follows_t  all[] = {
-        { "token_bucket", NGX_RATELIMIT_TOKEN_BUCKET, LEASE },
-        { "leaky_bucket", NGX_RATELIMIT_LEAKY_BUCKET, LEASE },
-        { "fixed_window", NGX_RATELIMIT_FIXED_WINDOW, LEASE },
-        { "sliding_window", NGX_RATELIMIT_SLIDING_WINDOW, LEASE },
-        { "token_bucket_async", NGX_RATELIMIT_TOKEN_BUCKET, ASYNC },
-        { "fixed_window_async", NGX_RATELIMIT_FIXED_WINDOW, ASYNC },
-        { "sliding_window_async", NGX_RATELIMIT_SLIDING_WINDOW, ASYNC }
+        { "token_bucket", NGX_RL_TOKEN_BUCKET, LEASE },
+        { "leaky_bucket", NGX_RL_LEAKY_BUCKET, LEASE },
+        { "fixed_window", NGX_RL_FIXED_WINDOW, LEASE },
+        { "sliding_window", NGX_RL_SLIDING_WINDOW, LEASE },
+        { "token_bucket_async", NGX_RL_TOKEN_BUCKET, ASYNC },
+        { "fixed_window_async", NGX_RL_FIXED_WINDOW, ASYNC },
+        { "sliding_window_async", NGX_RL_SLIDING_WINDOW, ASYNC }
     };
 
     struct CMUnitTest  tests[COUNT(all)];

@@ -4,39 +4,39 @@
 
 #include "unit.h"
 
-#include "ngx_ratelimit_sliding_log.h"
+#include "ngx_rl_sliding_log.h"
 
 #define START  ((uint64_t) 1000 * 1000000)
 #define SECOND 1000000
 
 typedef struct {
-    ngx_ratelimit_log_t        log;
-    ngx_ratelimit_limit_t      limit;
-    ngx_ratelimit_log_place_t  places[NGX_RATELIMIT_LOG_PLACES];
-    unsigned                   gets;
-    unsigned                   sets;
+    ngx_rl_log_t        log;
+    ngx_rl_limit_t      limit;
+    ngx_rl_log_place_t  places[NGX_RL_LOG_PLACES];
+    unsigned            gets;
+    unsigned            sets;
 } keeper_t;
 
 static keeper_t  keeper;
 
 
 static void
-place_get(void *data, uint32_t n, ngx_ratelimit_log_place_t *place)
+place_get(void *data, uint32_t n, ngx_rl_log_place_t *place)
 {
     keeper_t *k = data;
 
-    assert_true(n < NGX_RATELIMIT_LOG_PLACES);
+    assert_true(n < NGX_RL_LOG_PLACES);
     *place = k->places[n];
     k->gets++;
 }
 
 
 static void
-place_set(void *data, uint32_t n, const ngx_ratelimit_log_place_t *place)
+place_set(void *data, uint32_t n, const ngx_rl_log_place_t *place)
 {
     keeper_t *k = data;
 
-    assert_true(n < NGX_RATELIMIT_LOG_PLACES);
+    assert_true(n < NGX_RL_LOG_PLACES);
     k->places[n] = *place;
     k->sets++;
 }
@@ -45,14 +45,14 @@ place_set(void *data, uint32_t n, const ngx_ratelimit_log_place_t *place)
 static void
 set_limit(uint64_t tokens, uint64_t seconds)
 {
-    ngx_ratelimit_spec_t  spec;
+    ngx_rl_spec_t  spec;
 
     memset(&spec, 0, sizeof(spec));
-    spec.algorithm = NGX_RATELIMIT_SLIDING_LOG;
+    spec.algorithm = NGX_RL_SLIDING_LOG;
     spec.tokens = tokens;
     spec.period_us = seconds * SECOND;
 
-    assert_null(ngx_ratelimit_limit_init(&keeper.limit, &spec));
+    assert_null(ngx_rl_limit_init(&keeper.limit, &spec));
 }
 
 
@@ -66,24 +66,24 @@ start(uint64_t tokens, uint64_t seconds)
 
 /* What every answer keeps, whatever the log is. */
 
-static ngx_ratelimit_answer_t
+static ngx_rl_answer_t
 take(uint64_t now, uint32_t cost, uint32_t want)
 {
-    ngx_ratelimit_answer_t      answer;
-    ngx_ratelimit_log_places_t  places = { place_get, place_set, &keeper };
+    ngx_rl_answer_t      answer;
+    ngx_rl_log_places_t  places = { place_get, place_set, &keeper };
 
     memset(&answer, 0xff, sizeof(answer));
-    ngx_ratelimit_sliding_log_take(&keeper.log, &places, &keeper.limit, now,
-                                   cost, want, &answer);
+    ngx_rl_sliding_log_take(&keeper.log, &places, &keeper.limit, now,
+                            cost, want, &answer);
 
-    assert_true(keeper.log.head < NGX_RATELIMIT_LOG_PLACES);
-    assert_true(keeper.log.count <= NGX_RATELIMIT_MAX_LOG);
+    assert_true(keeper.log.head < NGX_RL_LOG_PLACES);
+    assert_true(keeper.log.count <= NGX_RL_MAX_LOG);
     assert_true(answer.remaining <= keeper.limit.capacity);
     assert_true(answer.granted <= keeper.limit.capacity);
     assert_true(answer.retry_us == 0 || answer.granted == 0);
     assert_true((answer.reset_us == 0) == (keeper.log.count == 0));
     assert_true(answer.reset_us <= keeper.limit.window_us + SECOND);
-    assert_true(answer.retry_us == NGX_RATELIMIT_NEVER
+    assert_true(answer.retry_us == NGX_RL_NEVER
                 || answer.retry_us <= answer.reset_us);
 
     return answer;
@@ -93,10 +93,10 @@ take(uint64_t now, uint32_t cost, uint32_t want)
 static void
 give(uint64_t now, uint64_t taken, uint32_t tokens)
 {
-    ngx_ratelimit_log_places_t  places = { place_get, place_set, &keeper };
+    ngx_rl_log_places_t  places = { place_get, place_set, &keeper };
 
-    ngx_ratelimit_sliding_log_give(&keeper.log, &places, &keeper.limit, now,
-                                   taken, tokens);
+    ngx_rl_sliding_log_give(&keeper.log, &places, &keeper.limit, now,
+                            taken, tokens);
 }
 
 
@@ -120,7 +120,7 @@ test_exact(void **state)
     size_t                   i, first, n;
     uint32_t                 cost, capacity, used;
     uint64_t                 now, window;
-    ngx_ratelimit_answer_t   answer, again;
+    ngx_rl_answer_t   answer, again;
 
     static uint64_t          granted[4 * STEPS];
 
@@ -166,7 +166,7 @@ test_exact(void **state)
 
             /* a retry at that moment succeeds, and not a microsecond before */
 
-            again = take(now + answer.retry_us - 1, cost, NGX_RATELIMIT_LOOK);
+            again = take(now + answer.retry_us - 1, cost, NGX_RL_LOOK);
             assert_int_equal(again.retry_us, 1);
 
             if (rnd(2)) {
@@ -192,15 +192,15 @@ test_exact(void **state)
 static void
 test_want(void **state)
 {
-    ngx_ratelimit_answer_t  answer;
+    ngx_rl_answer_t  answer;
 
     start(10, 10);
 
     answer = take(START, 11, 0);
-    assert_true(answer.retry_us == NGX_RATELIMIT_NEVER);
+    assert_true(answer.retry_us == NGX_RL_NEVER);
     assert_int_equal(answer.remaining, 10);
 
-    answer = take(START, 10, NGX_RATELIMIT_LOOK);
+    answer = take(START, 10, NGX_RL_LOOK);
     assert_int_equal(answer.granted, 0);
     assert_int_equal(answer.retry_us, 0);
 
@@ -226,17 +226,17 @@ test_ring(void **state)
     unsigned  i;
     uint64_t  now;
 
-    start(NGX_RATELIMIT_MAX_LOG, 10);
+    start(NGX_RL_MAX_LOG, 10);
     now = START;
 
     for (i = 0; i < 100000; i++) {
-        now += 10 * SECOND / NGX_RATELIMIT_MAX_LOG;
+        now += 10 * SECOND / NGX_RL_MAX_LOG;
         assert_int_equal(take(now, 1, 0).granted, 1);
     }
 
     assert_int_equal(left(now), 0);
     assert_int_equal(take(now, 1, 0).retry_us,
-                     10 * SECOND / NGX_RATELIMIT_MAX_LOG);
+                     10 * SECOND / NGX_RL_MAX_LOG);
 
     /* two gets and a set a take, and one get for what has expired */
     assert_true(keeper.gets < 310000);
@@ -244,12 +244,12 @@ test_ring(void **state)
 
     /* all that has expired is forgotten at once */
     keeper.gets = 0;
-    assert_int_equal(left(now + 10 * SECOND), NGX_RATELIMIT_MAX_LOG);
+    assert_int_equal(left(now + 10 * SECOND), NGX_RL_MAX_LOG);
     assert_int_equal(keeper.gets, 1);
     assert_int_equal(keeper.log.fresh_us, 0);
 
-    assert_int_equal(take(now + 10 * SECOND, NGX_RATELIMIT_MAX_LOG, 0).granted,
-                     NGX_RATELIMIT_MAX_LOG);
+    assert_int_equal(take(now + 10 * SECOND, NGX_RL_MAX_LOG, 0).granted,
+                     NGX_RL_MAX_LOG);
     assert_int_equal(left(now + 20 * SECOND - 1), 0);
 }
 
@@ -257,7 +257,7 @@ test_ring(void **state)
 static void
 test_limit_changes(void **state)
 {
-    ngx_ratelimit_answer_t  answer;
+    ngx_rl_answer_t  answer;
 
     start(10, 10);
 
@@ -316,9 +316,9 @@ test_window_changes(void **state)
 static void
 test_windows_fall(void **state)
 {
-    uint32_t                    i, n;
-    uint64_t                    now, at, last_at, last_window;
-    ngx_ratelimit_log_place_t  *p;
+    uint32_t             i, n;
+    uint64_t             now, at, last_at, last_window;
+    ngx_rl_log_place_t  *p;
 
     start(100, 10);
     unit_seed = 2;
@@ -341,7 +341,7 @@ test_windows_fall(void **state)
 
         for (n = keeper.log.count; n; n--) {
             p = &keeper.places[(keeper.log.head - n)
-                               & (NGX_RATELIMIT_LOG_PLACES - 1)];
+                               & (NGX_RL_LOG_PLACES - 1)];
             at = p->fresh_us - p->window_us;
 
             assert_true(at >= last_at && at <= now + SECOND);
@@ -363,7 +363,7 @@ test_windows_fall(void **state)
 static void
 test_clock(void **state)
 {
-    ngx_ratelimit_answer_t  answer;
+    ngx_rl_answer_t  answer;
 
     start(3, 10);
 
@@ -389,9 +389,9 @@ test_clock(void **state)
 static void
 test_lost(void **state)
 {
-    uint32_t                i, n, lost;
-    uint64_t                now;
-    ngx_ratelimit_answer_t  answer;
+    uint32_t         i, n, lost;
+    uint64_t         now;
+    ngx_rl_answer_t  answer;
 
     start(10, 10);
 
@@ -425,11 +425,11 @@ test_lost(void **state)
 
     for (now = START, n = 0; n < 50000; n++) {
         now += rnd(300000);
-        lost = (uint32_t) rnd(NGX_RATELIMIT_LOG_PLACES);
+        lost = (uint32_t) rnd(NGX_RL_LOG_PLACES);
 
         if (keeper.log.count && rnd(3) == 0) {
             lost = (keeper.log.head - 1 - rnd(keeper.log.count))
-                   & (NGX_RATELIMIT_LOG_PLACES - 1);
+                   & (NGX_RL_LOG_PLACES - 1);
         }
 
         keeper.places[lost].fresh_us = 0;
@@ -479,10 +479,10 @@ test_give(void **state)
     start(100, 10);
     (void) take(START, 3, 0);
     (void) take(START + 5, 4, 0);
-    give(START + 9, NGX_RATELIMIT_WHENEVER, 5);
+    give(START + 9, NGX_RL_WHENEVER, 5);
     assert_int_equal(left(START + 9), 98);
     assert_int_equal(keeper.log.fresh_us, START + 10 * SECOND);
-    give(START + 9, NGX_RATELIMIT_WHENEVER, 100);
+    give(START + 9, NGX_RL_WHENEVER, 100);
     assert_int_equal(left(START + 9), 100);
 
     /* a window ago */
@@ -553,7 +553,7 @@ test_give_exact(void **state)
 
     size_t                   i, k, n;
     uint64_t                 now;
-    ngx_ratelimit_answer_t   answer;
+    ngx_rl_answer_t   answer;
 
     static struct {
         uint64_t  at;

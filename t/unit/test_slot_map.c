@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-#include "ngx_ratelimit_slot_map.h"
+#include "ngx_rl_slot_map.h"
 
 
 static uint64_t
@@ -19,12 +19,12 @@ mix(uint64_t n)
 }
 
 
-static ngx_ratelimit_slot_map_t *
+static ngx_rl_slot_map_t *
 map_new(void)
 {
-    ngx_ratelimit_slot_map_t  *map;
+    ngx_rl_slot_map_t  *map;
 
-    map = calloc(1, sizeof(ngx_ratelimit_slot_map_t));
+    map = calloc(1, sizeof(ngx_rl_slot_map_t));
     assert_non_null(map);
 
     return map;
@@ -32,21 +32,21 @@ map_new(void)
 
 
 static int
-add_id(ngx_ratelimit_slot_map_t *map, int64_t first, int64_t last,
+add_id(ngx_rl_slot_map_t *map, int64_t first, int64_t last,
     const char *host, int64_t port, char id)
 {
-    u_char  ids[NGX_RATELIMIT_SLOT_MAP_ID];
+    u_char  ids[NGX_RL_SLOT_MAP_ID];
 
     memset(ids, id, sizeof(ids));
 
-    return ngx_ratelimit_slot_map_add(map, first, last,
-                                      (const u_char *) host, strlen(host),
-                                      port, ids);
+    return ngx_rl_slot_map_add(map, first, last,
+                               (const u_char *) host, strlen(host),
+                               port, ids);
 }
 
 
 static int
-add(ngx_ratelimit_slot_map_t *map, int64_t first, int64_t last,
+add(ngx_rl_slot_map_t *map, int64_t first, int64_t last,
     const char *host, int64_t port)
 {
     return add_id(map, first, last, host, port, 0);
@@ -56,9 +56,9 @@ add(ngx_ratelimit_slot_map_t *map, int64_t first, int64_t last,
 static void
 test_add(void **state)
 {
-    char                       host[NGX_RATELIMIT_SLOT_MAP_HOST + 2];
-    size_t                     i;
-    ngx_ratelimit_slot_map_t  *map;
+    char                host[NGX_RL_SLOT_MAP_HOST + 2];
+    size_t              i;
+    ngx_rl_slot_map_t  *map;
 
     static const struct {
         int64_t      first;
@@ -103,9 +103,9 @@ test_add(void **state)
     assert_int_equal(map->owner[0], 1);
 
     memset(host, 'a', sizeof(host));
-    host[NGX_RATELIMIT_SLOT_MAP_HOST + 1] = '\0';
+    host[NGX_RL_SLOT_MAP_HOST + 1] = '\0';
     assert_int_equal(add(map, 0, 0, host, 1), 0);
-    host[NGX_RATELIMIT_SLOT_MAP_HOST] = '\0';
+    host[NGX_RL_SLOT_MAP_HOST] = '\0';
     assert_int_equal(add(map, 0, 0, host, 1), 1);
 
     free(map);
@@ -116,7 +116,7 @@ test_add(void **state)
 static void
 test_ids(void **state)
 {
-    ngx_ratelimit_slot_map_t  *map;
+    ngx_rl_slot_map_t  *map;
 
     map = map_new();
 
@@ -126,7 +126,7 @@ test_ids(void **state)
     assert_int_equal(add_id(map, 3, 3, "c", 1, 'c'), 1);
     assert_int_equal(add_id(map, 4, 4, "c", 1, 'd'), 1);
     assert_int_equal(add_id(map, 5, 5, "c", 1, 'c'), 1);
-    ngx_ratelimit_slot_map_finish(map);
+    ngx_rl_slot_map_finish(map);
 
     assert_int_equal(map->nnodes, 3);
     assert_int_equal(map->nodes[0].id[39], 'b');
@@ -142,8 +142,8 @@ test_ids(void **state)
 static void
 test_given(void **state)
 {
-    int                        i;
-    ngx_ratelimit_slot_map_t  *map;
+    int                 i;
+    ngx_rl_slot_map_t  *map;
 
     map = map_new();
 
@@ -155,7 +155,7 @@ test_given(void **state)
     assert_int_equal(map->nnodes, 1);
     assert_int_equal(map->owner[0], 1);
 
-    ngx_ratelimit_slot_map_finish(map);
+    ngx_rl_slot_map_finish(map);
     assert_int_equal(map->nslots, 16384);
 
     free(map);
@@ -165,12 +165,12 @@ test_given(void **state)
 static void
 test_too_many(void **state)
 {
-    int                        i;
-    ngx_ratelimit_slot_map_t  *map;
+    int                 i;
+    ngx_rl_slot_map_t  *map;
 
     map = map_new();
 
-    for (i = 0; i < NGX_RATELIMIT_SLOT_MAP_NODES; i++) {
+    for (i = 0; i < NGX_RL_SLOT_MAP_NODES; i++) {
         assert_int_equal(add(map, i, i, "a", i + 1), 1);
     }
 
@@ -180,9 +180,9 @@ test_too_many(void **state)
     assert_int_equal(map->owner[i], 0);
     assert_int_equal(add(map, i, i, "a", 1), 1);
 
-    ngx_ratelimit_slot_map_finish(map);
-    assert_int_equal(map->nnodes, NGX_RATELIMIT_SLOT_MAP_NODES);
-    assert_int_equal(map->nslots, NGX_RATELIMIT_SLOT_MAP_NODES + 1);
+    ngx_rl_slot_map_finish(map);
+    assert_int_equal(map->nnodes, NGX_RL_SLOT_MAP_NODES);
+    assert_int_equal(map->nslots, NGX_RL_SLOT_MAP_NODES + 1);
 
     free(map);
 }
@@ -192,10 +192,10 @@ test_too_many(void **state)
 static void
 test_finish(void **state)
 {
-    int                        i, n, at, order[16384];
-    char                       host[32];
-    uint64_t                   random;
-    ngx_ratelimit_slot_map_t  *map, *first;
+    int                 i, n, at, order[16384];
+    char                host[32];
+    uint64_t            random;
+    ngx_rl_slot_map_t  *map, *first;
 
     map = map_new();
     first = map_new();
@@ -223,7 +223,7 @@ test_finish(void **state)
             assert_int_equal(add(map, order[i], order[i], host, 7), 1);
         }
 
-        ngx_ratelimit_slot_map_finish(map);
+        ngx_rl_slot_map_finish(map);
         assert_int_equal(map->nslots, 1000);
 
         for (i = 0; i < 1000; i++) {

@@ -2,20 +2,20 @@
 
 #include "lease.h"
 
-#include "ngx_ratelimit_split.h"
+#include "ngx_rl_split.h"
 
 #define ROUNDS  200000
 
-typedef ngx_ratelimit_split_t  split_t;
+typedef ngx_rl_split_t  split_t;
 
 static void
 random_limit(limit_t *limit)
 {
-    ngx_ratelimit_spec_t  spec;
+    ngx_rl_spec_t  spec;
 
-    static const ngx_ratelimit_algorithm_e  algorithms[] = {
-        NGX_RATELIMIT_TOKEN_BUCKET, NGX_RATELIMIT_FIXED_WINDOW,
-        NGX_RATELIMIT_SLIDING_WINDOW
+    static const ngx_rl_algorithm_e  algorithms[] = {
+        NGX_RL_TOKEN_BUCKET, NGX_RL_FIXED_WINDOW,
+        NGX_RL_SLIDING_WINDOW
     };
 
     do {
@@ -24,10 +24,10 @@ random_limit(limit_t *limit)
         spec.tokens = 1 + rnd((uint64_t) 1 << (1 + rnd(30)));
         spec.period_us = 1 + rnd((uint64_t) 1 << (1 + rnd(40)));
 
-        if (spec.algorithm == NGX_RATELIMIT_TOKEN_BUCKET && rnd(2)) {
+        if (spec.algorithm == NGX_RL_TOKEN_BUCKET && rnd(2)) {
             spec.capacity = 1 + rnd((uint64_t) 1 << (1 + rnd(30)));
         }
-    } while (ngx_ratelimit_limit_init(limit, &spec) != NULL);
+    } while (ngx_rl_limit_init(limit, &spec) != NULL);
 }
 
 
@@ -50,15 +50,15 @@ test_shares(void **state)
         rc = 0;
 
         for (i = 0; i < n && rc == 0; i++) {
-            rc = ngx_ratelimit_limit_share(&limit, n, i, &share);
+            rc = ngx_rl_limit_share(&limit, n, i, &share);
 
             if (rc != 0) {
                 assert_true(limit.capacity < n
                             || limit.rate.period_us * n
-                               > NGX_RATELIMIT_MAX_PERIOD_US
+                               > NGX_RL_MAX_PERIOD_US
                             || (double) share.capacity * limit.rate.period_us
                                * n / limit.rate.scale
-                               > (double) NGX_RATELIMIT_MAX_SPAN_US * 0.99);
+                               > (double) NGX_RL_MAX_SPAN_US * 0.99);
                 break;
             }
 
@@ -69,7 +69,7 @@ test_shares(void **state)
             assert_int_equal(share.algorithm, limit.algorithm);
             assert_true(share.mark != 0);
 
-            if (limit.algorithm == NGX_RATELIMIT_TOKEN_BUCKET) {
+            if (limit.algorithm == NGX_RL_TOKEN_BUCKET) {
                 /* n times scale / period of the part is that of all */
 
                 assert_true((unsigned __int128) share.rate.scale * n
@@ -99,15 +99,15 @@ test_not_split(void **state)
     limit_t  limit, share;
 
     limit = fixed(3, 60);
-    assert_int_equal(ngx_ratelimit_limit_share(&limit, 3, 2, &share), 0);
+    assert_int_equal(ngx_rl_limit_share(&limit, 3, 2, &share), 0);
     assert_int_equal(share.capacity, 1);
-    assert_int_equal(ngx_ratelimit_limit_share(&limit, 4, 3, &share), -1);
+    assert_int_equal(ngx_rl_limit_share(&limit, 4, 3, &share), -1);
 
-    limit = limit_of(NGX_RATELIMIT_LEAKY_BUCKET, 100, SECOND);
-    assert_int_equal(ngx_ratelimit_limit_share(&limit, 2, 0, &share), -1);
+    limit = limit_of(NGX_RL_LEAKY_BUCKET, 100, SECOND);
+    assert_int_equal(ngx_rl_limit_share(&limit, 2, 0, &share), -1);
 
-    limit = limit_of(NGX_RATELIMIT_SLIDING_LOG, 100, SECOND);
-    assert_int_equal(ngx_ratelimit_limit_share(&limit, 2, 0, &share), -1);
+    limit = limit_of(NGX_RL_SLIDING_LOG, 100, SECOND);
+    assert_int_equal(ngx_rl_limit_share(&limit, 2, 0, &share), -1);
 }
 
 
@@ -118,7 +118,7 @@ look(const split_t *split, unsigned k, const limit_t *share, int64_t ms,
     answer_t  answer;
 
     memset(&answer, 0xa5, sizeof(answer));
-    ngx_ratelimit_split_look(split, k, share, AT_US(ms), cost, &answer);
+    ngx_rl_split_look(split, k, share, AT_US(ms), cost, &answer);
 
     assert_int_equal(answer.granted, 0);
     assert_true(answer.remaining <= share->capacity);
@@ -131,7 +131,7 @@ static void
 note(split_t *split, unsigned k, const limit_t *share, int64_t ms,
     answer_t answer)
 {
-    ngx_ratelimit_split_note(split, k, share, AT_US(ms), &answer);
+    ngx_rl_split_note(split, k, share, AT_US(ms), &answer);
 }
 
 
@@ -300,7 +300,7 @@ test_against_redis(void **state)
     for (round = 0; round < 3000; round++) {
         do {
             random_limit(&limit);
-        } while (ngx_ratelimit_limit_share(&limit, 1 + rnd(8), 0, &share) != 0
+        } while (ngx_rl_limit_share(&limit, 1 + rnd(8), 0, &share) != 0
                  || share.window_us < 5000);
 
         memset(&split, 0, sizeof(split));
@@ -310,7 +310,7 @@ test_against_redis(void **state)
         for (i = 0; i < 60; i++) {
             uint32_t  cost = 1 + share.capacity / 7;
 
-            ngx_ratelimit_split_look(&split, 4, &share, now, cost, &known);
+            ngx_rl_split_look(&split, 4, &share, now, cost, &known);
 
             answer = state_take(&counter, &share, now, cost,
                                 known.retry_us ? LOOK : 0);
@@ -325,13 +325,13 @@ test_against_redis(void **state)
                 continue;
             }
 
-            if (share.algorithm == NGX_RATELIMIT_FIXED_WINDOW) {
+            if (share.algorithm == NGX_RL_FIXED_WINDOW) {
                 assert_true(answer.retry_us == 0);
             }
 
             answer.reset_us += 999 - (answer.reset_us + 999) % 1000;
             answer.retry_us += 999 - (answer.retry_us + 999) % 1000;
-            ngx_ratelimit_split_note(&split, 4, &share, now, &answer);
+            ngx_rl_split_note(&split, 4, &share, now, &answer);
             now += rnd(share.window_us / 16 + 1);
         }
     }

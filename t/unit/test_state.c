@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "ngx_ratelimit_state.h"
+#include "ngx_rl_state.h"
 
 #include <dirent.h>
 #include <sys/file.h>
@@ -151,7 +151,7 @@ teardown(void **state)
 static ngx_str_t
 record(uint64_t version, size_t len)
 {
-    ngx_ratelimit_record_t  r;
+    ngx_rl_record_t  r;
 
     memset(&r, 0, sizeof(r));
     r.version = version;
@@ -159,7 +159,7 @@ record(uint64_t version, size_t len)
     r.document.data = ngx_pnalloc(pool, len + 4);
     sprintf((char *) r.document.data, "{%*c}\n", (int) len, 'x');
 
-    assert_int_equal(ngx_ratelimit_record_write(&r, pool), NGX_OK);
+    assert_int_equal(ngx_rl_record_write(&r, pool), NGX_OK);
 
     return r.text;
 }
@@ -204,10 +204,10 @@ static ngx_int_t  last_rc;
 static uint64_t
 read_test(ngx_uint_t test, size_t *len)
 {
-    ngx_str_t                text;
-    ngx_ratelimit_record_t   r;
+    ngx_str_t         text;
+    ngx_rl_record_t   r;
 
-    last_rc = ngx_ratelimit_state_read(&file, pool, test, &text, &log_nowhere);
+    last_rc = ngx_rl_state_read(&file, pool, test, &text, &log_nowhere);
     assert_int_not_equal(last_rc, NGX_ERROR);
 
     if (len) {
@@ -218,7 +218,7 @@ read_test(ngx_uint_t test, size_t *len)
         return 0;
     }
 
-    assert_null(ngx_ratelimit_record_read(&text, pool, &r));
+    assert_null(ngx_rl_record_read(&text, pool, &r));
 
     return r.version;
 }
@@ -239,7 +239,7 @@ write_text(ngx_str_t text, const char *step, ngx_err_t expected)
     const char  *failed;
 
     err = 77;
-    failed = ngx_ratelimit_state_write(&file, &text, &err);
+    failed = ngx_rl_state_write(&file, &text, &err);
     assert_string_equal(failed ? failed : "", step ? step : "");
     assert_int_equal(err, expected);
 }
@@ -257,8 +257,8 @@ assert_unreadable(void)
 {
     ngx_str_t  text;
 
-    assert_int_equal(ngx_ratelimit_state_read(&file, pool, 0, &text,
-                                              &log_nowhere),
+    assert_int_equal(ngx_rl_state_read(&file, pool, 0, &text,
+                                       &log_nowhere),
                      NGX_ERROR);
     assert_int_equal(log_level, NGX_LOG_EMERG);
 }
@@ -276,8 +276,8 @@ test_write(void **state)
 
     text = records(7, 3, 1000);
     write_text(text, NULL, 0);
-    assert_int_equal(ngx_ratelimit_state_read(&file, pool, 0, &got,
-                                              &log_nowhere),
+    assert_int_equal(ngx_rl_state_read(&file, pool, 0, &got,
+                                       &log_nowhere),
                      NGX_OK);
     assert_int_equal(got.len, text.len);
     assert_memory_equal(got.data, text.data, text.len);
@@ -335,7 +335,7 @@ test_names(void **state)
     memset(long_name, 'a', sizeof(long_name));
     file.data = long_name;
     file.len = sizeof(long_name) - 4;
-    step = ngx_ratelimit_state_write(&file, &text, &err);
+    step = ngx_rl_state_write(&file, &text, &err);
     file.data = (u_char *) path;
     assert_string_equal(step, "open()");
     assert_int_equal(err, ENAMETOOLONG);
@@ -476,14 +476,14 @@ test_permission(void **state)
             _exit(1);
         }
 
-        if (ngx_ratelimit_state_write(&file, &text, &err) == NULL
+        if (ngx_rl_state_write(&file, &text, &err) == NULL
             || err != EACCES)
         {
             _exit(2);
         }
 
         if (getuid() == NOBODY
-            && ngx_ratelimit_state_read(&file, pool, 0, &text, &log_nowhere)
+            && ngx_rl_state_read(&file, pool, 0, &text, &log_nowhere)
                != NGX_ERROR)
         {
             _exit(3);
@@ -527,7 +527,7 @@ test_full(void **state)
             }
 
             err = 0;
-            step = ngx_ratelimit_state_write(&file, &text, &err);
+            step = ngx_rl_state_write(&file, &text, &err);
 
             if (i == text.len) {
                 _exit(step == NULL ? 0 : 2);
@@ -673,7 +673,7 @@ test_killed(void **state)
             for (v = last + 1; /* until killed */ ; v++) {
                 text = record(v, 20000 + v % 7);
 
-                if (ngx_ratelimit_state_write(&file, &text, &err) != NULL
+                if (ngx_rl_state_write(&file, &text, &err) != NULL
                     || write(written[1], "x", 1) != 1)
                 {
                     _exit(1);
@@ -733,7 +733,7 @@ test_two_writers(void **state)
 
         if (pid[i % 2] == 0) {
             for ( ;; ) {
-                if (ngx_ratelimit_state_write(&file, &text[i % 2], &err)
+                if (ngx_rl_state_write(&file, &text[i % 2], &err)
                     && err != EAGAIN)
                 {
                     _exit(1);

@@ -4,7 +4,7 @@
 
 #define MAX  1000
 
-static ngx_ratelimit_store_t  *store;
+static ngx_rl_store_t  *store;
 
 
 static int
@@ -30,7 +30,7 @@ assert_current(uint64_t version, uint64_t id)
 {
     uint64_t  v, i;
 
-    ngx_ratelimit_store_version(store, &v, &i);
+    ngx_rl_store_version(store, &v, &i);
     assert_int_equal(v, version);
     assert_int_equal(i, id);
 }
@@ -40,7 +40,7 @@ static void
 assert_record(uint64_t version, uint64_t got, uint64_t id, uint64_t generation,
     size_t len)
 {
-    ngx_ratelimit_store_entry_t  entry;
+    ngx_rl_store_entry_t  entry;
 
     assert_int_equal(get(store, version, &entry), NGX_OK);
     assert_int_equal(entry.version, got);
@@ -53,17 +53,17 @@ assert_record(uint64_t version, uint64_t got, uint64_t id, uint64_t generation,
 static void
 test_empty(void **state)
 {
-    ngx_ratelimit_store_entry_t  entry;
+    ngx_rl_store_entry_t  entry;
 
-    assert_int_equal(ngx_ratelimit_store_generation(store), 0);
+    assert_int_equal(ngx_rl_store_generation(store), 0);
     assert_current(0, 0);
-    assert_false(ngx_ratelimit_store_has(store, 0, 0));
+    assert_false(ngx_rl_store_has(store, 0, 0));
     assert_int_equal(get(store, 0, &entry), NGX_DECLINED);
     assert_int_equal(get(store, 1, &entry), NGX_DECLINED);
-    assert_int_equal(get(store, NGX_RATELIMIT_STORE_ALL, &entry),
+    assert_int_equal(get(store, NGX_RL_STORE_ALL, &entry),
                      NGX_DECLINED);
 
-    assert_int_equal(ngx_ratelimit_store_init(store, mapped - 1, MAX, MAX),
+    assert_int_equal(ngx_rl_store_init(store, mapped - 1, MAX, MAX),
                      NGX_ERROR);
 }
 
@@ -71,13 +71,13 @@ test_empty(void **state)
 static void
 test_publish(void **state)
 {
-    ngx_pool_t                   *pool;
-    ngx_ratelimit_store_entry_t   entry;
+    ngx_pool_t            *pool;
+    ngx_rl_store_entry_t   entry;
 
     assert_int_equal(publish(store, 5, 100), NGX_OK);
-    assert_int_equal(ngx_ratelimit_store_generation(store), 1);
+    assert_int_equal(ngx_rl_store_generation(store), 1);
     assert_int_equal(publish(store, 6, MAX), NGX_OK);
-    assert_int_equal(ngx_ratelimit_store_generation(store), 2);
+    assert_int_equal(ngx_rl_store_generation(store), 2);
 
     assert_current(6, 60);
     assert_record(0, 6, 60, 2, MAX);
@@ -86,12 +86,12 @@ test_publish(void **state)
 
     /* too large: nothing has changed */
     assert_int_equal(publish(store, 7, MAX + 1), NGX_DECLINED);
-    assert_int_equal(ngx_ratelimit_store_generation(store), 2);
+    assert_int_equal(ngx_rl_store_generation(store), 2);
     assert_string_equal(versions(store), "6 5 ");
 
     pool = ngx_create_pool(4096, NULL);
     allocations = 0;
-    assert_int_equal(ngx_ratelimit_store_read(store, 0, pool, &entry),
+    assert_int_equal(ngx_rl_store_read(store, 0, pool, &entry),
                      NGX_ERROR);
     ngx_destroy_pool(pool);
 }
@@ -159,11 +159,11 @@ test_bounds(void **state)
     store_free(store);
     store = store_make(MAX * MAX);
 
-    for (v = 1; v <= 3 * NGX_RATELIMIT_STORE_HISTORY; v++) {
+    for (v = 1; v <= 3 * NGX_RL_STORE_HISTORY; v++) {
         publish(store, v, HEAD + v);
         p = expected;
 
-        for (n = v; n > 0 && v - n <= NGX_RATELIMIT_STORE_HISTORY; n--) {
+        for (n = v; n > 0 && v - n <= NGX_RL_STORE_HISTORY; n--) {
             p += sprintf(p, "%u ", (unsigned) n);
         }
 
@@ -180,7 +180,7 @@ test_history(void **state)
 
     static const struct {
         uint64_t                      version, id;
-        ngx_ratelimit_blob_history_e  history;
+        ngx_rl_blob_history_e  history;
         const char                   *versions;
     } steps[] = {
         { 1, 10, KEEP, "1 " },
@@ -206,10 +206,10 @@ test_history(void **state)
         assert_string_equal(versions(store), steps[i].versions);
 
         if (steps[i].history == DROP) {
-            assert_true(ngx_ratelimit_store_has(store, 3, 33));
-            assert_false(ngx_ratelimit_store_has(store, 3, 30));
-            assert_true(ngx_ratelimit_store_has(store, 1, 10));
-            assert_false(ngx_ratelimit_store_has(store, 2, 20));
+            assert_true(ngx_rl_store_has(store, 3, 33));
+            assert_false(ngx_rl_store_has(store, 3, 30));
+            assert_true(ngx_rl_store_has(store, 1, 10));
+            assert_false(ngx_rl_store_has(store, 2, 20));
         }
     }
 }
@@ -222,7 +222,7 @@ test_same_version(void **state)
     publish_at(store, 1, 1, 50, ANY, 0, KEEP);
     publish_at(store, 1, 2, 60, ANY, 0, KEEP);
     assert_record(1, 1, 2, 2, 60);
-    assert_record(NGX_RATELIMIT_STORE_ALL, 1, 2, 2, 60 + 50);
+    assert_record(NGX_RL_STORE_ALL, 1, 2, 2, 60 + 50);
 
     publish_at(store, 2, 3, 70, ANY, 0, KEEP);
     assert_record(1, 1, 2, 2, 60);
@@ -244,7 +244,7 @@ test_file(void **state)
     };
 
     for (i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
-        ngx_ratelimit_store_set_file(store, &files[i].name);
+        ngx_rl_store_set_file(store, &files[i].name);
         assert_int_equal(store->written, files[i].written);
         assert_int_equal(store->error, files[i].written ? ENOSPC : 0);
         store->written = 7;
@@ -257,11 +257,11 @@ test_file(void **state)
 static void
 test_single(void **state)
 {
-    assert_int_equal(ngx_ratelimit_life, NGX_RATELIMIT_LIFE_NONE);
-    assert_true(ngx_ratelimit_store_lead(store));
-    assert_true(ngx_ratelimit_store_lead(store));
-    ngx_ratelimit_store_leave(store);
-    assert_true(ngx_ratelimit_store_lead(store));
+    assert_int_equal(ngx_rl_life, NGX_RL_LIFE_NONE);
+    assert_true(ngx_rl_store_lead(store));
+    assert_true(ngx_rl_store_lead(store));
+    ngx_rl_store_leave(store);
+    assert_true(ngx_rl_store_lead(store));
     publish(store, 1, 50);
 }
 

@@ -13,10 +13,10 @@
 static void
 test_leader(void **state)
 {
-    int                     i, n, up[2], down[2];
-    char                    c;
-    pid_t                   pid;
-    ngx_ratelimit_store_t  *store;
+    int              i, n, up[2], down[2];
+    char             c;
+    pid_t            pid;
+    ngx_rl_store_t  *store;
 
     store = store_make(MAX);
 
@@ -28,7 +28,7 @@ test_leader(void **state)
         if (pid == 0) {
             /* twice: who leads is told so */
             for (n = 0; n < 2; n++) {
-                if (!ngx_ratelimit_store_lead(store)
+                if (!ngx_rl_store_lead(store)
                     || write(up[1], "x", 1) != 1)
                 {
                     _exit(1);
@@ -40,14 +40,14 @@ test_leader(void **state)
             }
 
             if (i % 3 == 1) {
-                ngx_ratelimit_store_leave(store);
+                ngx_rl_store_leave(store);
 
                 /* once more is nothing, also where another one leads */
                 if (write(up[1], "x", 1) != 1 || read(down[0], &c, 1) != 1) {
                     _exit(1);
                 }
 
-                ngx_ratelimit_store_leave(store);
+                ngx_rl_store_leave(store);
             }
 
             if (i % 3 == 2) {
@@ -58,16 +58,16 @@ test_leader(void **state)
         }
 
         assert_int_equal(read(up[0], &c, 1), 1);
-        assert_false(ngx_ratelimit_store_lead(store));
-        ngx_ratelimit_store_leave(store);
+        assert_false(ngx_rl_store_lead(store));
+        ngx_rl_store_leave(store);
         assert_int_equal(read(up[0], &c, 1), 1);
-        assert_false(ngx_ratelimit_store_lead(store));
+        assert_false(ngx_rl_store_lead(store));
 
         assert_int_equal(write(down[1], "x", 1), 1);
 
         if (i % 3 == 1) {
             assert_int_equal(read(up[0], &c, 1), 1);
-            assert_true(ngx_ratelimit_store_lead(store));
+            assert_true(ngx_rl_store_lead(store));
             assert_int_equal(write(down[1], "x", 1), 1);
         }
 
@@ -77,9 +77,9 @@ test_leader(void **state)
 
         reap(pid, i % 3 == 2 ? SIGKILL : 0);
 
-        assert_true(ngx_ratelimit_store_lead(store));
-        assert_true(ngx_ratelimit_store_lead(store));
-        ngx_ratelimit_store_leave(store);
+        assert_true(ngx_rl_store_lead(store));
+        assert_true(ngx_rl_store_lead(store));
+        ngx_rl_store_leave(store);
 
         close(up[0]);
         close(up[1]);
@@ -96,7 +96,7 @@ test_leader(void **state)
  * number of them, or at its end. Returns how many there were.
  */
 static int
-step(ngx_ratelimit_store_t *store, const ngx_ratelimit_store_entry_t *entry,
+step(ngx_rl_store_t *store, const ngx_rl_store_entry_t *entry,
     int kill_at)
 {
     pid_t  pid;
@@ -105,7 +105,7 @@ step(ngx_ratelimit_store_t *store, const ngx_ratelimit_store_entry_t *entry,
 
     if (pid == 0) {
         step_begin();
-        ngx_ratelimit_store_publish(store, entry, ANY, 0, KEEP);
+        ngx_rl_store_publish(store, entry, ANY, 0, KEEP);
         step_end();
     }
 
@@ -132,13 +132,13 @@ list(char *out, uint64_t version, int n)
 static void
 test_every_instruction(void **state)
 {
-    int                           i, steps, stride, old, new;
-    u_char                        bytes[MAX];
-    char                          before[100], kept[100], after[100];
-    const char                   *all;
-    uint64_t                      v;
-    ngx_ratelimit_store_t        *store;
-    ngx_ratelimit_store_entry_t   entry;
+    int                    i, steps, stride, old, new;
+    u_char                 bytes[MAX];
+    char                   before[100], kept[100], after[100];
+    const char            *all;
+    uint64_t               v;
+    ngx_rl_store_t        *store;
+    ngx_rl_store_entry_t   entry;
 
     store = store_make(MAX);
     publish(store, 1, 900);
@@ -215,8 +215,8 @@ test_crashes(void **state)
     pid_t                         pid[2];
     size_t                        n, at;
     uint64_t                      version, id, last, whole, v;
-    ngx_ratelimit_store_t        *store;
-    ngx_ratelimit_store_entry_t   all;
+    ngx_rl_store_t        *store;
+    ngx_rl_store_entry_t   all;
 
     store = store_make(LARGE);
     pid[0] = pid[1] = 0;
@@ -232,7 +232,7 @@ test_crashes(void **state)
 
         if (pid[i % 2] == 0) {
             for (n = mix(i); /* until killed */ ; n = mix(n)) {
-                ngx_ratelimit_store_version(store, &version, &id);
+                ngx_rl_store_version(store, &version, &id);
 
                 if (id != 10 * version) {
                     _exit(1);
@@ -247,7 +247,7 @@ test_crashes(void **state)
             }
         }
 
-        if (get(store, NGX_RATELIMIT_STORE_ALL, &all) != NGX_OK) {
+        if (get(store, NGX_RL_STORE_ALL, &all) != NGX_OK) {
             continue;
         }
 
@@ -274,8 +274,8 @@ test_crashes(void **state)
     print_message("%lu versions, %lu records read in %d kills\n", last, whole,
                   KILLS);
     assert_true(last > 100 && whole > 400);
-    assert_int_equal(ngx_ratelimit_store_generation(store),
-                     (ngx_ratelimit_store_version(store, &version, &id),
+    assert_int_equal(ngx_rl_store_generation(store),
+                     (ngx_rl_store_version(store, &version, &id),
                       version));
     store_free(store);
 }
@@ -285,12 +285,12 @@ test_crashes(void **state)
 static void
 test_locked(void **state)
 {
-    int                           status;
-    pid_t                         pid;
-    u_char                        bytes[MAX];
-    uint64_t                      version, id;
-    ngx_ratelimit_store_t        *store;
-    ngx_ratelimit_store_entry_t   entry;
+    int                    status;
+    pid_t                  pid;
+    u_char                 bytes[MAX];
+    uint64_t               version, id;
+    ngx_rl_store_t        *store;
+    ngx_rl_store_entry_t   entry;
 
     store = store_make(MAX);
     publish(store, 1, 100);
@@ -309,7 +309,7 @@ test_locked(void **state)
         entry.text.len = MAX;
         entry.text.data = mmap(NULL, 4096, PROT_NONE,
                                MAP_PRIVATE|MAP_ANONYMOUS, -1, 0);
-        ngx_ratelimit_store_publish(store, &entry, ANY, 0, KEEP);
+        ngx_rl_store_publish(store, &entry, ANY, 0, KEEP);
         _exit(0);
     }
 
@@ -322,13 +322,13 @@ test_locked(void **state)
 
     assert_int_equal(WSTOPSIG(status), SIGSEGV);
 
-    assert_int_equal(ngx_ratelimit_store_generation(store), 2);
-    ngx_ratelimit_store_version(store, &version, &id);
+    assert_int_equal(ngx_rl_store_generation(store), 2);
+    ngx_rl_store_version(store, &version, &id);
     assert_int_equal(version, 2);
     assert_string_equal(versions(store), "2 1 ");
     assert_int_equal(get(store, 0, &entry), NGX_OK);
-    assert_true(ngx_ratelimit_store_lead(store));
-    ngx_ratelimit_store_leave(store);
+    assert_true(ngx_rl_store_lead(store));
+    ngx_rl_store_leave(store);
 
     kill(pid, SIGKILL);
     reap(pid, SIGKILL);

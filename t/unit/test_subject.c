@@ -21,48 +21,48 @@
 #define COUNT(array)  (sizeof(array) / sizeof((array)[0]))
 
 
-static ngx_ratelimit_log_limit_t  log_limit;
+static ngx_rl_log_limit_t  log_limit;
 
 
 /* Puts a key's digest into a map, which is made for it: NULL makes none. */
 static void
-map_put(ngx_ratelimit_policy_t *policy, ngx_ratelimit_map_t *map,
+map_put(ngx_rl_policy_t *policy, ngx_rl_map_t *map,
     const char *key, uint32_t value)
 {
-    u_char     digest[NGX_RATELIMIT_MAP_KEY];
+    u_char     digest[NGX_RL_MAP_KEY];
     ngx_str_t  text = str(key);
 
     if (map->entries == NULL) {
-        ngx_ratelimit_map_init(map, ngx_palloc(policy->pool,
-                                               ngx_ratelimit_map_bytes(4)),
-                               4);
+        ngx_rl_map_init(map, ngx_palloc(policy->pool,
+                                        ngx_rl_map_bytes(4)),
+                        4);
     }
 
-    ngx_ratelimit_policy_digest(&text, digest);
-    (void) ngx_ratelimit_map_put(map, digest, value);
+    ngx_rl_policy_digest(&text, digest);
+    (void) ngx_rl_map_put(map, digest, value);
 }
 
 
-static ngx_ratelimit_globs_t *
-globs_make(ngx_ratelimit_policy_t *policy, const char *one, const char *two)
+static ngx_rl_globs_t *
+globs_make(ngx_rl_policy_t *policy, const char *one, const char *two)
 {
-    ngx_ratelimit_glob_text_t  *globs;
+    ngx_rl_glob_text_t  *globs;
 
-    globs = ngx_palloc(policy->pool, 2 * sizeof(ngx_ratelimit_glob_text_t));
+    globs = ngx_palloc(policy->pool, 2 * sizeof(ngx_rl_glob_text_t));
 
     globs[0].data = (const u_char *) one;
     globs[0].len = strlen(one);
     globs[1].data = (const u_char *) two;
     globs[1].len = strlen(two);
 
-    return ngx_ratelimit_globs_init(ngx_palloc(policy->pool,
-                                               ngx_ratelimit_globs_bytes(2)),
-                                    globs, 2);
+    return ngx_rl_globs_init(ngx_palloc(policy->pool,
+                                        ngx_rl_globs_bytes(2)),
+                             globs, 2);
 }
 
 
 static void
-subject_make(ngx_ratelimit_subject_t *subject, const char *key,
+subject_make(ngx_rl_subject_t *subject, const char *key,
     const char *path)
 {
     memset(subject, 0, sizeof(*subject));
@@ -72,7 +72,7 @@ subject_make(ngx_ratelimit_subject_t *subject, const char *key,
     subject->log = &log_nowhere;
     subject->log_limit = &log_limit;
 
-    ngx_ratelimit_subject_digest(subject);
+    ngx_rl_subject_digest(subject);
 }
 
 
@@ -82,16 +82,16 @@ typedef struct {
     uint32_t     ends;
 } listed_t;
 
-#define NEVER  NGX_RATELIMIT_ACCESS_NEVER
+#define NEVER  NGX_RL_ACCESS_NEVER
 
 
 static void
-list_make(ngx_ratelimit_policy_t *policy, ngx_ratelimit_access_list_t *list,
+list_make(ngx_rl_policy_t *policy, ngx_rl_access_list_t *list,
     const listed_t *listed, size_t n)
 {
-    size_t                   i;
-    ngx_str_t                text;
-    ngx_ratelimit_access_t   entries[16];
+    size_t            i;
+    ngx_str_t         text;
+    ngx_rl_access_t   entries[16];
 
     assert_true(n <= COUNT(entries));
 
@@ -99,39 +99,39 @@ list_make(ngx_ratelimit_policy_t *policy, ngx_ratelimit_access_list_t *list,
         text = str(listed[i].client);
         entries[i].ends = listed[i].ends;
 
-        if (ngx_ratelimit_network_parse(text.data, text.len,
-                                        &entries[i].network)
+        if (ngx_rl_network_parse(text.data, text.len,
+                                 &entries[i].network)
             == 0)
         {
-            entries[i].kind = NGX_RATELIMIT_ACCESS_NETWORK;
+            entries[i].kind = NGX_RL_ACCESS_NETWORK;
 
-        } else if (ngx_ratelimit_glob_wild(text.data, text.len)) {
-            entries[i].kind = NGX_RATELIMIT_ACCESS_GLOB;
+        } else if (ngx_rl_glob_wild(text.data, text.len)) {
+            entries[i].kind = NGX_RL_ACCESS_GLOB;
             entries[i].glob = text;
 
         } else if (strncmp(listed[i].client, "rule:", 5) == 0) {
-            entries[i].kind = NGX_RATELIMIT_ACCESS_RULE_KEY;
+            entries[i].kind = NGX_RL_ACCESS_RULE_KEY;
             text = str(listed[i].client + 5);
-            ngx_ratelimit_access_rule_key(300, NULL, &text,
-                                          entries[i].digest);
+            ngx_rl_access_rule_key(300, NULL, &text,
+                                   entries[i].digest);
 
         } else {
-            entries[i].kind = NGX_RATELIMIT_ACCESS_KEY;
-            ngx_ratelimit_policy_digest(&text, entries[i].digest);
+            entries[i].kind = NGX_RL_ACCESS_KEY;
+            ngx_rl_policy_digest(&text, entries[i].digest);
         }
     }
 
-    assert_int_equal(ngx_ratelimit_access_list_make(list, entries, n,
-                                                    policy->pool), NGX_OK);
+    assert_int_equal(ngx_rl_access_list_make(list, entries, n,
+                                             policy->pool), NGX_OK);
 }
 
 
 static void
 test_lists(void **state)
 {
-    ngx_uint_t               i;
-    ngx_ratelimit_policy_t  *policy;
-    ngx_ratelimit_subject_t  subject;
+    ngx_uint_t        i;
+    ngx_rl_policy_t  *policy;
+    ngx_rl_subject_t  subject;
 
     static const listed_t  deny[] = {
         { "sk_bad_*", NEVER }, { "sk_??", NEVER }, { "pk_denied", NEVER }
@@ -146,68 +146,68 @@ test_lists(void **state)
 
     static const struct {
         const char              *key;
-        ngx_ratelimit_listed_e   listed;
+        ngx_rl_listed_e   listed;
     } keys[] = {
-        { "", NGX_RATELIMIT_LISTED_NOT },
-        { "pk", NGX_RATELIMIT_LISTED_NOT },
-        { "sk_bad_1", NGX_RATELIMIT_LISTED_DENIED },
-        { "sk_12", NGX_RATELIMIT_LISTED_DENIED },
-        { "sk_123", NGX_RATELIMIT_LISTED_ALLOWED },
-        { "pk_denied", NGX_RATELIMIT_LISTED_DENIED },
-        { "pk_allowed", NGX_RATELIMIT_LISTED_ALLOWED },
+        { "", NGX_RL_LISTED_NOT },
+        { "pk", NGX_RL_LISTED_NOT },
+        { "sk_bad_1", NGX_RL_LISTED_DENIED },
+        { "sk_12", NGX_RL_LISTED_DENIED },
+        { "sk_123", NGX_RL_LISTED_ALLOWED },
+        { "pk_denied", NGX_RL_LISTED_DENIED },
+        { "pk_allowed", NGX_RL_LISTED_ALLOWED },
 
         /* a text of that form is the hash itself */
 
         { "sha256:8c4f9c9a2f8e55f2c9e5a9b1a2b0e5d0"
-          "c6a7b8c9d0e1f2a3b4c5d6e7f8091a2b", NGX_RATELIMIT_LISTED_ALLOWED },
+          "c6a7b8c9d0e1f2a3b4c5d6e7f8091a2b", NGX_RL_LISTED_ALLOWED },
         { "sha256:8C4F9C9A2F8E55F2C9E5A9B1A2B0E5D0"
-          "c6a7b8c9d0e1f2a3b4c5d6e7f8091a2b", NGX_RATELIMIT_LISTED_ALLOWED },
+          "c6a7b8c9d0e1f2a3b4c5d6e7f8091a2b", NGX_RL_LISTED_ALLOWED },
         { "sha256:gc4f9c9a2f8e55f2c9e5a9b1a2b0e5d0"
-          "c6a7b8c9d0e1f2a3b4c5d6e7f8091a2b", NGX_RATELIMIT_LISTED_NOT },
+          "c6a7b8c9d0e1f2a3b4c5d6e7f8091a2b", NGX_RL_LISTED_NOT },
     };
 
     policy = policy_make();
     list_make(policy, &policy->deny, deny, COUNT(deny));
     list_make(policy, &policy->allow, allow, COUNT(allow));
-    assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
-    assert_true(policy->needs & NGX_RATELIMIT_NEEDS_DIGEST);
-    assert_true(policy->needs & NGX_RATELIMIT_NEEDS_KEY);
+    assert_int_equal(ngx_rl_policy_complete(policy), NGX_OK);
+    assert_true(policy->needs & NGX_RL_NEEDS_DIGEST);
+    assert_true(policy->needs & NGX_RL_NEEDS_KEY);
 
     for (i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
         subject_make(&subject, keys[i].key, "/");
-        assert_int_equal(ngx_ratelimit_policy_listed(policy, &subject, NOW),
+        assert_int_equal(ngx_rl_policy_listed(policy, &subject, NOW),
                          keys[i].listed);
     }
 
-    ngx_ratelimit_policy_release(policy);
+    ngx_rl_policy_release(policy);
 }
 
 
-static ngx_ratelimit_listed_e
-listed_at(const ngx_ratelimit_policy_t *policy, const char *client, time_t now)
+static ngx_rl_listed_e
+listed_at(const ngx_rl_policy_t *policy, const char *client, time_t now)
 {
-    ngx_str_t                   text;
-    ngx_ratelimit_network_t     network;
-    ngx_ratelimit_subject_t     subject;
-    const ngx_ratelimit_rule_t  rule = { .key = ngx_string("$arg_k") };
+    ngx_str_t            text;
+    ngx_rl_network_t     network;
+    ngx_rl_subject_t     subject;
+    const ngx_rl_rule_t  rule = { .key = ngx_string("$arg_k") };
 
     text = str(client);
 
     if (strncmp(client, "rule:", 5) == 0) {
         text = str(client + 5);
-        return ngx_ratelimit_policy_listed_key(policy, 300, &rule, &text, now);
+        return ngx_rl_policy_listed_key(policy, 300, &rule, &text, now);
     }
 
-    if (ngx_ratelimit_network_parse(text.data, text.len, &network) != 0) {
+    if (ngx_rl_network_parse(text.data, text.len, &network) != 0) {
         subject_make(&subject, client, "/");
-        return ngx_ratelimit_policy_listed(policy, &subject, now);
+        return ngx_rl_policy_listed(policy, &subject, now);
     }
 
     subject_make(&subject, "", "/");
-    memcpy(subject.address, network.address, NGX_RATELIMIT_ADDRESS);
+    memcpy(subject.address, network.address, NGX_RL_ADDRESS);
     subject.addressed = 1;
 
-    return ngx_ratelimit_policy_listed(policy, &subject, now);
+    return ngx_rl_policy_listed(policy, &subject, now);
 }
 
 
@@ -215,9 +215,9 @@ listed_at(const ngx_ratelimit_policy_t *policy, const char *client, time_t now)
 static void
 test_lists_end(void **state)
 {
-    size_t                   i;
-    time_t                   now;
-    ngx_ratelimit_policy_t  *policy;
+    size_t            i;
+    time_t            now;
+    ngx_rl_policy_t  *policy;
 
     static const listed_t  deny[] = {
         { "10.0.0.0/8", NOW + 10 }, { "10.1.0.0/16", NOW },
@@ -249,35 +249,35 @@ test_lists_end(void **state)
     list_make(policy, &policy->deny, deny, COUNT(deny));
     list_make(policy, &policy->allow, allow, COUNT(allow));
     list_make(policy, &policy->limiter->base->deny, fixed, COUNT(fixed));
-    assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
+    assert_int_equal(ngx_rl_policy_complete(policy), NGX_OK);
 
     for (i = 0; i < COUNT(sets); i++) {
         for (now = NOW; now < NOW + 20; now++) {
             assert_int_equal(listed_at(policy, sets[i].client, now),
                              (now < NOW + sets[i].denied)
-                             ? NGX_RATELIMIT_LISTED_DENIED
+                             ? NGX_RL_LISTED_DENIED
                              : (now < NOW + sets[i].allowed)
-                             ? NGX_RATELIMIT_LISTED_ALLOWED
-                             : NGX_RATELIMIT_LISTED_NOT);
+                             ? NGX_RL_LISTED_ALLOWED
+                             : NGX_RL_LISTED_NOT);
         }
     }
 
-    ngx_ratelimit_policy_release(policy);
+    ngx_rl_policy_release(policy);
 
     /* what nginx.conf alone needs */
 
     policy = policy_make();
     list_make(policy, &policy->limiter->base->deny, fixed, COUNT(fixed));
-    assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
-    assert_int_equal(policy->needs, NGX_RATELIMIT_NEEDS_LISTS
-                                    |NGX_RATELIMIT_NEEDS_ADDRESS);
-    ngx_ratelimit_policy_release(policy);
+    assert_int_equal(ngx_rl_policy_complete(policy), NGX_OK);
+    assert_int_equal(policy->needs, NGX_RL_NEEDS_LISTS
+                                    |NGX_RL_NEEDS_ADDRESS);
+    ngx_rl_policy_release(policy);
 }
 
 
 /* The keys of rules: "<rule>=<value>", one of them. */
 static ngx_int_t
-tier_key_of(void *data, ngx_ratelimit_rule_t *rule, ngx_str_t *key)
+tier_key_of(void *data, ngx_rl_rule_t *rule, ngx_str_t *key)
 {
     const char *of = data;
 
@@ -296,14 +296,14 @@ tier_key_of(void *data, ngx_ratelimit_rule_t *rule, ngx_str_t *key)
 
 
 static void
-tier_source(ngx_ratelimit_policy_t *policy, ngx_ratelimit_rule_t *rule,
+tier_source(ngx_rl_policy_t *policy, ngx_rl_rule_t *rule,
     const char *glob, uint32_t place, ngx_uint_t keys)
 {
-    ngx_ratelimit_tier_source_t  *source;
+    ngx_rl_tier_source_t  *source;
 
     if (policy->tier_sources.elts == NULL) {
         assert_int_equal(ngx_array_init(&policy->tier_sources, policy->pool, 1,
-                                        sizeof(ngx_ratelimit_tier_source_t)),
+                                        sizeof(ngx_rl_tier_source_t)),
                          NGX_OK);
     }
 
@@ -328,11 +328,11 @@ tier_source(ngx_ratelimit_policy_t *policy, ngx_ratelimit_rule_t *rule,
 static void
 test_tier_of(void **state)
 {
-    u_char                   digest[NGX_RATELIMIT_MAP_KEY];
-    ngx_str_t                location = ngx_string("location"), text;
-    ngx_uint_t               i;
-    ngx_ratelimit_policy_t  *policy;
-    ngx_ratelimit_subject_t  subject;
+    u_char            digest[NGX_RL_MAP_KEY];
+    ngx_str_t         location = ngx_string("location"), text;
+    ngx_uint_t        i;
+    ngx_rl_policy_t  *policy;
+    ngx_rl_subject_t  subject;
 
     static ngx_str_t  tiers[] = { ngx_string("none"), ngx_string("assigned"),
                                   ngx_string("gold"), ngx_string("iron") };
@@ -365,20 +365,20 @@ test_tier_of(void **state)
     map_put(policy, &policy->tier_keys, "k", 1);
 
     text = str("acme");
-    ngx_ratelimit_access_rule_key(1, NULL, &text, digest);
-    (void) ngx_ratelimit_map_put(&policy->tier_keys, digest, 2);
-    ngx_ratelimit_access_rule_key(2, NULL, &text, digest);
-    (void) ngx_ratelimit_map_put(&policy->tier_keys, digest, 3);
+    ngx_rl_access_rule_key(1, NULL, &text, digest);
+    (void) ngx_rl_map_put(&policy->tier_keys, digest, 2);
+    ngx_rl_access_rule_key(2, NULL, &text, digest);
+    (void) ngx_rl_map_put(&policy->tier_keys, digest, 3);
 
-    assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
-    assert_int_equal(policy->needs, NGX_RATELIMIT_NEEDS_KEY
-                                    |NGX_RATELIMIT_NEEDS_DIGEST);
+    assert_int_equal(ngx_rl_policy_complete(policy), NGX_OK);
+    assert_int_equal(policy->needs, NGX_RL_NEEDS_KEY
+                                    |NGX_RL_NEEDS_DIGEST);
 
     for (i = 0; i < COUNT(sets); i++) {
         subject_make(&subject, sets[i].key, "/");
-        assert_int_equal(ngx_ratelimit_subject_tier(&subject, policy,
-                                                    &location, tier_key_of,
-                                                    (void *) sets[i].of),
+        assert_int_equal(ngx_rl_subject_tier(&subject, policy,
+                                             &location, tier_key_of,
+                                             (void *) sets[i].of),
                          NGX_OK);
         assert_int_equal(subject.tier.len, strlen(sets[i].tier));
         assert_memory_equal(subject.tier.data, sets[i].tier,
@@ -386,19 +386,19 @@ test_tier_of(void **state)
     }
 
     subject_make(&subject, "", "/");
-    assert_int_equal(ngx_ratelimit_subject_tier(&subject, policy, &location,
-                                                tier_key_of, (void *) "none"),
+    assert_int_equal(ngx_rl_subject_tier(&subject, policy, &location,
+                                         tier_key_of, (void *) "none"),
                      NGX_ERROR);
-    ngx_ratelimit_policy_release(policy);
+    ngx_rl_policy_release(policy);
 
     /* what only rules' keys have needs no API key */
 
     policy = policy_make();
     tier_source(policy, NULL, NULL, 0, 0);
     tier_source(policy, rule_push(policy, "t"), "eu-*", 0, 1);
-    assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
+    assert_int_equal(ngx_rl_policy_complete(policy), NGX_OK);
     assert_int_equal(policy->needs, 0);
-    ngx_ratelimit_policy_release(policy);
+    ngx_rl_policy_release(policy);
 }
 
 
@@ -406,14 +406,14 @@ test_tier_of(void **state)
 static void
 test_allowance(void **state)
 {
-    ngx_str_t                   key;
-    ngx_uint_t                  i;
-    ngx_ratelimit_tier_limit_t  tiers[2];
-    ngx_ratelimit_rule_t       *rule;
-    ngx_ratelimit_policy_t     *policy;
-    ngx_ratelimit_origin_e      origin;
-    ngx_ratelimit_subject_t     subject;
-    ngx_ratelimit_allowance_t   key_limits[2];
+    ngx_str_t            key;
+    ngx_uint_t           i;
+    ngx_rl_tier_limit_t  tiers[2];
+    ngx_rl_rule_t       *rule;
+    ngx_rl_policy_t     *policy;
+    ngx_rl_origin_e      origin;
+    ngx_rl_subject_t     subject;
+    ngx_rl_allowance_t   key_limits[2];
 
     static const struct {
         const char  *key;        /* of the rule */
@@ -436,45 +436,45 @@ test_allowance(void **state)
     tiers[1].tier = str("pro");
     map_put(policy, &rule->keys, "vip", 0);
     map_put(policy, &rule->own_keys, "acme", 1);
-    assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
-    assert_true(policy->needs & NGX_RATELIMIT_NEEDS_DIGEST);
+    assert_int_equal(ngx_rl_policy_complete(policy), NGX_OK);
+    assert_true(policy->needs & NGX_RL_NEEDS_DIGEST);
 
     for (i = 0; i < COUNT(sets); i++) {
         subject_make(&subject, sets[i].api_key, "/");
         subject.tier = str(sets[i].tier);
         key = str(sets[i].key);
 
-        assert_ptr_equal(ngx_ratelimit_rule_allowance(rule, &subject, &key,
-                                                      &origin),
+        assert_ptr_equal(ngx_rl_rule_allowance(rule, &subject, &key,
+                                               &origin),
                          strcmp(sets[i].from, "rule") == 0 ? NULL
                          : strcmp(sets[i].from, "tier") == 0
                          ? &tiers[1].allowance
                          : &key_limits[strcmp(sets[i].from, "key") != 0]);
-        assert_string_equal(ngx_ratelimit_origin_name(origin), sets[i].from);
+        assert_string_equal(ngx_rl_origin_name(origin), sets[i].from);
     }
 
     /* such a rule needs no API key */
 
     rule->keys.entries = NULL;
-    assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
-    assert_int_equal(policy->needs, NGX_RATELIMIT_NEEDS_LIMIT);
+    assert_int_equal(ngx_rl_policy_complete(policy), NGX_OK);
+    assert_int_equal(policy->needs, NGX_RL_NEEDS_LIMIT);
 
-    ngx_ratelimit_policy_release(policy);
+    ngx_rl_policy_release(policy);
 }
 
 
 static void
-override_is(const ngx_ratelimit_policy_t *policy,
-    const ngx_ratelimit_rule_t *rule, const char *api_key, const char *key,
+override_is(const ngx_rl_policy_t *policy,
+    const ngx_rl_rule_t *rule, const char *api_key, const char *key,
     time_t now, const char *id)
 {
-    ngx_str_t                        text = str(key);
-    ngx_ratelimit_subject_t          subject;
-    const ngx_ratelimit_temporary_t  *o;
+    ngx_str_t                 text = str(key);
+    ngx_rl_subject_t          subject;
+    const ngx_rl_temporary_t  *o;
 
     subject_make(&subject, api_key, "/");
 
-    o = ngx_ratelimit_policy_temporary(policy, rule, &subject, &text, now);
+    o = ngx_rl_policy_temporary(policy, rule, &subject, &text, now);
 
     if (id == NULL) {
         assert_null(o);
@@ -490,23 +490,23 @@ override_is(const ngx_ratelimit_policy_t *policy,
 static void
 test_overrides(void **state)
 {
-    u_char                     d[NGX_RATELIMIT_MAP_KEY];
-    ngx_str_t                  part = ngx_string("$http_x_tenant");
-    ngx_str_t                  acme = ngx_string("acme");
-    ngx_str_t                  parts[] = { ngx_string("$arg_u"),
-                                           ngx_string("$http_x_tenant") };
-    ngx_ratelimit_rule_t      *one, *two, *split;
-    ngx_ratelimit_policy_t    *policy;
+    u_char              d[NGX_RL_MAP_KEY];
+    ngx_str_t           part = ngx_string("$http_x_tenant");
+    ngx_str_t           acme = ngx_string("acme");
+    ngx_str_t           parts[] = { ngx_string("$arg_u"),
+                                    ngx_string("$http_x_tenant") };
+    ngx_rl_rule_t      *one, *two, *split;
+    ngx_rl_policy_t    *policy;
 
-    ngx_ratelimit_temporary_t   overrides[] = {
+    ngx_rl_temporary_t   overrides[] = {
         /* of "vip", in an order that is not the document's */
         { ngx_string("any"), ngx_null_string, 0, 2000000, { 0 }, 2 },
         { ngx_string("first"), ngx_string("one"), NOW + 60, 3000000, { 0 }, 0 },
         { ngx_string("last"), ngx_string("one"), NOW + 10, 4000000, { 0 },
-          NGX_RATELIMIT_MAP_NONE },
+          NGX_RL_MAP_NONE },
         /* of the tenant "acme" */
         { ngx_string("tenant"), ngx_null_string, NOW + 60, 500000, { 0 },
-          NGX_RATELIMIT_MAP_NONE },
+          NGX_RL_MAP_NONE },
     };
 
     policy = policy_make();
@@ -521,9 +521,9 @@ test_overrides(void **state)
     policy->temporary_limits = overrides;
     policy->tenants = 1;
     map_put(policy, &policy->temporary_keys, "vip", 1);
-    ngx_ratelimit_policy_part_digest(&part, &acme, 0, d);
-    (void) ngx_ratelimit_map_put(&policy->temporary_keys, d, 3);
-    assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
+    ngx_rl_policy_part_digest(&part, &acme, 0, d);
+    (void) ngx_rl_map_put(&policy->temporary_keys, d, 3);
+    assert_int_equal(ngx_rl_policy_complete(policy), NGX_OK);
 
     override_is(policy, one, "other", "x", NOW, NULL);
     override_is(policy, one, "", "x", NOW, NULL);
@@ -547,43 +547,43 @@ test_overrides(void **state)
     override_is(policy, two, "vip", "u\x1f" "acme", NOW, "tenant");
     override_is(policy, one, "", "acme", NOW, NULL);
 
-    ngx_ratelimit_policy_release(policy);
+    ngx_rl_policy_release(policy);
 }
 
 
 static void
 test_override_limit(void **state)
 {
-    ngx_ratelimit_rule_t      *rule;
-    ngx_ratelimit_limit_t      limit;
-    ngx_ratelimit_temporary_t   o;
+    ngx_rl_rule_t      *rule;
+    ngx_rl_limit_t      limit;
+    ngx_rl_temporary_t   o;
 
     rule = limiter.base->fixed[0];
 
     memset(&o, 0, sizeof(o));
     o.millionths = 2500000;
-    assert_null(ngx_ratelimit_temporary_limit(&o, &rule->spec, &limit));
+    assert_null(ngx_rl_temporary_limit(&o, &rule->spec, &limit));
     assert_int_equal(limit.capacity, 250);
     assert_int_not_equal(limit.mark, rule->limit.mark);
 
     o.millionths = 0;
     o.amount.tokens = 500;
-    assert_null(ngx_ratelimit_temporary_limit(&o, &rule->spec, &limit));
+    assert_null(ngx_rl_temporary_limit(&o, &rule->spec, &limit));
     assert_int_equal(limit.capacity, 500);
 
     o.amount.tokens = (uint64_t) 1 << 40;
-    assert_non_null(ngx_ratelimit_temporary_limit(&o, &rule->spec, &limit));
+    assert_non_null(ngx_rl_temporary_limit(&o, &rule->spec, &limit));
 }
 
 
 static void
 test_match(void **state)
 {
-    ngx_ratelimit_keys_t        api_keys;
-    ngx_ratelimit_rule_t       *rule;
-    ngx_ratelimit_policy_t     *policy;
-    ngx_ratelimit_subject_t     subject;
-    ngx_ratelimit_glob_text_t   host = { (const u_char *) "*.example", 9 };
+    ngx_rl_keys_t        api_keys;
+    ngx_rl_rule_t       *rule;
+    ngx_rl_policy_t     *policy;
+    ngx_rl_subject_t     subject;
+    ngx_rl_glob_text_t   host = { (const u_char *) "*.example", 9 };
 
     policy = policy_make();
     memset(&api_keys, 0, sizeof(api_keys));
@@ -597,9 +597,9 @@ test_match(void **state)
     rule->api_keys = &api_keys;
     rule->route = str("/v1/{id}");
 
-    assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
-    assert_true(policy->needs & NGX_RATELIMIT_NEEDS_KEY);
-    assert_false(policy->needs & NGX_RATELIMIT_NEEDS_DIGEST);
+    assert_int_equal(ngx_rl_policy_complete(policy), NGX_OK);
+    assert_true(policy->needs & NGX_RL_NEEDS_KEY);
+    assert_false(policy->needs & NGX_RL_NEEDS_DIGEST);
 
     subject_make(&subject, "sk_1", "/v1/7");
     subject.tier = str("pro");
@@ -607,7 +607,7 @@ test_match(void **state)
 
 #define is(why)                                                               \
     assert_string_equal(                                                      \
-        ngx_ratelimit_match_name(ngx_ratelimit_rule_match(rule, 0, &subject)),\
+        ngx_rl_match_name(ngx_rl_rule_match(rule, 0, &subject)),              \
         why)
 
     is("matched");
@@ -624,7 +624,7 @@ test_match(void **state)
     subject.method = 4;
     is("method");
 
-    ngx_ratelimit_policy_release(policy);
+    ngx_rl_policy_release(policy);
 }
 
 
@@ -632,15 +632,15 @@ test_match(void **state)
 static void
 test_active(void **state)
 {
-    size_t                     i;
-    ngx_time_t                 now;
-    ngx_ratelimit_rule_t      *rule;
-    ngx_ratelimit_policy_t    *policy;
-    ngx_ratelimit_subject_t    subject;
+    size_t              i;
+    ngx_time_t          now;
+    ngx_rl_rule_t      *rule;
+    ngx_rl_policy_t    *policy;
+    ngx_rl_subject_t    subject;
 
     /* Berlin, 2026: its summer time is from 29 March to 25 October */
 
-    static const ngx_ratelimit_tz_t  berlin = {
+    static const ngx_rl_tz_t  berlin = {
         .offset = 3600, .n = 2,
         .changes = { { 1774746000, 7200 }, { 1792890000, 3600 } }
     };
@@ -681,7 +681,7 @@ test_active(void **state)
     rule = rule_push(policy, "d");
     rule->timed = 1;
 
-    assert_int_equal(ngx_ratelimit_policy_complete(policy), NGX_OK);
+    assert_int_equal(ngx_rl_policy_complete(policy), NGX_OK);
     subject_make(&subject, "", "/");
 
     memset(&now, 0, sizeof(now));
@@ -700,7 +700,7 @@ test_active(void **state)
     rule->skipped = 1;
     is("disabled");
 
-    ngx_ratelimit_policy_release(policy);
+    ngx_rl_policy_release(policy);
 }
 
 

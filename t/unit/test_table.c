@@ -15,7 +15,7 @@ test_size(void **state)
     uint64_t  n, kept, found, places;
 
     for (leases = 0; leases < 2; leases++) {
-        map = table_make(leases, NGX_RATELIMIT_TABLE_MIN_BYTES);
+        map = table_make(leases, NGX_RL_TABLE_MIN_BYTES);
 
         assert_int_equal(table_init(map.table, leases, map.size - 1),
                          NGX_ERROR);
@@ -31,7 +31,7 @@ test_size(void **state)
         table_free(map);
 
         /* any size: the last set stands inside of it (ASan, or the page end) */
-        for (size = NGX_RATELIMIT_TABLE_MIN_BYTES;
+        for (size = NGX_RL_TABLE_MIN_BYTES;
              size < (size_t) full_or(40, 8) * MIB;
              size += size / 7 + 4096 - (size / 7) % 4096)
         {
@@ -88,7 +88,7 @@ test_layout(void **state)
     }
 
     map = table_make(0, MIB);
-    assert_memory_equal(ngx_ratelimit_table_hash_key(map.table), &hash_key,
+    assert_memory_equal(ngx_rl_table_hash_key(map.table), &hash_key,
                         sizeof(hash_key));
     table_free(map);
 }
@@ -129,9 +129,9 @@ test_untouched(void **state)
 static void
 test_tag_zero(void **state)
 {
-    int                 i, leases;
-    map_t               map;
-    ngx_ratelimit_id_t  id;
+    int          i, leases;
+    map_t        map;
+    ngx_rl_id_t  id;
 
     for (leases = 0; leases < 2; leases++) {
         map = table_make(leases, MIB);
@@ -156,14 +156,14 @@ test_tag_zero(void **state)
 static void
 test_find(void **state)
 {
-    map_t                  map;
-    ngx_ratelimit_id_t     id;
-    ngx_ratelimit_entry_t  e;
+    map_t           map;
+    ngx_rl_id_t     id;
+    ngx_rl_entry_t  e;
 
     map = table_make(0, MIB);
     id = key(1);
 
-    ngx_ratelimit_table_lock(map.table, &id, NOW, &e);
+    ngx_rl_table_lock(map.table, &id, NOW, &e);
     assert_int_equal(e.found, 0);
     assert_int_equal(e.state.fresh_us, 0);
     assert_int_equal(e.state.aux, 0);
@@ -171,12 +171,12 @@ test_find(void **state)
     e.state.fresh_us = ((uint64_t) 1 << 52) - 1;
     e.state.aux = 0xfff;
     e.state.extra = UINT32_MAX;
-    ngx_ratelimit_table_store(&e, 255);
+    ngx_rl_table_store(&e, 255);
 
     /* unlock leaves it as it was */
-    ngx_ratelimit_table_lock(map.table, &id, NOW, &e);
+    ngx_rl_table_lock(map.table, &id, NOW, &e);
     e.state.fresh_us = 5;
-    ngx_ratelimit_table_unlock(&e);
+    ngx_rl_table_unlock(&e);
 
     e = entry_of(map.table, id);
     assert_int_equal(e.found, 1);
@@ -205,14 +205,14 @@ test_find(void **state)
 static void
 test_candidates(void **state)
 {
-    int                     i;
-    map_t                   map;
-    size_t                  size;
-    uint64_t                n;
-    u_char                 *set;
-    ngx_ratelimit_entry_t   e;
+    int              i;
+    map_t            map;
+    size_t           size;
+    uint64_t         n;
+    u_char          *set;
+    ngx_rl_entry_t   e;
 
-    for (size = NGX_RATELIMIT_TABLE_MIN_BYTES; size < 9 * MIB; size *= 5) {
+    for (size = NGX_RL_TABLE_MIN_BYTES; size < 9 * MIB; size *= 5) {
         map = table_make(0, size);
 
         for (n = 0; n < 10000; n++) {
@@ -266,14 +266,14 @@ typedef struct {
 static void
 check_victim(counter_t a, counter_t b, int live)
 {
-    int                            i, m;
-    map_t                          map;
-    set_t                         *set;
-    uint64_t                       n, used, victim;
-    ngx_ratelimit_entry_t          e;
-    ngx_ratelimit_segments_stat_t  before, after;
+    int                     i, m;
+    map_t                   map;
+    set_t                  *set;
+    uint64_t                n, used, victim;
+    ngx_rl_entry_t          e;
+    ngx_rl_segments_stat_t  before, after;
 
-    map = table_make(0, NGX_RATELIMIT_TABLE_MIN_BYTES);
+    map = table_make(0, NGX_RL_TABLE_MIN_BYTES);
     used = fill(map.table, b.fresh_us, b.loss, b.known);
 
     for (n = used; n < used + 200; n++) {
@@ -350,13 +350,13 @@ test_evict(void **state)
 static void
 mark(void *table, uint64_t n, uint64_t until)
 {
-    ngx_ratelimit_id_t     id;
-    ngx_ratelimit_entry_t  e;
+    ngx_rl_id_t     id;
+    ngx_rl_entry_t  e;
 
     id = key(n);
-    ngx_ratelimit_table_lock(table, &id, NOW, &e);
+    ngx_rl_table_lock(table, &id, NOW, &e);
     state_fill(&e.state, id.lo, until);
-    ngx_ratelimit_table_store_mark(&e);
+    ngx_rl_table_store_mark(&e);
 }
 
 
@@ -385,7 +385,7 @@ test_marks(void **state)
     map_t     map;
     uint64_t  n, places, used;
 
-    map = table_make(0, NGX_RATELIMIT_TABLE_MIN_BYTES);
+    map = table_make(0, NGX_RL_TABLE_MIN_BYTES);
     places = stat_at(map.table, NOW).places;
 
     for (n = 0; n < 3 * 10 * places; n++) {
@@ -432,10 +432,10 @@ test_marks(void **state)
 static void
 test_known(void **state)
 {
-    map_t                  map;
-    set_t                 *set;
-    ngx_ratelimit_id_t     id;
-    ngx_ratelimit_entry_t  e;
+    map_t           map;
+    set_t          *set;
+    ngx_rl_id_t     id;
+    ngx_rl_entry_t  e;
 
     map = table_make(0, MIB);
 
@@ -466,9 +466,9 @@ test_known(void **state)
 static void
 flood(uint64_t clients, size_t size, uint64_t want)
 {
-    map_t                  map;
-    uint64_t               i, kept;
-    ngx_ratelimit_entry_t  e;
+    map_t           map;
+    uint64_t        i, kept;
+    ngx_rl_entry_t  e;
 
     map = table_make(0, size);
 
@@ -516,9 +516,9 @@ test_flood(void **state)
 static void
 test_load(void **state)
 {
-    map_t                          map;
-    uint64_t                       n;
-    ngx_ratelimit_segments_stat_t  stat;
+    map_t                   map;
+    uint64_t                n;
+    ngx_rl_segments_stat_t  stat;
 
     map = table_make(0, 64 * MIB);
     n = 0;

@@ -11,9 +11,9 @@
 
 /* What is locked: a counter or a lease. */
 typedef struct {
-    ngx_ratelimit_entry_t         e;
-    ngx_ratelimit_lease_entry_t   l;
-    lease_t                      *lease;
+    ngx_rl_entry_t         e;
+    ngx_rl_lease_entry_t   l;
+    lease_t               *lease;
 } held_t;
 
 
@@ -21,15 +21,15 @@ typedef struct {
 static int
 hold(void *table, uint64_t n, held_t *held)
 {
-    ngx_ratelimit_id_t  id = key(n);
+    ngx_rl_id_t  id = key(n);
 
     if (of_leases(table)) {
-        held->lease = ngx_ratelimit_leases_lock(table, id, 1, NOW, &held->l);
+        held->lease = ngx_rl_leases_lock(table, id, 1, NOW, &held->l);
         return held->lease != NULL;
     }
 
     held->lease = NULL;
-    ngx_ratelimit_table_lock(table, &id, NOW, &held->e);
+    ngx_rl_table_lock(table, &id, NOW, &held->e);
 
     return 1;
 }
@@ -39,9 +39,9 @@ static void
 let(void *table, held_t *held)
 {
     if (of_leases(table)) {
-        ngx_ratelimit_leases_unlock(&held->l);
+        ngx_rl_leases_unlock(&held->l);
     } else {
-        ngx_ratelimit_table_store(&held->e, 1);
+        ngx_rl_table_store(&held->e, 1);
     }
 }
 
@@ -83,7 +83,7 @@ test_owner_killed(void **state)
     map_t  map;
 
     for (leases = 0; leases < 2; leases++) {
-        map = table_make(leases, NGX_RATELIMIT_TABLE_MIN_BYTES);
+        map = table_make(leases, NGX_RL_TABLE_MIN_BYTES);
         assert_int_equal(put(map.table, 1, LATER), 1);
         assert_int_equal(put(map.table, 2, LATER), 1);
 
@@ -118,12 +118,12 @@ test_owner_killed(void **state)
 static void
 test_locked_elsewhere(void **state)
 {
-    int                             leases, ready[2];
-    char                            c;
-    pid_t                           pid;
-    map_t                           map;
-    held_t                          held;
-    ngx_ratelimit_segments_stat_t   stat;
+    int                      leases, ready[2];
+    char                     c;
+    pid_t                    pid;
+    map_t                    map;
+    held_t                   held;
+    ngx_rl_segments_stat_t   stat;
 
     for (leases = 0; leases < 2; leases++) {
         map = table_make(leases, MIB);
@@ -221,19 +221,19 @@ test_processes(void **state)
 
 /* Counters that are looked at without their locks: whole, or not there. */
 typedef struct {
-    ngx_ratelimit_entry_t  *entries;
-    uint64_t                n;
+    ngx_rl_entry_t  *entries;
+    uint64_t         n;
 } all_t;
 
 
 static void
 look_at_all(void *data)
 {
-    int                     i;
-    all_t                  *all = data;
-    set_t                  *set;
-    uint64_t                n;
-    ngx_ratelimit_entry_t  *e;
+    int              i;
+    all_t           *all = data;
+    set_t           *set;
+    uint64_t         n;
+    ngx_rl_entry_t  *e;
 
     for (n = 0; n < all->n; n++) {
         e = &all->entries[n];
@@ -282,10 +282,10 @@ step(void *table, uint64_t n, uint64_t until, all_t *all, int kill_at)
 static void
 every_instruction(void *table, uint64_t n, int made)
 {
-    int                    i, k, steps, stride, lost;
-    all_t                  all;
-    uint64_t               was;
-    ngx_ratelimit_entry_t  entries[3];
+    int             i, k, steps, stride, lost;
+    all_t           all;
+    uint64_t        was;
+    ngx_rl_entry_t  entries[3];
 
     all.entries = entries;
     all.n = of_leases(table) ? 0 : 3;
@@ -365,10 +365,10 @@ test_every_instruction_moving(void **state)
     all_t                   all;
     map_t                   map;
     void                  **at;
-    ngx_ratelimit_entry_t  *entries;
+    ngx_rl_entry_t  *entries;
 
-    map = table_make(0, NGX_RATELIMIT_TABLE_MIN_BYTES);
-    entries = calloc(N, sizeof(ngx_ratelimit_entry_t));
+    map = table_make(0, NGX_RL_TABLE_MIN_BYTES);
+    entries = calloc(N, sizeof(ngx_rl_entry_t));
     at = calloc(N, sizeof(void *));
     assert_non_null(entries);
     assert_non_null(at);
@@ -423,10 +423,10 @@ crashes(int leases, uint64_t keys)
     pid_t                          pid[2];
     map_t                          map;
     uint64_t                       n, t, found;
-    ngx_ratelimit_entry_t          e;
-    ngx_ratelimit_segments_stat_t  stat;
+    ngx_rl_entry_t          e;
+    ngx_rl_segments_stat_t  stat;
 
-    map = table_make(leases, (2 - leases) * NGX_RATELIMIT_TABLE_MIN_BYTES);
+    map = table_make(leases, (2 - leases) * NGX_RL_TABLE_MIN_BYTES);
     pid[0] = pid[1] = 0;
 
     for (i = 0; i < kills + 2; i++) {

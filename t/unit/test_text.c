@@ -2,8 +2,8 @@
 
 #include "unit.h"
 
-#include "ngx_ratelimit_text.h"
-#include "ngx_ratelimit_token_bucket.h"
+#include "ngx_rl_text.h"
+#include "ngx_rl_token_bucket.h"
 
 #define TEXT(s)  (const u_char *) (s), sizeof(s) - 1
 
@@ -24,13 +24,13 @@ test_rate(void **state)
         { "10r/5s", 10, 5 },         { "7r/2h", 7, 7200 },
         { "5r/d", 5, 86400 },        { "1r/366d", 1, 366 * 86400 },
         { "1r/31622400s", 1, 31622400 },
-        { "1073741824r/s", NGX_RATELIMIT_MAX_TOKENS, 1 }
+        { "1073741824r/s", NGX_RL_MAX_TOKENS, 1 }
     };
 
     for (i = 0; i < COUNT(cases); i++) {
-        assert_null(ngx_ratelimit_rate_parse((const u_char *) cases[i].text,
-                                             strlen(cases[i].text), &tokens,
-                                             &period));
+        assert_null(ngx_rl_rate_parse((const u_char *) cases[i].text,
+                                      strlen(cases[i].text), &tokens,
+                                      &period));
         assert_int_equal(tokens, cases[i].tokens);
         assert_int_equal(period, cases[i].period_s * 1000000);
     }
@@ -67,8 +67,8 @@ test_rate_wrong(void **state)
     tokens = period = 77;
 
     for (i = 0; i < COUNT(cases); i++) {
-        err = ngx_ratelimit_rate_parse((const u_char *) cases[i].text,
-                                       strlen(cases[i].text), &tokens, &period);
+        err = ngx_rl_rate_parse((const u_char *) cases[i].text,
+                                strlen(cases[i].text), &tokens, &period);
 
         if (err == NULL
             || strncmp(err, cases[i].expected, strlen(cases[i].expected)) != 0)
@@ -87,36 +87,36 @@ test_number(void **state)
 {
     uint64_t  n;
 
-    assert_int_equal(ngx_ratelimit_number_parse(TEXT("0"), 0, 5, &n), 0);
+    assert_int_equal(ngx_rl_number_parse(TEXT("0"), 0, 5, &n), 0);
     assert_true(n == 0);
-    assert_int_equal(ngx_ratelimit_number_parse(TEXT("007"), 7, 7, &n), 0);
+    assert_int_equal(ngx_rl_number_parse(TEXT("007"), 7, 7, &n), 0);
     assert_true(n == 7);
-    assert_int_equal(ngx_ratelimit_number_parse(TEXT("18446744073709551615"), 0,
-                                                UINT64_MAX, &n), 0);
+    assert_int_equal(ngx_rl_number_parse(TEXT("18446744073709551615"), 0,
+                                         UINT64_MAX, &n), 0);
     assert_true(n == UINT64_MAX);
 
     n = 77;
-    assert_int_equal(ngx_ratelimit_number_parse(TEXT("18446744073709551616"), 0,
-                                                UINT64_MAX, &n), -1);
-    assert_int_equal(ngx_ratelimit_number_parse(TEXT(""), 0, 5, &n), -1);
-    assert_int_equal(ngx_ratelimit_number_parse(TEXT("6"), 0, 5, &n), -1);
-    assert_int_equal(ngx_ratelimit_number_parse(TEXT("6"), 7, 9, &n), -1);
-    assert_int_equal(ngx_ratelimit_number_parse(TEXT("+6"), 0, 9, &n), -1);
-    assert_int_equal(ngx_ratelimit_number_parse(TEXT("6 "), 0, 9, &n), -1);
-    assert_int_equal(ngx_ratelimit_number_parse(TEXT("6/"), 0, 99, &n), -1);
-    assert_int_equal(ngx_ratelimit_number_parse(TEXT("6:"), 0, 99, &n), -1);
+    assert_int_equal(ngx_rl_number_parse(TEXT("18446744073709551616"), 0,
+                                         UINT64_MAX, &n), -1);
+    assert_int_equal(ngx_rl_number_parse(TEXT(""), 0, 5, &n), -1);
+    assert_int_equal(ngx_rl_number_parse(TEXT("6"), 0, 5, &n), -1);
+    assert_int_equal(ngx_rl_number_parse(TEXT("6"), 7, 9, &n), -1);
+    assert_int_equal(ngx_rl_number_parse(TEXT("+6"), 0, 9, &n), -1);
+    assert_int_equal(ngx_rl_number_parse(TEXT("6 "), 0, 9, &n), -1);
+    assert_int_equal(ngx_rl_number_parse(TEXT("6/"), 0, 99, &n), -1);
+    assert_int_equal(ngx_rl_number_parse(TEXT("6:"), 0, 99, &n), -1);
     assert_true(n == 77);
 
-    assert_int_equal(ngx_ratelimit_number_clip(TEXT("0"), 5, &n), 0);
+    assert_int_equal(ngx_rl_number_clip(TEXT("0"), 5, &n), 0);
     assert_true(n == 0);
-    assert_int_equal(ngx_ratelimit_number_clip(TEXT("6"), 5, &n), 0);
+    assert_int_equal(ngx_rl_number_clip(TEXT("6"), 5, &n), 0);
     assert_true(n == 5);
-    assert_int_equal(ngx_ratelimit_number_clip(TEXT("99999999999999999999"), 9,
-                                               &n), 0);
+    assert_int_equal(ngx_rl_number_clip(TEXT("99999999999999999999"), 9,
+                                        &n), 0);
     assert_true(n == 9);
     n = 77;
-    assert_int_equal(ngx_ratelimit_number_clip(TEXT(""), 5, &n), -1);
-    assert_int_equal(ngx_ratelimit_number_clip(TEXT("6 "), 5, &n), -1);
+    assert_int_equal(ngx_rl_number_clip(TEXT(""), 5, &n), -1);
+    assert_int_equal(ngx_rl_number_clip(TEXT("6 "), 5, &n), -1);
     assert_true(n == 77);
 }
 
@@ -128,7 +128,7 @@ number_is(uint64_t value)
     char    expected[21];
 
     out[20] = '!';
-    end = ngx_ratelimit_number_write(out, value);
+    end = ngx_rl_number_write(out, value);
     snprintf(expected, sizeof(expected), "%llu", (unsigned long long) value);
     assert_int_equal(end - out, strlen(expected));
     assert_memory_equal(out, expected, end - out);
@@ -141,7 +141,7 @@ static void
 test_span_write(void **state)
 {
     size_t   i;
-    u_char   out[NGX_RATELIMIT_SPAN_BYTES], *end;
+    u_char   out[NGX_RL_SPAN_BYTES], *end;
 
     static const struct {
         uint64_t     seconds;
@@ -158,7 +158,7 @@ test_span_write(void **state)
     };
 
     for (i = 0; i < COUNT(cases); i++) {
-        end = ngx_ratelimit_span_write(out, cases[i].seconds);
+        end = ngx_rl_span_write(out, cases[i].seconds);
 
         assert_int_equal(end - out, strlen(cases[i].text));
         assert_memory_equal(out, cases[i].text, end - out);
@@ -200,11 +200,11 @@ test_number_write(void **state)
 static void
 test_seconds_up(void **state)
 {
-    assert_int_equal(ngx_ratelimit_seconds_up(0), 0);
-    assert_int_equal(ngx_ratelimit_seconds_up(1), 1);
-    assert_int_equal(ngx_ratelimit_seconds_up(1000000), 1);
-    assert_int_equal(ngx_ratelimit_seconds_up(1000001), 2);
-    assert_true(ngx_ratelimit_seconds_up(UINT64_MAX) == 18446744073710);
+    assert_int_equal(ngx_rl_seconds_up(0), 0);
+    assert_int_equal(ngx_rl_seconds_up(1), 1);
+    assert_int_equal(ngx_rl_seconds_up(1000000), 1);
+    assert_int_equal(ngx_rl_seconds_up(1000001), 2);
+    assert_true(ngx_rl_seconds_up(UINT64_MAX) == 18446744073710);
 }
 
 
@@ -214,18 +214,18 @@ test_name(void **state)
     int     ok;
     u_char  c, name[65];
 
-    assert_int_equal(ngx_ratelimit_name_valid(TEXT("a.B-9_z")), 1);
-    assert_int_equal(ngx_ratelimit_name_valid(TEXT("")), 0);
+    assert_int_equal(ngx_rl_name_valid(TEXT("a.B-9_z")), 1);
+    assert_int_equal(ngx_rl_name_valid(TEXT("")), 0);
 
     memset(name, 'a', sizeof(name));
-    assert_int_equal(ngx_ratelimit_name_valid(name, 64), 1);
-    assert_int_equal(ngx_ratelimit_name_valid(name, 65), 0);
+    assert_int_equal(ngx_rl_name_valid(name, 64), 1);
+    assert_int_equal(ngx_rl_name_valid(name, 65), 0);
 
     for (c = 255; c; c--) {
         name[1] = c;
         ok = strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
                     "0123456789_.-", c) != NULL;
-        assert_int_equal(ngx_ratelimit_name_valid(name, 3), ok);
+        assert_int_equal(ngx_rl_name_valid(name, 3), ok);
     }
 }
 
@@ -240,24 +240,24 @@ test_names(void **state)
     static const char *const  one[] = { "lease", NULL };
     static const char *const  names[] = { "lease", "strict", "async", NULL };
 
-    assert_int_equal(ngx_ratelimit_names_find(names, TEXT("strict")), 1);
-    assert_int_equal(ngx_ratelimit_names_find(names, TEXT("async")), 2);
-    assert_int_equal(ngx_ratelimit_names_find(names, TEXT("stric")), -1);
-    assert_int_equal(ngx_ratelimit_names_find(names, TEXT("strictly")), -1);
-    assert_int_equal(ngx_ratelimit_names_find(names, TEXT("Lease")), -1);
-    assert_int_equal(ngx_ratelimit_names_find(names, TEXT("")), -1);
+    assert_int_equal(ngx_rl_names_find(names, TEXT("strict")), 1);
+    assert_int_equal(ngx_rl_names_find(names, TEXT("async")), 2);
+    assert_int_equal(ngx_rl_names_find(names, TEXT("stric")), -1);
+    assert_int_equal(ngx_rl_names_find(names, TEXT("strictly")), -1);
+    assert_int_equal(ngx_rl_names_find(names, TEXT("Lease")), -1);
+    assert_int_equal(ngx_rl_names_find(names, TEXT("")), -1);
 
-    last = ngx_ratelimit_names_write(out, out + sizeof(out), one);
+    last = ngx_rl_names_write(out, out + sizeof(out), one);
     assert_memory_equal(out, "\"lease\"", 7);
     assert_int_equal(last - out, 7);
 
-    last = ngx_ratelimit_names_write(out, out + sizeof(out), names);
+    last = ngx_rl_names_write(out, out + sizeof(out), names);
     whole = sizeof("\"lease\", \"strict\" or \"async\"") - 1;
     assert_int_equal(last - out, whole);
     assert_memory_equal(out, "\"lease\", \"strict\" or \"async\"", whole);
 
     for (len = 0; len < whole; len++) {
-        last = ngx_ratelimit_names_write(out, out + len, names);
+        last = ngx_rl_names_write(out, out + len, names);
         assert_true(last <= out + len);
     }
 }

@@ -9,16 +9,16 @@
 #define NOW     ((uint64_t) 1800000000000000)
 
 typedef unsigned __int128             wide_t;
-typedef ngx_ratelimit_rate_t          rate_t;
-typedef ngx_ratelimit_token_bucket_t  bucket_t;
+typedef ngx_rl_rate_t          rate_t;
+typedef ngx_rl_token_bucket_t  bucket_t;
 
 static rate_t
 rate_of(uint64_t tokens, uint64_t period_us, uint64_t capacity)
 {
     rate_t  rate;
 
-    assert_int_equal(ngx_ratelimit_rate_init(&rate, tokens, period_us,
-                                             capacity), 0);
+    assert_int_equal(ngx_rl_rate_init(&rate, tokens, period_us,
+                                      capacity), 0);
     return rate;
 }
 
@@ -30,9 +30,9 @@ random_rate(uint64_t max_capacity)
     rate_t  rate;
 
     do {
-        rc = ngx_ratelimit_rate_init(&rate,
+        rc = ngx_rl_rate_init(&rate,
                 1 + rnd((uint64_t) 1 << rnd(31)),
-                1 + rnd(NGX_RATELIMIT_MAX_PERIOD_US >> rnd(44)),
+                1 + rnd(NGX_RL_MAX_PERIOD_US >> rnd(44)),
                 1 + rnd(max_capacity));
     } while (rc != 0);
 
@@ -46,7 +46,7 @@ take(bucket_t *tb, const rate_t *rate, uint64_t now, uint32_t cost,
 {
     answer_t  answer;
 
-    ngx_ratelimit_token_bucket_take(tb, rate, now, cost, want, &answer);
+    ngx_rl_token_bucket_take(tb, rate, now, cost, want, &answer);
 
     return answer;
 }
@@ -58,7 +58,7 @@ test_rate_range(void **state)
     size_t  i;
     rate_t  rate;
 
-    enum { MOST = NGX_RATELIMIT_MAX_TOKENS };
+    enum { MOST = NGX_RL_MAX_TOKENS };
 
     static const struct {
         uint64_t  tokens, period_us, capacity;
@@ -75,13 +75,13 @@ test_rate_range(void **state)
     };
 
     for (i = 0; i < COUNT(cases); i++) {
-        assert_int_equal(ngx_ratelimit_rate_init(&rate, cases[i].tokens,
-                                                 cases[i].period_us,
-                                                 cases[i].capacity),
+        assert_int_equal(ngx_rl_rate_init(&rate, cases[i].tokens,
+                                          cases[i].period_us,
+                                          cases[i].capacity),
                          cases[i].rc);
     }
 
-    assert_true(rate.span_us == NGX_RATELIMIT_MAX_SPAN_US);
+    assert_true(rate.span_us == NGX_RL_MAX_SPAN_US);
 }
 
 
@@ -106,23 +106,23 @@ test_rate_exact(void **state)
 
     for (i = 0; i < 100000; i++) {
         tokens = 1 + rnd((uint64_t) 1 << rnd(31));
-        period = 1 + rnd(NGX_RATELIMIT_MAX_PERIOD_US >> rnd(44));
+        period = 1 + rnd(NGX_RL_MAX_PERIOD_US >> rnd(44));
 
-        if (ngx_ratelimit_rate_init(&rate, tokens, period, 1) != 0) {
+        if (ngx_rl_rate_init(&rate, tokens, period, 1) != 0) {
             continue;
         }
 
-        assert_in_range(rate.scale, 1, NGX_RATELIMIT_MAX_SCALE);
+        assert_in_range(rate.scale, 1, NGX_RL_MAX_SCALE);
 
         /* a token takes 0 to 2^-22 us longer; both sides times scale */
 
         got = (wide_t) rate.period_us * tokens;
         wanted = (wide_t) period * rate.scale;
         assert_true(got >= wanted);
-        assert_true((got - wanted) * NGX_RATELIMIT_MAX_SCALE
+        assert_true((got - wanted) * NGX_RL_MAX_SCALE
                     <= (wide_t) tokens * rate.scale);
 
-        if (tokens <= NGX_RATELIMIT_MAX_SCALE) {
+        if (tokens <= NGX_RL_MAX_SCALE) {
             assert_true(got == wanted);
         }
     }
@@ -137,7 +137,7 @@ test_span_code(void **state)
     unsigned  i;
 
     for (i = 0; i < 100000; i++) {
-        rate = random_rate(NGX_RATELIMIT_MAX_TOKENS);
+        rate = random_rate(NGX_RL_MAX_TOKENS);
         assert_in_range(rate.span_code, 1, 4095);
 
         low = rate.span_code & 63;
@@ -233,7 +233,7 @@ test_give_much(void **state)
     rate = rate_of(1, (uint64_t) 1 << 34, 10);
     memset(&tb, 0, sizeof(tb));
     (void) take(&tb, &rate, NOW, 10, 0);
-    ngx_ratelimit_token_bucket_give(&tb, &rate, NOW, NOW, 1 << 30);
+    ngx_rl_token_bucket_give(&tb, &rate, NOW, NOW, 1 << 30);
     assert_int_equal(take(&tb, &rate, NOW, 0, 0).remaining, 10);
 }
 
@@ -253,16 +253,16 @@ test_give_late(void **state)
     /* a microsecond more than a full second ago, and not so long ago */
 
     tb = full;
-    ngx_ratelimit_token_bucket_give(&tb, &rate, NOW, NOW - SECOND - 1, 9);
+    ngx_rl_token_bucket_give(&tb, &rate, NOW, NOW - SECOND - 1, 9);
     assert_memory_equal(&tb, &full, sizeof(tb));
 
-    ngx_ratelimit_token_bucket_give(&tb, &rate, NOW, NOW - SECOND, 9);
+    ngx_rl_token_bucket_give(&tb, &rate, NOW, NOW - SECOND, 9);
     assert_int_equal(take(&tb, &rate, NOW, 0, 0).remaining, 9);
 
     /* another worker's clock is ahead */
 
     tb = full;
-    ngx_ratelimit_token_bucket_give(&tb, &rate, NOW, NOW + 5000, 9);
+    ngx_rl_token_bucket_give(&tb, &rate, NOW, NOW + 5000, 9);
     assert_int_equal(take(&tb, &rate, NOW, 0, 0).remaining, 9);
 }
 
@@ -273,7 +273,7 @@ test_extremes(void **state)
     rate_t    rate;
     bucket_t  tb;
     answer_t  answer;
-    uint32_t  most = NGX_RATELIMIT_MAX_TOKENS;
+    uint32_t  most = NGX_RL_MAX_TOKENS;
     uint64_t  late = ((uint64_t) 1 << 51) - 1;
 
     rate = rate_of(most, 366 * DAY, most);
@@ -413,15 +413,15 @@ test_clock_steps(void **state)
     /* the same through give, which may be the first to see it */
 
     tb = empty;
-    ngx_ratelimit_token_bucket_give(&tb, &rate, NOW - 3600 * SECOND, NOW,
-                                    30);
+    ngx_rl_token_bucket_give(&tb, &rate, NOW - 3600 * SECOND, NOW,
+                             30);
     assert_int_equal(take(&tb, &rate, NOW - 3600 * SECOND, 0, 0).remaining, 30);
 
     /* half a second back: a charge, also one of nothing, ends the debt there */
 
     tb = empty;
-    (void) take(&tb, &rate, NOW, 100, NGX_RATELIMIT_CHARGE);
-    answer = take(&tb, &rate, NOW - SECOND / 2, 0, NGX_RATELIMIT_CHARGE);
+    (void) take(&tb, &rate, NOW, 100, NGX_RL_CHARGE);
+    answer = take(&tb, &rate, NOW - SECOND / 2, 0, NGX_RL_CHARGE);
     assert_int_equal(answer.reset_us, 2 * SECOND + 2);
 
     /* far ahead: full, and no more than full */
@@ -434,24 +434,24 @@ test_clock_steps(void **state)
 static void
 test_used(void **state)
 {
-    uint32_t               i, used, last;
-    ngx_ratelimit_limit_t  limit;
+    uint32_t        i, used, last;
+    ngx_rl_limit_t  limit;
 
     limit.capacity = 1000;
     last = 0;
 
     for (i = 0; i <= 1000; i++) {
-        used = ngx_ratelimit_limit_used(&limit, 1000 - i);
+        used = ngx_rl_limit_used(&limit, 1000 - i);
         assert_true(used >= last);
         assert_true(i < 4 || used > 0);
         assert_int_equal(used == 255, i == 1000);
         last = used;
     }
 
-    assert_int_equal(ngx_ratelimit_limit_used(&limit, 1000), 0);
+    assert_int_equal(ngx_rl_limit_used(&limit, 1000), 0);
 
-    limit.capacity = NGX_RATELIMIT_MAX_TOKENS;
-    assert_int_equal(ngx_ratelimit_limit_used(&limit, 1), 254);
+    limit.capacity = NGX_RL_MAX_TOKENS;
+    assert_int_equal(ngx_rl_limit_used(&limit, 1), 254);
 }
 
 
@@ -470,20 +470,20 @@ test_used_time(void **state)
     };
 
     for (i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
-        assert_int_equal(ngx_ratelimit_rate_init(&rate, rates[i][0],
-                                                 rates[i][1], rates[i][2]), 0);
+        assert_int_equal(ngx_rl_rate_init(&rate, rates[i][0],
+                                          rates[i][1], rates[i][2]), 0);
         last = 0;
 
         for (us = 0; us <= rate.span_us; us += rate.span_us / 1000 + 1) {
-            used = ngx_ratelimit_token_bucket_used(&rate, us);
+            used = ngx_rl_token_bucket_used(&rate, us);
             assert_true(used >= last && used <= 255);
             assert_in_range(used + 1, us * 255 / (rate.span_us + 1), 256);
             assert_int_equal(used == 255, us + rate.step_us > rate.span_us);
             last = used;
         }
 
-        assert_int_equal(ngx_ratelimit_token_bucket_used(&rate, 0), 0);
-        assert_int_equal(ngx_ratelimit_token_bucket_used(&rate, UINT64_MAX / 4),
+        assert_int_equal(ngx_rl_token_bucket_used(&rate, 0), 0);
+        assert_int_equal(ngx_rl_token_bucket_used(&rate, UINT64_MAX / 4),
                          255);
     }
 }

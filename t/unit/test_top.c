@@ -5,14 +5,14 @@
 
 #include "unit.h"
 
-#include "ngx_ratelimit_top.h"
+#include "ngx_rl_top.h"
 
 #define KEYS    100000
-#define MINUTE  NGX_RATELIMIT_TOP_TURN_MS
+#define MINUTE  NGX_RL_TOP_TURN_MS
 
-static ngx_ratelimit_top_t       top;
-static ngx_ratelimit_top_list_t  list;
-static ngx_ratelimit_sampler_t   sampler;
+static ngx_rl_top_t       top;
+static ngx_rl_top_list_t  list;
+static ngx_rl_sampler_t   sampler;
 static uint64_t                  exact[KEYS];
 
 
@@ -21,21 +21,21 @@ begin(void)
 {
     memset(&top, 0, sizeof(top));
     memset(exact, 0, sizeof(exact));
-    ngx_ratelimit_sampler_init(&sampler);
-    ngx_ratelimit_top_turn(&top, 1);
+    ngx_rl_sampler_init(&sampler);
+    ngx_rl_top_turn(&top, 1);
 }
 
 
 static void
 count(uint64_t key, uint64_t weight)
 {
-    ngx_ratelimit_id_t  id = { key + 1, ~key };
-    unsigned char       name[NGX_RATELIMIT_TOP_NAME] = { 0 };
+    ngx_rl_id_t    id = { key + 1, ~key };
+    unsigned char  name[NGX_RL_TOP_NAME] = { 0 };
 
     memcpy(name, &key, sizeof(key));
 
-    if (!ngx_ratelimit_top_count(&top, &id, weight)) {
-        ngx_ratelimit_top_enter(&top, &id, weight, key % 3, name);
+    if (!ngx_rl_top_count(&top, &id, weight)) {
+        ngx_rl_top_enter(&top, &id, weight, key % 3, name);
     }
 }
 
@@ -55,13 +55,13 @@ see(uint64_t key)
     exact[key]++;
 
     if (--sampler.left == 0) {
-        count(key, ngx_ratelimit_sampler_take(&sampler, rnd(UINT64_MAX)));
+        count(key, ngx_rl_sampler_take(&sampler, rnd(UINT64_MAX)));
     }
 }
 
 
 static uint64_t
-key_of(const ngx_ratelimit_top_key_t *key)
+key_of(const ngx_rl_top_key_t *key)
 {
     uint64_t  number;
 
@@ -81,7 +81,7 @@ outside(void)
     uint32_t  i;
     uint64_t  key;
 
-    ngx_ratelimit_top_list(&top, &list);
+    ngx_rl_top_list(&top, &list);
     n = 0;
 
     for (i = 0; i < list.nkeys; i++) {
@@ -109,13 +109,13 @@ test_few_keys(void **state)
 
     begin();
 
-    for (key = 0; key < NGX_RATELIMIT_TOP_ENTRIES; key++) {
+    for (key = 0; key < NGX_RL_TOP_ENTRIES; key++) {
         exact[key] = key + 1;
         count_all(key, (int) key + 1);
     }
 
     assert_int_equal(outside(), 0);
-    assert_int_equal(list.nkeys, NGX_RATELIMIT_TOP_ENTRIES);
+    assert_int_equal(list.nkeys, NGX_RL_TOP_ENTRIES);
     assert_int_equal(list.others, 1);
 
     for (i = 0; i < list.nkeys; i++) {
@@ -165,7 +165,7 @@ test_every_one(void **state)
     for (i = 0; i < 6; i++) {
         assert_int_equal(key_of(&list.keys[i]), i);
         assert_true(list.keys[i].at_most - list.keys[i].at_least
-                    <= n / NGX_RATELIMIT_TOP_ENTRIES);
+                    <= n / NGX_RL_TOP_ENTRIES);
     }
 }
 
@@ -192,10 +192,10 @@ test_sample(void **state)
             }
 
             total += rates[second];
-            ngx_ratelimit_sampler_tick(&sampler, rnd(UINT64_MAX));
+            ngx_rl_sampler_tick(&sampler, rnd(UINT64_MAX));
 
             if (second == 4) {
-                ngx_ratelimit_top_turn(&top, 1 + MINUTE);
+                ngx_rl_top_turn(&top, 1 + MINUTE);
             }
         }
 
@@ -221,22 +221,22 @@ test_sampler(void **state)
     seed_init();
 
     for (rate = 50; rate <= 5000000; rate *= 10) {
-        ngx_ratelimit_sampler_init(&sampler);
+        ngx_rl_sampler_init(&sampler);
 
         for (second = 0; second < 4; second++) {
             taken = sum = 0;
 
             for (i = 0; i < rate; i++) {
                 if (--sampler.left == 0) {
-                    weight = ngx_ratelimit_sampler_take(&sampler,
-                                                        rnd(UINT64_MAX));
+                    weight = ngx_rl_sampler_take(&sampler,
+                                                 rnd(UINT64_MAX));
                     assert_true(rate > 200 || weight == 1);
                     sum += weight;
                     taken++;
                 }
             }
 
-            ngx_ratelimit_sampler_tick(&sampler, rnd(UINT64_MAX));
+            ngx_rl_sampler_tick(&sampler, rnd(UINT64_MAX));
 
             assert_in_range(taken, 0, 2500);
 
@@ -250,7 +250,7 @@ test_sampler(void **state)
 
         /* nobody comes: the next one is taken */
 
-        ngx_ratelimit_sampler_tick(&sampler, rnd(UINT64_MAX));
+        ngx_rl_sampler_tick(&sampler, rnd(UINT64_MAX));
         assert_int_equal(sampler.left, 1);
         assert_int_equal(sampler.weight, 1);
     }
@@ -263,11 +263,11 @@ test_carry(void **state)
 {
     uint64_t  weight;
 
-    ngx_ratelimit_sampler_init(&sampler);
-    weight = ngx_ratelimit_sampler_take(&sampler, 0);
-    ngx_ratelimit_sampler_carry(&sampler, weight);
-    assert_int_equal(ngx_ratelimit_sampler_take(&sampler, 0), 2);
-    assert_int_equal(ngx_ratelimit_sampler_take(&sampler, 0), 1);
+    ngx_rl_sampler_init(&sampler);
+    weight = ngx_rl_sampler_take(&sampler, 0);
+    ngx_rl_sampler_carry(&sampler, weight);
+    assert_int_equal(ngx_rl_sampler_take(&sampler, 0), 2);
+    assert_int_equal(ngx_rl_sampler_take(&sampler, 0), 1);
     assert_int_equal(sampler.seen, 3);
 }
 
@@ -277,13 +277,13 @@ test_turns(void **state)
 {
     begin();
     count_all(1, 1);
-    ngx_ratelimit_top_turn(&top, MINUTE);
+    ngx_rl_top_turn(&top, MINUTE);
     count_all(1, 2);
-    ngx_ratelimit_top_turn(&top, 1 + MINUTE);
+    ngx_rl_top_turn(&top, 1 + MINUTE);
     count_all(1, 4);
     count_all(2, 1);
 
-    ngx_ratelimit_top_list(&top, &list);
+    ngx_rl_top_list(&top, &list);
     assert_int_equal(list.nkeys, 2);
     assert_int_equal(list.keys[0].count, 7);
     assert_int_equal(list.total, 8);
@@ -291,21 +291,21 @@ test_turns(void **state)
 
     /* a worker whose time is a little behind forgets nothing */
 
-    ngx_ratelimit_top_turn(&top, MINUTE - 1);
-    ngx_ratelimit_top_list(&top, &list);
+    ngx_rl_top_turn(&top, MINUTE - 1);
+    ngx_rl_top_list(&top, &list);
     assert_int_equal(list.total, 8);
     assert_int_equal(list.began_ms, 1);
 
     /* the first turn is forgotten, then all */
 
-    ngx_ratelimit_top_turn(&top, 1 + 2 * MINUTE);
-    ngx_ratelimit_top_list(&top, &list);
+    ngx_rl_top_turn(&top, 1 + 2 * MINUTE);
+    ngx_rl_top_list(&top, &list);
     assert_int_equal(list.keys[0].count, 4);
     assert_int_equal(list.began_ms, 1 + MINUTE);
 
     count(3, 1);
-    ngx_ratelimit_top_turn(&top, 1 + 4 * MINUTE);
-    ngx_ratelimit_top_list(&top, &list);
+    ngx_rl_top_turn(&top, 1 + 4 * MINUTE);
+    ngx_rl_top_list(&top, &list);
     assert_int_equal(list.nkeys, 0);
     assert_int_equal(list.began_ms, 1 + 4 * MINUTE);
 }
@@ -320,10 +320,10 @@ test_other_turn(void **state)
     begin();
     exact[1] = 1001;
     count_all(1, 1000);
-    ngx_ratelimit_top_turn(&top, 1 + MINUTE);
+    ngx_rl_top_turn(&top, 1 + MINUTE);
     count_all(1, 1);
 
-    for (key = 10; key < 10 + 3 * NGX_RATELIMIT_TOP_ENTRIES; key++) {
+    for (key = 10; key < 10 + 3 * NGX_RL_TOP_ENTRIES; key++) {
         exact[key] = 1;
         count_all(key, 1);
     }
@@ -345,15 +345,15 @@ test_death(void **state)
     top.halves[top.current].entries[1].id.hi = 0;
     top.halves[top.current].entries[1].id.lo = 0;
 
-    ngx_ratelimit_top_list(&top, &list);
+    ngx_rl_top_list(&top, &list);
     assert_int_equal(list.nkeys, 1);
 
-    for (uint64_t key = 10; key < 10 + 3 * NGX_RATELIMIT_TOP_ENTRIES; key++) {
+    for (uint64_t key = 10; key < 10 + 3 * NGX_RL_TOP_ENTRIES; key++) {
         count(key, 1);
     }
 
-    ngx_ratelimit_top_list(&top, &list);
-    assert_int_equal(list.nkeys, NGX_RATELIMIT_TOP_ENTRIES);
+    ngx_rl_top_list(&top, &list);
+    assert_int_equal(list.nkeys, NGX_RL_TOP_ENTRIES);
     assert_int_equal(key_of(&list.keys[0]), 1);
 }
 

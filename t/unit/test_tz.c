@@ -55,7 +55,7 @@ static const char *const  not_rules[] = {
 
 /* In memory of exactly that length, for the sanitizers. */
 static const char *
-copy_read(ngx_ratelimit_tz_t *tz, const u_char *data, size_t len)
+copy_read(ngx_rl_tz_t *tz, const u_char *data, size_t len)
 {
     u_char      *copy;
     const char  *error;
@@ -63,7 +63,7 @@ copy_read(ngx_ratelimit_tz_t *tz, const u_char *data, size_t len)
     copy = malloc(len + 1);
     assert_non_null(copy);
     memcpy(copy + 1, data, len);
-    error = ngx_ratelimit_tz_read(tz, copy + 1, len, NOW);
+    error = ngx_rl_tz_read(tz, copy + 1, len, NOW);
     free(copy);
 
     return error;
@@ -100,7 +100,7 @@ clock_set(const char *tz)
 
 /* The C library's clock, and this one, at some instant. */
 static void
-clock_check(const ngx_ratelimit_tz_t *tz, const char *name, int64_t when)
+clock_check(const ngx_rl_tz_t *tz, const char *name, int64_t when)
 {
     time_t     t = (time_t) when, before;
     int64_t    next;
@@ -108,7 +108,7 @@ clock_check(const ngx_ratelimit_tz_t *tz, const char *name, int64_t when)
     struct tm  tm;
 
     assert_non_null(localtime_r(&t, &tm));
-    offset = ngx_ratelimit_tz_offset(tz, when, &next);
+    offset = ngx_rl_tz_offset(tz, when, &next);
 
     if (offset != tm.tm_gmtoff) {
         fail_msg("%s: %lld: %d, not %ld", name, (long long) when, offset,
@@ -116,9 +116,9 @@ clock_check(const ngx_ratelimit_tz_t *tz, const char *name, int64_t when)
     }
 
     assert_true(next > when);
-    assert_true(ngx_ratelimit_tz_instant(tz, when + offset) <= when);
+    assert_true(ngx_rl_tz_instant(tz, when + offset) <= when);
 
-    if (next == NGX_RATELIMIT_TZ_FOREVER) {
+    if (next == NGX_RL_TZ_FOREVER) {
         return;
     }
 
@@ -135,16 +135,16 @@ clock_check(const ngx_ratelimit_tz_t *tz, const char *name, int64_t when)
 static void
 test_clocks(void **state)
 {
-    size_t              i;
-    int64_t             next;
-    ngx_ratelimit_tz_t  tz;
+    size_t       i;
+    int64_t      next;
+    ngx_rl_tz_t  tz;
 
     for (i = 0; i < COUNT(clocks); i++) {
         zone_read(&tz, clocks[i].name, NOW, 1);
-        assert_int_equal(ngx_ratelimit_tz_offset(&tz, clocks[i].when, &next),
+        assert_int_equal(ngx_rl_tz_offset(&tz, clocks[i].when, &next),
                          clocks[i].offset);
         assert_int_equal(next, clocks[i].next ? clocks[i].next
-                                              : NGX_RATELIMIT_TZ_FOREVER);
+                                              : NGX_RL_TZ_FOREVER);
     }
 }
 
@@ -153,10 +153,10 @@ test_clocks(void **state)
 static void
 test_zones_random(void **state)
 {
-    int                 i;
-    size_t              n;
-    int64_t             years;
-    ngx_ratelimit_tz_t  tz;
+    int          i;
+    size_t       n;
+    int64_t      years;
+    ngx_rl_tz_t  tz;
 
     static const char *const  names[] = {
         "Europe/Berlin", "America/New_York", "Asia/Kolkata",
@@ -187,10 +187,10 @@ test_zones_random(void **state)
 static void
 test_rules(void **state)
 {
-    int                 k;
-    size_t              i;
-    u_char              buf[256];
-    ngx_ratelimit_tz_t  tz;
+    int          k;
+    size_t       i;
+    u_char       buf[256];
+    ngx_rl_tz_t  tz;
 
     for (i = 0; i < COUNT(rules); i++) {
         assert_null(copy_read(&tz, buf, rule_write(buf, rules[i])));
@@ -217,14 +217,14 @@ test_rules(void **state)
 static void
 test_always(void **state)
 {
-    u_char              buf[256];
-    int64_t             next;
-    ngx_ratelimit_tz_t  tz;
+    u_char       buf[256];
+    int64_t      next;
+    ngx_rl_tz_t  tz;
 
     assert_null(copy_read(&tz, buf,
                           rule_write(buf, "EST5EDT,0/0,J365/25")));
-    assert_int_equal(ngx_ratelimit_tz_offset(&tz, 1798761600, &next), -14400);
-    assert_int_equal(next, NGX_RATELIMIT_TZ_FOREVER);
+    assert_int_equal(ngx_rl_tz_offset(&tz, 1798761600, &next), -14400);
+    assert_int_equal(next, NGX_RL_TZ_FOREVER);
 }
 
 
@@ -232,10 +232,10 @@ test_always(void **state)
 static void
 test_damaged(void **state)
 {
-    int64_t              next;
-    size_t               i, len;
-    u_char               buf[NGX_RATELIMIT_TZ_FILE];
-    ngx_ratelimit_tz_t   tz;
+    int64_t       next;
+    size_t        i, len;
+    u_char        buf[NGX_RL_TZ_FILE];
+    ngx_rl_tz_t   tz;
 
     len = zone_file("Europe/Berlin", buf);
 
@@ -247,7 +247,7 @@ test_damaged(void **state)
         buf[i] ^= 0xff;
 
         if (copy_read(&tz, buf, len) == NULL) {
-            (void) ngx_ratelimit_tz_offset(&tz, NOW, &next);
+            (void) ngx_rl_tz_offset(&tz, NOW, &next);
             assert_true(next > NOW);
         }
 
@@ -260,21 +260,21 @@ test_damaged(void **state)
 static void
 test_instants(void **state)
 {
-    ngx_ratelimit_tz_t  tz;
+    ngx_rl_tz_t  tz;
 
     zone_read(&tz, "Europe/Berlin", NOW, 1);
-    assert_int_equal(ngx_ratelimit_tz_instant(&tz, 1774742400), 1774738800);
+    assert_int_equal(ngx_rl_tz_instant(&tz, 1774742400), 1774738800);
 
     /* 2:30 of 29 March 2026 is leapt over, that of 25 October is there twice */
 
-    assert_int_equal(ngx_ratelimit_tz_instant(&tz, 1774751400), 1774746000);
-    assert_int_equal(ngx_ratelimit_tz_instant(&tz, 1792895400), 1792888200);
+    assert_int_equal(ngx_rl_tz_instant(&tz, 1774751400), 1774746000);
+    assert_int_equal(ngx_rl_tz_instant(&tz, 1792895400), 1792888200);
 
     /* 24 April 2026 begins at 1:00, 30 October on the second try */
 
     zone_read(&tz, "Africa/Cairo", NOW, 1);
-    assert_int_equal(ngx_ratelimit_tz_instant(&tz, 1776988800), 1776981600);
-    assert_int_equal(ngx_ratelimit_tz_instant(&tz, 1793318400), 1793311200);
+    assert_int_equal(ngx_rl_tz_instant(&tz, 1776988800), 1776981600);
+    assert_int_equal(ngx_rl_tz_instant(&tz, 1793318400), 1793311200);
 }
 
 
@@ -294,13 +294,13 @@ test_names(void **state)
     };
 
     for (i = 0; i < COUNT(good); i++) {
-        assert_true(ngx_ratelimit_tz_name_valid((u_char *) good[i],
-                                                strlen(good[i])));
+        assert_true(ngx_rl_tz_name_valid((u_char *) good[i],
+                                         strlen(good[i])));
     }
 
     for (i = 0; i < COUNT(bad); i++) {
-        assert_false(ngx_ratelimit_tz_name_valid((u_char *) bad[i],
-                                                 strlen(bad[i])));
+        assert_false(ngx_rl_tz_name_valid((u_char *) bad[i],
+                                          strlen(bad[i])));
     }
 }
 

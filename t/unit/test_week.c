@@ -2,7 +2,7 @@
 
 #include "unit.h"
 
-#include "ngx_ratelimit_week.h"
+#include "ngx_rl_week.h"
 
 /* Monday, 5 January 1970, 00:00 of a local clock */
 #define MONDAY  (4 * 86400)
@@ -18,7 +18,7 @@ days(const char *text, uint32_t *bits)
 {
     *bits = 0;
 
-    return ngx_ratelimit_week_days((const u_char *) text, strlen(text), bits);
+    return ngx_rl_week_days((const u_char *) text, strlen(text), bits);
 }
 
 
@@ -98,8 +98,8 @@ test_minute(void **state)
         minute = 7777;
 
         assert_int_equal(
-            ngx_ratelimit_week_minute((const u_char *) sets[i].text,
-                                      strlen(sets[i].text), &minute),
+            ngx_rl_week_minute((const u_char *) sets[i].text,
+                               strlen(sets[i].text), &minute),
             sets[i].minute < 0 ? -1 : 0);
 
         assert_int_equal(minute, sets[i].minute < 0 ? 7777 : sets[i].minute);
@@ -110,13 +110,13 @@ test_minute(void **state)
 static int
 has(const char *text, uint32_t from, uint32_t to, uint64_t local)
 {
-    ngx_ratelimit_week_t  week;
+    ngx_rl_week_t  week;
 
     assert_int_equal(days(text, &week.days), 0);
     week.from = from;
     week.to = to;
 
-    return ngx_ratelimit_week_has(&week, local);
+    return ngx_rl_week_has(&week, local);
 }
 
 
@@ -178,31 +178,31 @@ test_has(void **state)
 static void
 test_table(void **state)
 {
-    int                    n;
-    u_char                 table[7 * 1440];
-    uint32_t               day, m, length;
-    uint64_t               local;
-    ngx_ratelimit_week_t   week;
+    int             n;
+    u_char          table[7 * 1440];
+    uint32_t        day, m, length;
+    uint64_t        local;
+    ngx_rl_week_t   week;
 
     seed_new();
 
     for (n = 0; n < full_or(2000, 50); n++) {
         memset(table, 0, sizeof(table));
 
-        week.days = 1 + (uint32_t) rnd(NGX_RATELIMIT_WEEK_ALL);
-        week.from = (uint32_t) rnd(NGX_RATELIMIT_DAY_MINUTES);
+        week.days = 1 + (uint32_t) rnd(NGX_RL_WEEK_ALL);
+        week.from = (uint32_t) rnd(NGX_RL_DAY_MINUTES);
 
         do {
-            week.to = (uint32_t) rnd(NGX_RATELIMIT_DAY_MINUTES + 1);
+            week.to = (uint32_t) rnd(NGX_RL_DAY_MINUTES + 1);
         } while (week.to == week.from);
 
-        length = (week.to + NGX_RATELIMIT_DAY_MINUTES - week.from)
-                 % NGX_RATELIMIT_DAY_MINUTES;
-        length = length ? length : NGX_RATELIMIT_DAY_MINUTES;
+        length = (week.to + NGX_RL_DAY_MINUTES - week.from)
+                 % NGX_RL_DAY_MINUTES;
+        length = length ? length : NGX_RL_DAY_MINUTES;
 
         for (day = 0; day < 7; day++) {
             for (m = 0; (week.days >> day & 1) && m < length; m++) {
-                table[(day * NGX_RATELIMIT_DAY_MINUTES + week.from + m)
+                table[(day * NGX_RL_DAY_MINUTES + week.from + m)
                       % sizeof(table)] = 1;
             }
         }
@@ -210,7 +210,7 @@ test_table(void **state)
         local = MONDAY + rnd(3000) * 7 * 86400 + rnd(60);
 
         for (m = 0; m < sizeof(table); m++) {
-            assert_int_equal(ngx_ratelimit_week_has(&week, local + m * 60),
+            assert_int_equal(ngx_rl_week_has(&week, local + m * 60),
                              table[m]);
         }
     }

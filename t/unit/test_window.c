@@ -17,7 +17,7 @@ test_months(void **state)
     unsigned   i;
     struct tm  tm;
 
-    limit = limit_of_calendar(NGX_RATELIMIT_CALENDAR_MONTH, 10);
+    limit = limit_of_calendar(NGX_RL_CALENDAR_MONTH, 10);
 
     for (year = 1970; year < 2405; year++) {
         for (month = 0; month < 12; month++) {
@@ -57,7 +57,7 @@ test_days_and_spans(void **state)
     unsigned   i;
     struct tm  tm;
 
-    day = limit_of_calendar(NGX_RATELIMIT_CALENDAR_DAY, 10);
+    day = limit_of_calendar(NGX_RL_CALENDAR_DAY, 10);
 
     for (i = 0; i < 100000; i++) {
         at = rnd((uint64_t) 1 << 51);
@@ -72,7 +72,7 @@ test_days_and_spans(void **state)
                     == DAY - window_passed(&day, at));
 
         window_us = 1 + rnd(366 * DAY);
-        span = limit_of(NGX_RATELIMIT_FIXED_WINDOW, 1, window_us);
+        span = limit_of(NGX_RL_FIXED_WINDOW, 1, window_us);
 
         assert_true(window_left(&span, at)
                     == (at / window_us + 1) * window_us - at);
@@ -102,11 +102,11 @@ check_begin(const limit_t *limit, uint64_t at)
 
     assert_true(tm.tm_hour * 3600 + tm.tm_min * 60 + tm.tm_sec <= 3600);
 
-    if (limit->calendar == NGX_RATELIMIT_CALENDAR_WEEK) {
+    if (limit->calendar == NGX_RL_CALENDAR_WEEK) {
         assert_int_equal(tm.tm_wday, 1);
     }
 
-    if (limit->calendar == NGX_RATELIMIT_CALENDAR_MONTH) {
+    if (limit->calendar == NGX_RL_CALENDAR_MONTH) {
         last = (tm.tm_mon == 1) ? (tm.tm_year % 4 == 0 ? 29 : 28)
                : (tm.tm_mon == 3 || tm.tm_mon == 5 || tm.tm_mon == 8
                   || tm.tm_mon == 10) ? 30 : 31;
@@ -121,12 +121,12 @@ check_begin(const limit_t *limit, uint64_t at)
 static void
 test_zones(void **state)
 {
-    int                     i, k;
-    uint64_t                at, most;
-    limit_t                 limit;
-    ngx_ratelimit_tz_t      tz;
-    ngx_ratelimit_spec_t    spec;
-    ngx_ratelimit_bounds_t  bounds, next;
+    int              i, k;
+    uint64_t         at, most;
+    limit_t          limit;
+    ngx_rl_tz_t      tz;
+    ngx_rl_spec_t    spec;
+    ngx_rl_bounds_t  bounds, next;
 
     static const char *const  names[] = {
         "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Africa/Cairo",
@@ -139,16 +139,16 @@ test_zones(void **state)
         tzset();
 
         memset(&spec, 0, sizeof(spec));
-        spec.algorithm = NGX_RATELIMIT_FIXED_WINDOW;
+        spec.algorithm = NGX_RL_FIXED_WINDOW;
         spec.calendar = 1 + rnd(3);
         spec.month_day = 1 + rnd(31);
         spec.tokens = 1;
         spec.tz = &tz;
-        assert_null(ngx_ratelimit_limit_init(&limit, &spec));
+        assert_null(ngx_rl_limit_init(&limit, &spec));
 
         for (k = 0; k < 100; k++) {
             at = 1700000000 * SECOND + rnd(43 * 366 * DAY);
-            bounds = ngx_ratelimit_calendar_bounds(&limit, at);
+            bounds = ngx_rl_calendar_bounds(&limit, at);
             most = limit.window_us;
 
             assert_true(bounds.start_us <= at && at < bounds.end_us);
@@ -156,9 +156,9 @@ test_zones(void **state)
             check_begin(&limit, bounds.start_us);
             check_begin(&limit, bounds.end_us);
 
-            next = ngx_ratelimit_calendar_bounds(&limit, bounds.end_us);
+            next = ngx_rl_calendar_bounds(&limit, bounds.end_us);
             assert_true(next.start_us == bounds.end_us);
-            next = ngx_ratelimit_calendar_bounds(&limit, bounds.end_us - 1);
+            next = ngx_rl_calendar_bounds(&limit, bounds.end_us - 1);
             assert_true(next.end_us == bounds.end_us);
         }
     }
@@ -172,47 +172,47 @@ test_zones(void **state)
 static void
 test_clock_changes(void **state)
 {
-    size_t                  i;
-    limit_t                 limit;
-    ngx_ratelimit_tz_t      tz;
-    ngx_ratelimit_spec_t    spec;
-    ngx_ratelimit_bounds_t  bounds;
+    size_t           i;
+    limit_t          limit;
+    ngx_rl_tz_t      tz;
+    ngx_rl_spec_t    spec;
+    ngx_rl_bounds_t  bounds;
 
     static const struct {
-        ngx_ratelimit_calendar_e  calendar;
+        ngx_rl_calendar_e  calendar;
         uint32_t                  month_day;
         uint64_t                  at;
         uint64_t                  hours;
     } cases[] = {
-        { NGX_RATELIMIT_CALENDAR_DAY, 0, 1774760000, 23 },
-        { NGX_RATELIMIT_CALENDAR_DAY, 0, 1792895400, 25 },
-        { NGX_RATELIMIT_CALENDAR_DAY, 0, 1792800000, 24 },
-        { NGX_RATELIMIT_CALENDAR_WEEK, 0, 1774760000, 167 },
-        { NGX_RATELIMIT_CALENDAR_WEEK, 0, 1792895400, 169 },
-        { NGX_RATELIMIT_CALENDAR_MONTH, 0, 1774760000, 31 * 24 - 1 },
-        { NGX_RATELIMIT_CALENDAR_MONTH, 15, 1774760000, 31 * 24 - 1 },
-        { NGX_RATELIMIT_CALENDAR_MONTH, 15, 1792895400, 31 * 24 + 1 },
+        { NGX_RL_CALENDAR_DAY, 0, 1774760000, 23 },
+        { NGX_RL_CALENDAR_DAY, 0, 1792895400, 25 },
+        { NGX_RL_CALENDAR_DAY, 0, 1792800000, 24 },
+        { NGX_RL_CALENDAR_WEEK, 0, 1774760000, 167 },
+        { NGX_RL_CALENDAR_WEEK, 0, 1792895400, 169 },
+        { NGX_RL_CALENDAR_MONTH, 0, 1774760000, 31 * 24 - 1 },
+        { NGX_RL_CALENDAR_MONTH, 15, 1774760000, 31 * 24 - 1 },
+        { NGX_RL_CALENDAR_MONTH, 15, 1792895400, 31 * 24 + 1 },
 
         /* from 31 January until 28 February, until 31 March, of 2026 */
-        { NGX_RATELIMIT_CALENDAR_MONTH, 31, 1770000000, 28 * 24 },
-        { NGX_RATELIMIT_CALENDAR_MONTH, 31, 1773000000, 31 * 24 - 1 },
+        { NGX_RL_CALENDAR_MONTH, 31, 1770000000, 28 * 24 },
+        { NGX_RL_CALENDAR_MONTH, 31, 1773000000, 31 * 24 - 1 },
 
         /* from 30 January 2028 until 29 February */
-        { NGX_RATELIMIT_CALENDAR_MONTH, 30, 1833000000, 30 * 24 }
+        { NGX_RL_CALENDAR_MONTH, 30, 1833000000, 30 * 24 }
     };
 
     zone_read(&tz, "Europe/Berlin", 1770000000, 1);
 
     for (i = 0; i < COUNT(cases); i++) {
         memset(&spec, 0, sizeof(spec));
-        spec.algorithm = NGX_RATELIMIT_FIXED_WINDOW;
+        spec.algorithm = NGX_RL_FIXED_WINDOW;
         spec.calendar = cases[i].calendar;
         spec.month_day = cases[i].month_day;
         spec.tokens = 1;
         spec.tz = &tz;
-        assert_null(ngx_ratelimit_limit_init(&limit, &spec));
+        assert_null(ngx_rl_limit_init(&limit, &spec));
 
-        bounds = ngx_ratelimit_calendar_bounds(&limit, cases[i].at * SECOND);
+        bounds = ngx_rl_calendar_bounds(&limit, cases[i].at * SECOND);
         assert_true(bounds.end_us - bounds.start_us
                     == cases[i].hours * 3600 * SECOND);
     }
@@ -232,7 +232,7 @@ test_fixed_exact(void **state)
     unsigned  i, k;
 
     for (i = 0; i < ROUNDS; i++) {
-        limit = random_limit(NGX_RATELIMIT_FIXED_WINDOW);
+        limit = random_limit(NGX_RL_FIXED_WINDOW);
         memset(&w, 0, sizeof(w));
         used = 0;
         now = NOW + rnd(400 * DAY);
@@ -290,7 +290,7 @@ test_sliding_bounds(void **state)
     unsigned  i, k, oldest;
 
     for (i = 0; i < ROUNDS; i++) {
-        limit = random_limit(NGX_RATELIMIT_SLIDING_WINDOW);
+        limit = random_limit(NGX_RL_SLIDING_WINDOW);
         window_us = limit.window_us;
         window_ms = (window_us + 999) / 1000;
         memset(&w, 0, sizeof(w));
@@ -341,13 +341,13 @@ test_extremes(void **state)
     limit_t   limit;
     window_t  w;
     answer_t  answer;
-    uint32_t  most = NGX_RATELIMIT_MAX_TOKENS;
+    uint32_t  most = NGX_RL_MAX_TOKENS;
     uint64_t  late = ((uint64_t) 1 << 51) - 1;
     uint64_t  longest = ((uint64_t) 1 << 23) * 1000;
 
     /* the heaviest window, full, and then half over */
 
-    limit = limit_of(NGX_RATELIMIT_SLIDING_WINDOW, most, longest);
+    limit = limit_of(NGX_RL_SLIDING_WINDOW, most, longest);
     late -= late % longest;
     memset(&w, 0, sizeof(w));
     assert_int_equal(take(&w, &limit, late - 1, most, 0).granted, most);
@@ -357,7 +357,7 @@ test_extremes(void **state)
     answer = take(&w, &limit, late + longest / 2, 1, 0);
     assert_int_equal(answer.remaining, most / 2 - 1);
 
-    limit = limit_of(NGX_RATELIMIT_SLIDING_WINDOW, 284836, 366 * DAY);
+    limit = limit_of(NGX_RL_SLIDING_WINDOW, 284836, 366 * DAY);
     memset(&w, 0, sizeof(w));
     late = ((uint64_t) 1 << 51) - 1;
     assert_int_equal(take(&w, &limit, late, 284836, 0).granted, 284836);
@@ -365,20 +365,20 @@ test_extremes(void **state)
 
     /* a window of a microsecond */
 
-    limit = limit_of(NGX_RATELIMIT_SLIDING_WINDOW, 1, 1);
+    limit = limit_of(NGX_RL_SLIDING_WINDOW, 1, 1);
     memset(&w, 0, sizeof(w));
     assert_int_equal(take(&w, &limit, NOW, 1, 0).granted, 1);
     assert_int_equal(take(&w, &limit, NOW + 1, 1, 0).retry_us, 1);
     assert_int_equal(take(&w, &limit, NOW + 2, 1, 0).granted, 1);
 
-    limit = limit_of(NGX_RATELIMIT_FIXED_WINDOW, most, 366 * DAY);
+    limit = limit_of(NGX_RL_FIXED_WINDOW, most, 366 * DAY);
     memset(&w, 0, sizeof(w));
     assert_int_equal(take(&w, &limit, late, most, 0).granted, most);
     assert_int_equal(take(&w, &limit, late, 1, 0).remaining, 0);
 
     /* a clock that has just begun */
 
-    limit = limit_of(NGX_RATELIMIT_SLIDING_WINDOW, 10, DAY);
+    limit = limit_of(NGX_RL_SLIDING_WINDOW, 10, DAY);
     memset(&w, 0, sizeof(w));
     assert_int_equal(take(&w, &limit, 0, 10, 0).granted, 10);
     state_give(&w, &limit, 0, 0, 4);
@@ -415,7 +415,7 @@ test_give_late(void **state)
         answer = take(&w, &limit, taken, 0, 0);
 
         sent = taken + way + rnd(window_us / 2);
-        age = ngx_ratelimit_window_answer_age_us(&limit, sent - behind,
+        age = ngx_rl_window_answer_age_us(&limit, sent - behind,
                                            taken - way - behind, &answer);
         age = (age + 999) / 1000 * 1000;
         assert_true(age >= sent - taken);
@@ -453,7 +453,7 @@ test_give_month(void **state)
     uint64_t   start, at, age;
     struct tm  tm;
 
-    limit = limit_of_calendar(NGX_RATELIMIT_CALENDAR_MONTH, 100);
+    limit = limit_of_calendar(NGX_RL_CALENDAR_MONTH, 100);
 
     memset(&tm, 0, sizeof(tm));
     tm.tm_year = 2026 - 1900;
@@ -465,7 +465,7 @@ test_give_month(void **state)
         memset(&w, 0, sizeof(w));
         assert_int_equal(take(&w, &limit, at, 5, 0).granted, 5);
         answer = take(&w, &limit, at, 0, 0);
-        age = ngx_ratelimit_window_answer_age_us(&limit, at, at, &answer);
+        age = ngx_rl_window_answer_age_us(&limit, at, at, &answer);
 
         state_give(&w, &limit, at + 1000, at + 1000 - age, 5);
         assert_int_equal(w.count, 0);
@@ -500,7 +500,7 @@ test_give_whenever(void **state)
 
             before = take(&w, &limit, now, 0, 0).remaining;
             tokens = rnd(limit.capacity) + 1;
-            state_give(&w, &limit, now, NGX_RATELIMIT_WHENEVER, tokens);
+            state_give(&w, &limit, now, NGX_RL_WHENEVER, tokens);
             after = take(&w, &limit, now, 0, 0).remaining;
 
             assert_int_equal(after, before + tokens < limit.capacity
@@ -510,11 +510,11 @@ test_give_whenever(void **state)
 
     /* what the current window has used comes back first */
 
-    limit = limit_of(NGX_RATELIMIT_SLIDING_WINDOW, 100, 10 * SECOND);
+    limit = limit_of(NGX_RL_SLIDING_WINDOW, 100, 10 * SECOND);
     memset(&w, 0, sizeof(w));
     (void) take(&w, &limit, NOW, 60, 0);
     (void) take(&w, &limit, NOW + 15 * SECOND, 20, 0);
-    state_give(&w, &limit, NOW + 15 * SECOND, NGX_RATELIMIT_WHENEVER, 25);
+    state_give(&w, &limit, NOW + 15 * SECOND, NGX_RL_WHENEVER, 25);
     assert_int_equal(take(&w, &limit, NOW + 15 * SECOND, 0, 0).remaining, 75);
     assert_int_equal(take(&w, &limit, NOW + 20 * SECOND, 0, 0).remaining, 100);
 }

@@ -72,8 +72,8 @@ test_limit_change_examples(void **state)
     answer_t  answer;
     uint64_t  now;
 
-    minute = limit_of(NGX_RATELIMIT_FIXED_WINDOW, 10, 60 * SECOND);
-    hour = limit_of(NGX_RATELIMIT_FIXED_WINDOW, 100, 3600 * SECOND);
+    minute = limit_of(NGX_RL_FIXED_WINDOW, 10, 60 * SECOND);
+    hour = limit_of(NGX_RL_FIXED_WINDOW, 100, 3600 * SECOND);
     now = NOW + 20 * SECOND;
 
     assert_int_equal(NOW % DAY, 8 * 3600 * SECOND);
@@ -90,7 +90,7 @@ test_limit_change_examples(void **state)
 
     /* 60 s to 60.2 s is the same code: the end stays where it is */
 
-    odd = limit_of(NGX_RATELIMIT_FIXED_WINDOW, 12, 60200000);
+    odd = limit_of(NGX_RL_FIXED_WINDOW, 12, 60200000);
     assert_int_equal(odd.code, minute.code);
     answer = take(&w, &odd, now + 3 * SECOND, 1, 0);
     assert_int_equal(answer.granted, 1);
@@ -98,8 +98,8 @@ test_limit_change_examples(void **state)
 
     /* sliding: half of 40, and one for the code, which says 59.8 s */
 
-    minute = limit_of(NGX_RATELIMIT_SLIDING_WINDOW, 40, 60 * SECOND);
-    hour = limit_of(NGX_RATELIMIT_SLIDING_WINDOW, 40, 3600 * SECOND);
+    minute = limit_of(NGX_RL_SLIDING_WINDOW, 40, 60 * SECOND);
+    hour = limit_of(NGX_RL_SLIDING_WINDOW, 40, 3600 * SECOND);
     memset(&w, 0, sizeof(w));
     (void) take(&w, &minute, NOW, 40, 0);
     assert_int_equal(take(&w, &minute, NOW + 90 * SECOND, 0, 0).remaining, 20);
@@ -110,7 +110,7 @@ test_limit_change_examples(void **state)
 
     /* the same code, other multiples */
 
-    odd = limit_of(NGX_RATELIMIT_SLIDING_WINDOW, 40, 60200000);
+    odd = limit_of(NGX_RL_SLIDING_WINDOW, 40, 60200000);
     memset(&w, 0, sizeof(w));
     (void) take(&w, &minute, NOW, 40, 0);
     assert_int_equal(take(&w, &odd, NOW + 1, 1, 0).granted, 0);
@@ -128,12 +128,12 @@ test_clock_steps(void **state)
 
     /* a wall clock that jumps opens no other window */
 
-    limit = limit_of(NGX_RATELIMIT_FIXED_WINDOW, 10, 60 * SECOND);
+    limit = limit_of(NGX_RL_FIXED_WINDOW, 10, 60 * SECOND);
     memset(&w, 0, sizeof(w));
 
     for (left_us = 1; left_us < 60 * SECOND; left_us += 1234567) {
-        ngx_ratelimit_fixed_window_take(&w, &limit, NOW, 60 * SECOND - left_us,
-                                        60 * SECOND, 0, 3, &answer);
+        ngx_rl_fixed_window_take(&w, &limit, NOW, 60 * SECOND - left_us,
+                                 60 * SECOND, 0, 3, &answer);
     }
 
     assert_int_equal(answer.granted, 0);
@@ -141,7 +141,7 @@ test_clock_steps(void **state)
 
     /* a worker that is a little behind opens none either */
 
-    limit = limit_of(NGX_RATELIMIT_SLIDING_WINDOW, 10, 60 * SECOND);
+    limit = limit_of(NGX_RL_SLIDING_WINDOW, 10, 60 * SECOND);
     memset(&w, 0, sizeof(w));
     (void) take(&w, &limit, NOW, 10, 0);
     spent = w;
@@ -164,7 +164,7 @@ test_clock_steps(void **state)
     assert_true(answer.reset_us == 120 * SECOND);
     assert_true(w.fresh_us == NOW - 3480 * SECOND);
 
-    limit = limit_of(NGX_RATELIMIT_FIXED_WINDOW, 10, 60 * SECOND);
+    limit = limit_of(NGX_RL_FIXED_WINDOW, 10, 60 * SECOND);
     memset(&w, 0, sizeof(w));
     (void) take(&w, &limit, NOW, 10, 0);
     answer = take(&w, &limit, NOW - SECOND, 1, 0);
@@ -193,7 +193,7 @@ test_give_windows(void **state)
 
     /* one that has ended gets nothing of its successor's */
 
-    limit = limit_of(NGX_RATELIMIT_FIXED_WINDOW, 10, 60 * SECOND);
+    limit = limit_of(NGX_RL_FIXED_WINDOW, 10, 60 * SECOND);
     w = zero;
     (void) take(&w, &limit, NOW - 1, 10, 0);
     (void) take(&w, &limit, NOW, 10, 0);
@@ -210,17 +210,17 @@ test_give_windows(void **state)
     /* the limit has changed since: nobody knows */
 
     w = spent;
-    limit = limit_of(NGX_RATELIMIT_FIXED_WINDOW, 10, 3600 * SECOND);
+    limit = limit_of(NGX_RL_FIXED_WINDOW, 10, 3600 * SECOND);
     state_give(&w, &limit, NOW + SECOND, NOW, 1);
     assert_same(&w, &spent);
 
     /* what a window owes is paid where another limit's window is longer */
 
-    limit = limit_of(NGX_RATELIMIT_FIXED_WINDOW, 10, 60 * SECOND);
+    limit = limit_of(NGX_RL_FIXED_WINDOW, 10, 60 * SECOND);
     w = zero;
     w.fresh_us = now + 80 * SECOND;
     w.count = 15;
-    w.code = NGX_RATELIMIT_CODE_OWES;
+    w.code = NGX_RL_CODE_OWES;
     spent = w;
     state_give(&w, &limit, now, now, 1);
     assert_same(&w, &spent);
@@ -228,7 +228,7 @@ test_give_windows(void **state)
 
     /* 28 days of February before March: no 31 */
 
-    limit = limit_of_calendar(NGX_RATELIMIT_CALENDAR_MONTH, 10);
+    limit = limit_of_calendar(NGX_RL_CALENDAR_MONTH, 10);
     w = zero;
     (void) take(&w, &limit, march - 28 * DAY, 10, 0);
     spent = w;
@@ -244,22 +244,22 @@ test_give_windows(void **state)
     w.fresh_us = 20 * DAY;
     w.count = 10;
     w.code = limit.code;
-    ngx_ratelimit_fixed_window_give(&w, &limit, DAY, 12 * DAY, 19 * DAY,
-                                    DAY - 1, 4);
+    ngx_rl_fixed_window_give(&w, &limit, DAY, 12 * DAY, 19 * DAY,
+                             DAY - 1, 4);
     assert_int_equal(w.count, 6);
 
     /* at once, from a window that begins in a moment: a clock is behind */
 
-    limit = limit_of(NGX_RATELIMIT_FIXED_WINDOW, 10, 60 * SECOND);
+    limit = limit_of(NGX_RL_FIXED_WINDOW, 10, 60 * SECOND);
     w = zero;
-    ngx_ratelimit_fixed_window_take(&w, &limit, NOW - 5000, 60 * SECOND + 5000,
-                                    60 * SECOND, 2, 0, &answer);
+    ngx_rl_fixed_window_take(&w, &limit, NOW - 5000, 60 * SECOND + 5000,
+                             60 * SECOND, 2, 0, &answer);
     state_give(&w, &limit, NOW - 5000, NOW - 5000, 1);
     assert_int_equal(w.count, 1);
     state_give(&w, &limit, NOW - 4000, NOW - 5000, 1);
     assert_int_equal(w.count, 1);
 
-    limit = limit_of(NGX_RATELIMIT_SLIDING_WINDOW, 10, 60 * SECOND);
+    limit = limit_of(NGX_RL_SLIDING_WINDOW, 10, 60 * SECOND);
     w = zero;
     (void) take(&w, &limit, NOW, 1, 0);
     (void) take(&w, &limit, NOW - 5000, 2, 0);
@@ -268,7 +268,7 @@ test_give_windows(void **state)
 
     /* sliding: to the window before as well, and to none before that */
 
-    limit = limit_of(NGX_RATELIMIT_SLIDING_WINDOW, 10, 60 * SECOND);
+    limit = limit_of(NGX_RL_SLIDING_WINDOW, 10, 60 * SECOND);
     w = zero;
     (void) take(&w, &limit, NOW, 8, 0);
     (void) take(&w, &limit, NOW + 90 * SECOND, 2, 0);

@@ -10,9 +10,9 @@
 #define ROUNDS  2000
 #define TAKES   200    /* of one round */
 
-static const ngx_ratelimit_algorithm_e  algorithms[] = {
-    NGX_RATELIMIT_FIXED_WINDOW,
-    NGX_RATELIMIT_SLIDING_WINDOW
+static const ngx_rl_algorithm_e  algorithms[] = {
+    NGX_RL_FIXED_WINDOW,
+    NGX_RL_SLIDING_WINDOW
 };
 
 
@@ -28,23 +28,23 @@ assert_same(const window_t *one, const window_t *two)
 
 
 static inline limit_t
-random_limit(ngx_ratelimit_algorithm_e algorithm)
+random_limit(ngx_rl_algorithm_e algorithm)
 {
-    limit_t               limit;
-    ngx_ratelimit_spec_t  spec;
+    limit_t        limit;
+    ngx_rl_spec_t  spec;
 
     static const uint64_t  periods[] = {
         1, 999, 1000, 1100, 2500, SECOND, 60 * SECOND, DAY, 366 * DAY
     };
 
-    if (algorithm == NGX_RATELIMIT_FIXED_WINDOW && rnd(4) == 0) {
+    if (algorithm == NGX_RL_FIXED_WINDOW && rnd(4) == 0) {
         memset(&spec, 0, sizeof(spec));
         spec.algorithm = algorithm;
         spec.calendar = 1 + rnd(3);
         spec.month_day = rnd(32);
         spec.tz = zone_random();
         spec.tokens = 1 + rnd(30);
-        assert_null(ngx_ratelimit_limit_init(&limit, &spec));
+        assert_null(ngx_rl_limit_init(&limit, &spec));
 
         return limit;
     }
@@ -76,7 +76,7 @@ take(window_t *w, const limit_t *limit, uint64_t now, uint32_t cost,
 static inline uint64_t
 length(const limit_t *limit, uint64_t now)
 {
-    if (limit->algorithm == NGX_RATELIMIT_FIXED_WINDOW) {
+    if (limit->algorithm == NGX_RL_FIXED_WINDOW) {
         return window_left(limit, now)
                + window_passed(limit, now);
     }
@@ -88,7 +88,7 @@ length(const limit_t *limit, uint64_t now)
 static inline uint64_t
 start(const limit_t *limit, uint64_t now)
 {
-    if (limit->algorithm == NGX_RATELIMIT_FIXED_WINDOW) {
+    if (limit->algorithm == NGX_RL_FIXED_WINDOW) {
         return now - window_passed(limit, now);
     }
 

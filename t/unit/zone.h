@@ -5,7 +5,7 @@
 
 #include "unit.h"
 
-#include "ngx_ratelimit_tz.h"
+#include "ngx_rl_tz.h"
 
 #define ZONES  "/usr/share/zoneinfo/"
 
@@ -23,7 +23,7 @@ zone_file(const char *name, u_char *buf)
         fail_msg("no %s: package tzdata", path);
     }
 
-    n = fread(buf, 1, NGX_RATELIMIT_TZ_FILE, f);
+    n = fread(buf, 1, NGX_RL_TZ_FILE, f);
     fclose(f);
 
     return n;
@@ -32,22 +32,22 @@ zone_file(const char *name, u_char *buf)
 
 /* As it is read at that time; a name for the codes of windows is n. */
 static inline void
-zone_read(ngx_ratelimit_tz_t *tz, const char *name, int64_t now, uint32_t n)
+zone_read(ngx_rl_tz_t *tz, const char *name, int64_t now, uint32_t n)
 {
-    u_char  buf[NGX_RATELIMIT_TZ_FILE];
+    u_char  buf[NGX_RL_TZ_FILE];
 
-    assert_null(ngx_ratelimit_tz_read(tz, buf, zone_file(name, buf), now));
+    assert_null(ngx_rl_tz_read(tz, buf, zone_file(name, buf), now));
     tz->name = n;
 }
 
 
 /* One of some zones, as they were read at the end of 2023; or NULL: UTC. */
-static inline const ngx_ratelimit_tz_t *
+static inline const ngx_rl_tz_t *
 zone_random(void)
 {
     size_t  i;
 
-    static ngx_ratelimit_tz_t  zones[8];
+    static ngx_rl_tz_t  zones[8];
     static const char *const   names[COUNT(zones)] = {
         "Europe/Berlin", "America/New_York", "Asia/Kolkata",
         "Australia/Lord_Howe", "Antarctica/Troll", "Africa/Cairo",

@@ -1,0 +1,518 @@
+/*
+ * Limits: what an operator may ask of each algorithm, and what it becomes.
+ */
+
+#include "ngx_rl_limit.h"
+
+#include "ngx_rl_text.h"
+#include "ngx_rl_window.h"
+
+
+#define NGX_RL_DAY_US    ((uint64_t) 86400 * 1000000)
+
+/* the longest that each has: by ngx_rl_calendar_e, from DAY on */
+static const uint64_t  ngx_rl_calendar_days[] = { 1, 31, 7 };
+
+
+static uint16_t ngx_rl_limit_mark(const ngx_rl_limit_t *limit);
+static void ngx_rl_limit_write(ngx_rl_limit_t *limit);
+static const char *ngx_rl_limit_prepare(ngx_rl_limit_t *limit,
+    const ngx_rl_spec_t *spec);
+static const char *ngx_rl_limit_bucket(ngx_rl_limit_t *limit,
+    const ngx_rl_spec_t *spec);
+static const char *ngx_rl_limit_free(ngx_rl_limit_t *limit,
+    const ngx_rl_spec_t *spec);
+static const char *ngx_rl_limit_window(ngx_rl_limit_t *limit,
+    const ngx_rl_spec_t *spec);
+static void ngx_rl_limit_calendar(ngx_rl_limit_t *limit,
+    const ngx_rl_spec_t *spec);
+
+
+const char *const  ngx_rl_algorithm_names[] = {
+    "token_bucket",
+    "leaky_bucket",
+    "fixed_window",
+    "sliding_window",
+    "sliding_log",
+    "concurrency",
+    NULL
+};
+
+
+uint64_t
+ngx_rl_limit_word(const u_char *text, size_t len)
+{
+    if (len == 1 && text[0] == '0') {
+        return NGX_RL_TOKENS_NONE;
+    }
+
+    return (len == sizeof("unlimited") - 1
+            && memcmp(text, "unlimited", len) == 0)
+           ? NGX_RL_TOKENS_ANY : 0;
+}
+
+
+const char *
+ngx_rl_limit_init(ngx_rl_limit_t *limit,
+    const ngx_rl_spec_t *spec)
+{
+    const char  *expected;
+
+    memset(limit, 0, sizeof(ngx_rl_limit_t));
+
+    expected = ngx_rl_limit_prepare(limit, spec);
+
+    if (expected == NULL) {
+        limit->mark = ngx_rl_limit_mark(limit);
+        limit->whole = limit->mark;
+        ngx_rl_limit_write(limit);
+    }
+
+    return expected;
+}
+
+
+/* Multiplied by odd constants, so that each number reaches the upper bits. */
+static uint16_t
+ngx_rl_limit_mark(const ngx_rl_limit_t *limit)
+{
+    uint64_t  mark;
+
+    mark = limit->algorithm + 8 * (limit->calendar ? limit->code : 0);
+    mark = (mark ^ limit->capacity) * 0x9e3779b97f4a7c15ULL;
+    mark = ((mark >> 32) ^ limit->window_us) * 0xbf58476d1ce4e5b9ULL;
+    mark = ((mark >> 32) ^ limit->rate.period_us) * 0x9e3779b97f4a7c15ULL;
+    mark = ((mark >> 32) ^ limit->rate.scale) * 0xbf58476d1ce4e5b9ULL;
+
+    return (uint16_t) (mark >> 48) | 1;
+}
+
+
+uint64_t
+ngx_rl_limit_seconds(const ngx_rl_limit_t *limit)
+{
+    uint64_t  span_us, more_us;
+
+    span_us = limit->window_us - (limit->tz ? NGX_RL_TZ_STEP_US : 0);
+
+    /* by which a rounded rate is slower; not a second that a client sees */
+
+    more_us = limit->capacity / NGX_RL_MAX_SCALE + 1;
+    span_us -= (span_us > more_us) ? more_us : 0;
+
+    return ngx_rl_seconds_up(span_us);
+}
+
+
+void
+ngx_rl_limit_words(const ngx_rl_limit_t *limit,
+    uint64_t *tokens, uint64_t *seconds)
+{
+    size_t    i;
+    uint64_t  all;
+
+    static const uint64_t  units[] = { 1, 60, 3600, 86400 };
+
+    *tokens = limit->capacity;
+    *seconds = ngx_rl_limit_seconds(limit);
+
+    if (limit->algorithm != NGX_RL_LEAKY_BUCKET
+        && (limit->algorithm != NGX_RL_TOKEN_BUCKET
+            || limit->window_us >= 1000000))
+    {
+        return;
+    }
+
+    for (i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
+        all = units[i] * 1000000 * limit->rate.scale;
+
+        if (all % limit->rate.period_us == 0) {
+            *tokens = all / limit->rate.period_us;
+            *seconds = units[i];
+            return;
+        }
+    }
+}
+
+
+uint64_t
+ngx_rl_limit_reset(const ngx_rl_limit_t *limit, uint64_t now_ms,
+    uint64_t reset_us)
+{
+    uint64_t  at_us;
+
+    at_us = now_ms * 1000 + reset_us;
+
+    return (limit->algorithm == NGX_RL_FIXED_WINDOW && reset_us)
+           ? (at_us + 500000) / 1000000 : ngx_rl_seconds_up(at_us);
+}
+
+
+/* Writes the limit's text, once for all responses that show it. */
+static void
+ngx_rl_limit_write(ngx_rl_limit_t *limit)
+{
+    u_char  *p;
+
+    p = ngx_rl_number_write(limit->text, limit->capacity);
+    limit->digits = (uint8_t) (p - limit->text);
+
+    if (limit->algorithm != NGX_RL_CONCURRENCY) {
+        memcpy(p, ", ", 2);
+        memcpy(p + 2, limit->text, limit->digits);
+        memcpy(p + 2 + limit->digits, ";w=", 3);
+        p = ngx_rl_number_write(p + 2 + limit->digits + 3,
+                                  ngx_rl_limit_seconds(limit));
+    }
+
+    limit->text_len = (uint8_t) (p - limit->text);
+}
+
+
+static const char *
+ngx_rl_limit_prepare(ngx_rl_limit_t *limit,
+    const ngx_rl_spec_t *spec)
+{
+    /* nothing is counted: as if in windows of a second */
+
+    if (spec->tokens >= NGX_RL_TOKENS_NONE) {
+        limit->algorithm = NGX_RL_FIXED_WINDOW;
+        limit->window_us = 1000000;
+        limit->unlimited = (spec->tokens == NGX_RL_TOKENS_ANY);
+        return NULL;
+    }
+
+    limit->algorithm = spec->algorithm;
+    limit->calendar = spec->calendar;
+
+    if (spec->tokens == 0 || spec->tokens > NGX_RL_MAX_TOKENS) {
+        return "a limit from 1 to 1073741824";
+    }
+
+    if (spec->calendar && spec->algorithm != NGX_RL_FIXED_WINDOW) {
+        return "a calendar for fixed_window only";
+    }
+
+    switch (spec->algorithm) {
+
+    case NGX_RL_TOKEN_BUCKET:
+    case NGX_RL_LEAKY_BUCKET:
+        return ngx_rl_limit_bucket(limit, spec);
+
+    case NGX_RL_CONCURRENCY:
+        limit->capacity = (uint32_t) spec->tokens;
+        return NULL;
+
+    default:
+        return ngx_rl_limit_window(limit, spec);
+    }
+}
+
+
+static const char *
+ngx_rl_limit_bucket(ngx_rl_limit_t *limit,
+    const ngx_rl_spec_t *spec)
+{
+    uint64_t  capacity;
+
+    if (spec->period_us == 0 || spec->period_us > NGX_RL_MAX_PERIOD_US)
+    {
+        return "a period of at most 366 days";
+    }
+
+    capacity = spec->capacity ? spec->capacity : spec->tokens;
+
+    if (spec->algorithm == NGX_RL_LEAKY_BUCKET) {
+
+        if (spec->burst >= NGX_RL_MAX_TOKENS) {
+            return "a burst from 0 to 1073741823";
+        }
+
+        capacity = spec->burst + 1;
+    }
+
+    if (capacity > NGX_RL_MAX_TOKENS) {
+        return "a capacity from 1 to 1073741824";
+    }
+
+    if (ngx_rl_rate_init(&limit->rate, spec->tokens, spec->period_us,
+                         capacity)
+        != 0)
+    {
+        return (spec->algorithm == NGX_RL_LEAKY_BUCKET)
+               ? "a burst that the rate drains within 35 years"
+               : "a capacity that the rate fills within 35 years";
+    }
+
+    limit->capacity = limit->rate.capacity;
+    limit->window_us = limit->rate.span_us + (limit->rate.span_frac != 0);
+
+    return ngx_rl_limit_free(limit, spec);
+}
+
+
+/* How much of its bucket a limit, whose capacity is set, uses undelayed. */
+static const char *
+ngx_rl_limit_free(ngx_rl_limit_t *limit,
+    const ngx_rl_spec_t *spec)
+{
+    uint64_t  free;
+
+    limit->free_us = UINT64_MAX;
+
+    if (limit->algorithm != NGX_RL_LEAKY_BUCKET || spec->nodelay
+        || spec->delay >= limit->capacity - 1)
+    {
+        return NULL;
+    }
+
+    /* what the first of a burst, and those without delay, use */
+
+    free = spec->delay + 1;
+    limit->free_us = free * limit->rate.step_us
+                     + (free * limit->rate.step_frac
+                        + limit->rate.scale - 1) / limit->rate.scale;
+
+    if (limit->window_us - limit->free_us > NGX_RL_MAX_DELAY_US) {
+        return "a burst that the rate drains within 24 days, or \"delay=\" "
+               "or \"nodelay\"";
+    }
+
+    return NULL;
+}
+
+
+static const char *
+ngx_rl_limit_window(ngx_rl_limit_t *limit,
+    const ngx_rl_spec_t *spec)
+{
+    limit->capacity = (uint32_t) spec->tokens;
+
+    if (spec->calendar) {
+        ngx_rl_limit_calendar(limit, spec);
+        return NULL;
+    }
+
+    if (spec->period_us == 0 || spec->period_us > NGX_RL_MAX_PERIOD_US)
+    {
+        return "a window of at most 366 days";
+    }
+
+    limit->window_us = spec->period_us;
+    limit->code = ngx_rl_span_encode(spec->period_us);
+
+    if (spec->algorithm == NGX_RL_SLIDING_LOG
+        && spec->tokens > NGX_RL_MAX_LOG)
+    {
+        return "a limit of at most 10000 requests for sliding_log";
+    }
+
+    if (spec->algorithm == NGX_RL_SLIDING_WINDOW
+        && spec->tokens
+           > NGX_RL_MAX_WEIGHT / ((spec->period_us + 999) / 1000))
+    {
+        return "a lower limit or a shorter window for sliding_window: their "
+               "product is at most 2^53 request-milliseconds";
+    }
+
+    return NULL;
+}
+
+
+/*
+ * A counter's state has 12 bits for the code. UTC's days and months have one of
+ * their own; all other calendars share those behind. Those of one time zone
+ * have different ones. Calendars of two zones may have the same: if a rule
+ * changes from one to the other, the window in its state keeps its end.
+ */
+static void
+ngx_rl_limit_calendar(ngx_rl_limit_t *limit,
+    const ngx_rl_spec_t *spec)
+{
+    uint32_t  number;
+
+    limit->month_day = 1;
+
+    if (spec->calendar == NGX_RL_CALENDAR_MONTH && spec->month_day) {
+        limit->month_day = spec->month_day;
+    }
+
+    limit->tz = spec->tz;
+    limit->window_us = NGX_RL_DAY_US
+                       * ngx_rl_calendar_days[spec->calendar - 1];
+
+    if (limit->tz == NULL && limit->month_day == 1
+        && spec->calendar <= NGX_RL_CALENDAR_MONTH)
+    {
+        limit->code = NGX_RL_CODE_CALENDAR + spec->calendar;
+        return;
+    }
+
+    /* of the zone's: months from each day on, days, weeks */
+
+    number = (spec->calendar == NGX_RL_CALENDAR_MONTH)
+             ? limit->month_day : 31 + (uint32_t) spec->calendar;
+
+    if (limit->tz) {
+        number += limit->tz->name % NGX_RL_CODE_OTHERS;
+        limit->window_us += NGX_RL_TZ_STEP_US;
+    }
+
+    limit->code = NGX_RL_CODE_OWES + 1
+                  + number % NGX_RL_CODE_OTHERS;
+}
+
+
+int
+ngx_rl_limit_share(const ngx_rl_limit_t *limit, uint32_t n,
+    uint32_t i, ngx_rl_limit_t *share)
+{
+    *share = *limit;
+    share->capacity = limit->capacity / n + (i < limit->capacity % n);
+
+    switch (limit->algorithm) {
+
+    case NGX_RL_TOKEN_BUCKET:
+
+        /* both are those of a rate in lowest terms, rounded already */
+
+        if (ngx_rl_rate_init(&share->rate, limit->rate.scale,
+                             limit->rate.period_us * n,
+                             share->capacity)
+            != 0)
+        {
+            return -1;
+        }
+
+        share->window_us = share->rate.span_us + (share->rate.span_frac != 0);
+        break;
+
+    case NGX_RL_FIXED_WINDOW:
+    case NGX_RL_SLIDING_WINDOW:
+        break;
+
+    default:
+        return -1;
+    }
+
+    share->mark = ngx_rl_limit_mark(share);
+
+    return share->capacity ? 0 : -1;
+}
+
+
+const char *
+ngx_rl_limit_part(const ngx_rl_limit_t *whole,
+    const ngx_rl_spec_t *own, ngx_rl_limit_t *part)
+{
+    uint64_t        open;
+    ngx_rl_rate_t  *rate;
+
+    *part = *whole;
+    rate = &part->rate;
+
+    if (whole->capacity == 0) {
+        return NULL;
+    }
+
+    open = (own->burst < rate->capacity) ? own->burst + 1 : rate->capacity;
+
+    rate->open = (uint32_t) open;
+    rate->open_us = open * rate->step_us
+                    + open * rate->step_frac / rate->scale;
+    rate->open_frac = (uint32_t) (open * rate->step_frac % rate->scale);
+
+    part->capacity = rate->open;
+    part->window_us = rate->open_us + (rate->open_frac != 0);
+    part->mark = ngx_rl_limit_mark(part);
+    ngx_rl_limit_write(part);
+
+    return ngx_rl_limit_free(part, own);
+}
+
+
+/* A bucket's span, its code and the use of it are the same in both. */
+void
+ngx_rl_limit_halve(const ngx_rl_limit_t *limit,
+    ngx_rl_limit_t *halves)
+{
+    ngx_rl_rate_t  *rate;
+
+    *halves = *limit;
+    halves->capacity = limit->capacity * 2;
+
+    if (limit->rate.scale == 0) {
+        return;
+    }
+
+    rate = &halves->rate;
+
+    rate->capacity *= 2;
+    rate->scale *= 2;
+    rate->span_frac *= 2;
+    rate->open *= 2;
+    rate->open_frac *= 2;
+    rate->step_us = rate->period_us / rate->scale;
+    rate->step_frac = (uint32_t) (rate->period_us % rate->scale);
+}
+
+
+uint64_t
+ngx_rl_limit_delay(const ngx_rl_limit_t *limit,
+    const ngx_rl_answer_t *answer)
+{
+    uint64_t  used_us;
+
+    if (limit->algorithm != NGX_RL_LEAKY_BUCKET
+        || answer->granted == 0)
+    {
+        return 0;
+    }
+
+    /* Redis rounds up, and says anything */
+
+    used_us = answer->reset_us;
+
+    if (used_us > limit->window_us) {
+        used_us = limit->window_us;
+    }
+
+    if (used_us <= limit->free_us) {
+        return 0;
+    }
+
+    used_us -= limit->free_us;
+
+    return used_us - used_us % 1000;
+}
+
+
+uint32_t
+ngx_rl_limit_used(const ngx_rl_limit_t *limit,
+    uint32_t remaining)
+{
+    return (uint32_t) ((uint64_t) (limit->capacity - remaining) * 255
+                       / limit->capacity);
+}
+
+
+void
+ngx_rl_concurrency_take(uint32_t *in_use,
+    const ngx_rl_limit_t *limit, uint32_t cost, uint32_t want,
+    ngx_rl_answer_t *answer)
+{
+    answer->granted = 0;
+    answer->retry_us = 0;
+    answer->reset_us = 0;
+
+    if (cost && *in_use >= limit->capacity) {
+        answer->retry_us = NGX_RL_PERMIT_RETRY_US;
+
+    } else if (cost && want != NGX_RL_LOOK) {
+        (*in_use)++;
+        answer->granted = 1;
+    }
+
+    answer->remaining = (*in_use < limit->capacity)
+                        ? limit->capacity - *in_use : 0;
+}

@@ -1,0 +1,80 @@
+/*
+ * Blobs in shared memory: one process publishes one, others read it.
+ *
+ * The memory is a ring of bytes. A new blob stands behind the newest one and
+ * becomes the newest with a single store, so it never overwrites the one that
+ * is being read. It overwrites the oldest ones, which its writer takes out of
+ * the ring before. Readers take no lock: they copy, and look afterwards whether
+ * the blob is still in the ring.
+ *
+ * A writer may be killed at any instruction: then the newest blob is the one
+ * before or the new one, whole, and nothing needs repair.
+ */
+
+#ifndef NGX_RL_BLOB_H_INCLUDED
+#define NGX_RL_BLOB_H_INCLUDED
+
+#include "ngx_rl_types.h"
+
+typedef struct ngx_rl_blob_s  ngx_rl_blob_t;
+
+/* One blob of the ring. The caller sets version, id and len to publish it. */
+typedef struct {
+    uint64_t  version;    /* two numbers of the caller's, */
+    uint64_t  id;         /* kept with the bytes */
+    uint64_t  len;
+
+    /* the rest is the ring's */
+    uint64_t  number;     /* 1 and more, in the order of publication */
+    uint64_t  before;     /* number of the one in the history; 0: none */
+    uint64_t  pos;        /* of all bytes that were ever published */
+} ngx_rl_blob_entry_t;
+
+/* The newest blob, when another one is published: */
+typedef enum {
+    NGX_RL_BLOB_KEEP = 0,   /* it is the first of the history */
+    NGX_RL_BLOB_DROP,       /* it is left out of the history */
+    NGX_RL_BLOB_ANEW        /* the history is empty */
+} ngx_rl_blob_history_e;
+
+
+/*
+ * Bytes of a ring of at most max_entries blobs, 2 or more, and ring bytes. The
+ * largest blob has half of these.
+ */
+size_t ngx_rl_blob_size(uint32_t max_entries, size_t ring);
+
+/* Makes an empty ring of zeroed memory, aligned to 8. */
+void ngx_rl_blob_init(ngx_rl_blob_t *blob, uint32_t max_entries,
+    size_t ring);
+
+/* The number of the newest blob, 0: there is none. One load. */
+uint64_t ngx_rl_blob_newest(const ngx_rl_blob_t *blob);
+
+/*
+ * Publishes new->len bytes. The caller holds a lock that keeps other writers
+ * out. The newest blob is not kept in the history of one with its version and
+ * id. Returns the number of the new blob, or 0: it is too large, and nothing
+ * has changed.
+ */
+uint64_t ngx_rl_blob_publish(ngx_rl_blob_t *blob,
+    const ngx_rl_blob_entry_t *new, const u_char *bytes,
+    ngx_rl_blob_history_e history);
+
+/*
+ * Finds the blob of a number, as blob_newest() and entry->before give it.
+ * Returns 1, or 0: it is no longer there.
+ */
+int ngx_rl_blob_find(const ngx_rl_blob_t *blob, uint64_t number,
+    ngx_rl_blob_entry_t *entry);
+
+/*
+ * Copies a blob that was found to out, which has room for entry->len bytes.
+ * Returns 1, or 0: it was overwritten meanwhile, and out is garbage. Each 0
+ * means that another process has published, so a caller that reads the newest
+ * blob again does not wait for a process that was killed.
+ */
+int ngx_rl_blob_copy(const ngx_rl_blob_t *blob,
+    const ngx_rl_blob_entry_t *entry, u_char *out);
+
+#endif /* NGX_RL_BLOB_H_INCLUDED */

@@ -1,0 +1,275 @@
+/*
+ * Backends: how a counter is kept. A check takes each counter by the functions
+ * of its backend and knows nothing else of it. Inside the engine only.
+ */
+
+#ifndef NGX_RL_BACKEND_H_INCLUDED
+#define NGX_RL_BACKEND_H_INCLUDED
+
+#include "ngx_rl_check.h"
+#include "ngx_rl_async.h"
+
+/* If a function is NULL, the backend has nothing to do for it. */
+struct ngx_rl_backend_s {
+
+    /* Takes the cost: fills the answer and its source, or sets asks. */
+    void  (*take)(ngx_rl_counter_t *counter);
+
+    /*
+     * Asks Redis for a counter that has set asks. The check waits for
+     * ngx_rl_check_answered(), once for each counter. It is called
+     * before this returns only if memory is out.
+     */
+    void  (*ask)(ngx_rl_counter_t *counter);
+
+    /* The check ends: Redis' answer is not for it any more. */
+    void  (*leave)(ngx_rl_counter_t *counter);
+
+    /* Gives back tokens that were granted. */
+    void  (*give)(ngx_rl_counter_t *counter, uint32_t tokens);
+
+    /*
+     * Takes the counter's charge, which the request has spent already. The
+     * part that this gateway cannot take stays in charge, for Redis.
+     */
+    void  (*charge)(ngx_rl_counter_t *counter);
+};
+
+/* in this gateway's table: there is no Redis, or it has no answer */
+extern const ngx_rl_backend_t  ngx_rl_local;
+
+/* nothing was taken anywhere: Redis has no answer, and the request passes */
+extern const ngx_rl_backend_t  ngx_rl_nowhere;
+
+/* sync=strict: each request asks Redis */
+extern const ngx_rl_backend_t  ngx_rl_strict;
+
+/* this gateway answers out of a lease, or by what it last knew: sync=async */
+extern const ngx_rl_backend_t  ngx_rl_leased;
+
+/* parts in several hash slots of Redis, each with its share of the limit */
+extern const ngx_rl_backend_t  ngx_rl_parts;
+
+
+/* counter.c: what the backends share */
+
+/* nginx's cached monotonic clock, which no step of the system's clock moves */
+#define ngx_rl_local_now_us()  ((uint64_t) ngx_current_msec * 1000)
+
+/* A counter has its answer, which the check waits for. */
+void ngx_rl_check_answered(ngx_rl_check_t *check);
+
+/* The client's hash on this gateway; a strict check does not need it. */
+static ngx_inline const ngx_rl_id_t *
+ngx_rl_client_local(ngx_rl_client_t *client)
+{
+    if (!client->named) {
+        client->named = 1;
+        client->local = ngx_rl_hash(
+                     ngx_rl_table_hash_key(client->limiter->zone.table),
+                     client->key.data, client->key.len);
+    }
+
+    return &client->local;
+}
+
+/* Names the counter on this gateway: the client's hash and the rule. */
+static ngx_inline ngx_rl_id_t
+ngx_rl_counter_id(const ngx_rl_counter_t *counter)
+{
+    ngx_rl_id_t         id;
+    const ngx_rl_id_t  *local, *salt;
+
+    local = ngx_rl_client_local(counter->client);
+    salt = counter->emergency ? &counter->rule->emergency_salt
+                              : &counter->rule->salt;
+
+    id.hi = local->hi ^ salt->hi;
+    id.lo = local->lo ^ salt->lo;
+
+    return id;
+}
+
+/* The id of what is kept beside a counter, by a number; 0: the counter. */
+static ngx_inline ngx_rl_id_t
+ngx_rl_id_vary(const ngx_rl_id_t *id, uint64_t n)
+{
+    ngx_rl_id_t  varied;
+
+    varied.hi = id->hi ^ n * 0x9e3779b97f4a7c15ULL;
+    varied.lo = id->lo ^ n * 0xbf58476d1ce4e5b9ULL;
+
+    return varied;
+}
+
+/*
+ * The weight of one of the counter's tokens here, in half tokens: two or, if
+ * this gateway counts alone, as many as there are gateways.
+ */
+uint32_t ngx_rl_counter_weight(const ngx_rl_counter_t *counter);
+
+/*
+ * How old the tokens are that the counter's answer granted to a call of
+ * asked_us. A give-back says so: tokens of a window as old as that do not come
+ * to the next one, however late the call runs.
+ */
+uint64_t ngx_rl_counter_age_us(const ngx_rl_counter_t *counter,
+    uint64_t asked_us);
+
+/*
+ * Names the counter's lease. Under sync=async it is another one, since a ledger
+ * lies there.
+ */
+static ngx_inline ngx_rl_id_t
+ngx_rl_leased_id(const ngx_rl_counter_t *counter)
+{
+    ngx_rl_id_t  id;
+
+    id = ngx_rl_counter_id(counter);
+    id.lo ^= (counter->rule->sync == NGX_RL_SYNC_ASYNC);
+
+    return id;
+}
+
+/* A lease that is locked, and what is known to it now. */
+typedef struct {
+    ngx_rl_lease_env_t    env;
+    ngx_rl_lease_entry_t  entry;
+} ngx_rl_locked_t;
+
+/*
+ * Locks the counter's lease (ngx_rl_lease_t) or, under sync=async, its
+ * ledger (ngx_rl_async_t) until ngx_rl_leased_unlock(), made if
+ * there is none and make is set. NULL, and nothing is locked: there is none, or
+ * no place is free. A zone with Redis always has a table of leases.
+ */
+void *ngx_rl_leased_lock(const ngx_rl_counter_t *counter,
+    ngx_uint_t make, ngx_rl_locked_t *locked);
+
+#define ngx_rl_leased_unlock(locked)                                          \
+    ngx_rl_leases_unlock(&(locked)->entry)
+
+/*
+ * Whether Redis was asked at asked_us, but a counter was reset since, maybe
+ * this one: then the answer must not be remembered.
+ */
+ngx_uint_t ngx_rl_forgotten(const ngx_rl_limiter_t *limiter,
+    uint64_t asked_us);
+
+
+/*
+ * local.c: counters in this gateway's table. take: the answer tells whether the
+ * cost was granted. charge: takes tokens that were spent already, and owes what
+ * is not there, up to the capacity; the answer, unless Redis gave it, then says
+ * what is left. give: tokens that were taken come back.
+ */
+void ngx_rl_local_take(ngx_rl_counter_t *counter);
+void ngx_rl_local_charge(ngx_rl_counter_t *counter,
+    uint32_t tokens);
+void ngx_rl_local_give(ngx_rl_counter_t *counter,
+    uint32_t tokens);
+
+/*
+ * Makes the counter here, of that algorithm, a fresh one. Windows and logs find
+ * their other entries by it. If it is missing, permits that requests hold are
+ * counted again.
+ */
+void ngx_rl_local_drop(const ngx_rl_counter_t *counter,
+    ngx_rl_algorithm_e algorithm);
+
+/*
+ * Sets the counter here to what Redis has answered. It goes on from there when
+ * Redis has no answer. If several workers have answers, the last one wins.
+ */
+void ngx_rl_local_note(ngx_rl_counter_t *counter);
+
+/* Redis has said that there are no more than so many left. */
+void ngx_rl_local_lower(ngx_rl_counter_t *counter,
+    uint32_t remaining);
+
+
+/*
+ * permits.c: concurrency on this gateway. hold takes a permit that Redis has
+ * granted, whatever is left here; free ends what the others granted.
+ */
+void ngx_rl_permit_take(ngx_rl_counter_t *counter);
+void ngx_rl_permit_hold(ngx_rl_counter_t *counter);
+void ngx_rl_permit_free(ngx_rl_counter_t *counter);
+
+/*
+ * A permit in Redis expires after so long unless its worker renews it, which it
+ * does three times in that time.
+ */
+#define NGX_RL_PERMIT_US  30000000
+
+
+/* retry.c: an operator has changed the counter: its client need not wait. */
+void ngx_rl_retry_forget(const ngx_rl_counter_t *counter);
+
+/* How long the counter's client still has to wait here; 0: it need not. */
+uint64_t ngx_rl_retry_left(const ngx_rl_counter_t *counter);
+
+
+/*
+ * counter.c: Redis has no answer for the counter, for that reason, and takes no
+ * calls for wait_ms. Answer (zero until now) and backend become those of the
+ * fail mode.
+ */
+void ngx_rl_fallback(ngx_rl_counter_t *counter,
+    ngx_rl_redis_status_e reason, ngx_msec_t wait_ms);
+
+/* Redis, asked at asked_us, has an answer for a counter of fail_mode=local. */
+void ngx_rl_fallback_note(ngx_rl_counter_t *counter,
+    uint64_t asked_us);
+
+
+/* strict.c */
+
+typedef enum {
+    NGX_RL_STRICT_TAKE = 0,
+    NGX_RL_STRICT_SETTLE,    /* charge, refund */
+    NGX_RL_STRICT_FREE,      /* permits */
+    NGX_RL_STRICT_RENEW      /* permits */
+} ngx_rl_strict_e;
+
+/* Tells Redis, with one call for each client; nobody waits for that. */
+void ngx_rl_strict_tell(ngx_rl_check_t *check,
+    ngx_rl_strict_e what);
+
+
+/*
+ * leased.c: tells the lease what Redis has said of a strict counter, or that it
+ * said nothing. The counter asks alone, in place of its lease; or it is
+ * rejected until a moment; or its requests may cost nothing. Those are answered
+ * by what is kept here.
+ */
+void ngx_rl_leased_tell(ngx_rl_counter_t *counter,
+    ngx_uint_t answered);
+
+/*
+ * A strict counter that Redis has rejected before: whether that still counts,
+ * and the answer; no request asks meanwhile. gave: tokens of it go back.
+ */
+ngx_uint_t ngx_rl_leased_denies(ngx_rl_counter_t *counter);
+void ngx_rl_leased_gave(const ngx_rl_counter_t *counter,
+    uint32_t tokens);
+
+/* Counts a counter that Redis has lost. */
+void ngx_rl_leased_lost(const ngx_rl_counter_t *counter);
+
+
+/* parts.c: makes a rule's shares; NGX_ERROR: memory is out */
+ngx_int_t ngx_rl_parts_prepare(ngx_rl_rule_t *rule,
+    ngx_pool_t *pool);
+
+/* A part as a counter: the name of remote->part, and its share. */
+typedef struct {
+    ngx_rl_counter_t        counter;
+    ngx_rl_client_t         client;
+    ngx_rl_remote_client_t  remote;    /* of the client */
+} ngx_rl_part_t;
+
+void ngx_rl_parts_get(ngx_rl_counter_t *counter,
+    ngx_rl_part_t *part);
+
+#endif /* NGX_RL_BACKEND_H_INCLUDED */

@@ -1,0 +1,634 @@
+/*
+ * Split counters have n parts, each a counter of its own in another hash slot
+ * of Redis. Each part has its share of the limit, and all shares together are
+ * the limit. A request asks one part and, if that rejects it, the next one,
+ * until a part grants or all have rejected.
+ *
+ * The workers of this gateway remember in the zone's table of leases what each
+ * part has answered. A part that is known to reject is not asked before the
+ * moment that Redis named, so a spent counter costs no calls. The client sees
+ * what is left of all parts, as Redis said last; a part that was not asked yet
+ * counts as full. If that table is full, the table of counters remembers a
+ * counter that all parts have rejected, until the first of them may grant.
+ */
+
+#include "ngx_rl_script.h"
+
+#include "ngx_rl_hash.h"
+#include "ngx_rl_split.h"
+#include "ngx_rl_text.h"
+
+/*
+ * If there are few parts, each is in a quarter of its share of the hash slots,
+ * so that each of as many Redis nodes has one. A bucket there is found in 4 n
+ * tries, mostly.
+ */
+#define NGX_RL_PARTS_FEW    16
+#define NGX_RL_PARTS_TRIES  8
+
+/* in the table of counters: no window is longer, and one that rejects */
+#define NGX_RL_PARTS_MAX_US  ((uint64_t) 366 * 86400 * 1000000)
+#define NGX_RL_PARTS_LOSS    255
+
+/* ticks of 2^17 us, in 12 bits: a rejection is remembered for so many if a part
+   had no answer */
+#define NGX_RL_PARTS_TICK_SHIFT  17
+#define NGX_RL_PARTS_TICK_MASK   0xfff
+#define NGX_RL_PARTS_TICKS       8
+
+/* names what is known of all parts, where others name one */
+#define NGX_RL_PARTS_ALL     (64 * NGX_RL_SPLIT_PARTS)
+
+_Static_assert(sizeof(ngx_rl_split_t) <= NGX_RL_LEASE_BYTES,
+               "parts fit a lease's place");
+
+static void ngx_rl_parts_take(ngx_rl_counter_t *counter);
+static void ngx_rl_parts_ask(ngx_rl_counter_t *counter);
+static void ngx_rl_parts_leave(ngx_rl_counter_t *counter);
+static void ngx_rl_parts_give(ngx_rl_counter_t *counter,
+    uint32_t tokens);
+static const ngx_rl_limit_t *ngx_rl_parts_limit(
+    const ngx_rl_rule_t *rule, uint32_t part);
+static uint32_t ngx_rl_parts_next(
+    const ngx_rl_counter_t *counter, ngx_rl_answer_t *known);
+static ngx_rl_split_t *ngx_rl_parts_lock(
+    const ngx_rl_counter_t *counter, uint32_t part, ngx_uint_t make,
+    ngx_rl_lease_entry_t *entry);
+static ngx_rl_id_t ngx_rl_parts_id(
+    const ngx_rl_counter_t *counter, uint32_t part);
+static uint64_t ngx_rl_parts_wait_us(
+    const ngx_rl_counter_t *counter);
+static uint64_t ngx_rl_parts_lock_all(
+    const ngx_rl_counter_t *counter, ngx_rl_entry_t *entry);
+static uint32_t ngx_rl_parts_tick(uint64_t now_us);
+static void ngx_rl_parts_spent(ngx_rl_counter_t *counter,
+    uint64_t wait_us);
+static uint32_t ngx_rl_parts_bucket(
+    const ngx_rl_counter_t *counter);
+static uint32_t ngx_rl_parts_slot(uint32_t bucket);
+static void ngx_rl_parts_handler(void *data,
+    const ngx_rl_redis_result_t *result);
+static void ngx_rl_parts_note(const ngx_rl_counter_t *counter,
+    const ngx_rl_answer_t *answer);
+static void ngx_rl_parts_on(ngx_rl_counter_t *counter,
+    ngx_msec_t wait_ms);
+static void ngx_rl_parts_deny(ngx_rl_counter_t *counter,
+    const ngx_rl_answer_t *known);
+
+
+/* no response tells another cost: there is no charge */
+const ngx_rl_backend_t  ngx_rl_parts = {
+    ngx_rl_parts_take,
+    ngx_rl_parts_ask,
+    ngx_rl_parts_leave,
+    ngx_rl_parts_give,
+    NULL
+};
+
+
+/* Shares are of two sizes: that of the first part, and that of the last. */
+ngx_int_t
+ngx_rl_parts_prepare(ngx_rl_rule_t *rule, ngx_pool_t *pool)
+{
+    ngx_rl_limit_t  *shares;
+
+    shares = ngx_palloc(pool, 2 * sizeof(ngx_rl_limit_t));
+    if (shares == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (ngx_rl_limit_share(&rule->limit, rule->shards, 0, &shares[0])
+        != 0
+        || ngx_rl_limit_share(&rule->limit, rule->shards,
+                              rule->shards - 1, &shares[1])
+           != 0)
+    {
+        return NGX_ERROR;
+    }
+
+    rule->shares = shares;
+
+    return NGX_OK;
+}
+
+
+static const ngx_rl_limit_t *
+ngx_rl_parts_limit(const ngx_rl_rule_t *rule, uint32_t part)
+{
+    return &rule->shares[part >= rule->limit.capacity % rule->shards];
+}
+
+
+static void
+ngx_rl_parts_take(ngx_rl_counter_t *counter)
+{
+    uint32_t          n, part;
+    ngx_rl_answer_t   known;
+    ngx_rl_remote_t  *remote;
+
+    n = counter->rule->shards;
+    remote = counter->remote;
+
+    remote->call = NULL;
+    remote->tried = 0;
+    remote->unheard = 0;
+    remote->retry_us = 0;
+    remote->part = (uint32_t) ngx_random() % n;
+
+    part = ngx_rl_parts_next(counter, &known);
+
+    if (counter->cost == 0) {
+        counter->source = NGX_RL_SOURCE_LEASE;
+        counter->answer = known;
+        counter->answer.retry_us = 0;
+        return;
+    }
+
+    if (part < n) {
+        known.retry_us = ngx_rl_parts_wait_us(counter);
+        known.reset_us = ngx_max(known.reset_us, known.retry_us);
+    }
+
+    if (known.retry_us) {
+        counter->source = NGX_RL_SOURCE_LEASE;
+        ngx_rl_parts_deny(counter, &known);
+        return;
+    }
+
+    remote->part = part;
+    counter->asks = 1;
+}
+
+
+/*
+ * The next part from remote->part on that was not tried and may have the cost,
+ * or n: there is none. Fills *known with what is left of all, and with the
+ * least retry of those that reject (0: none does).
+ */
+static uint32_t
+ngx_rl_parts_next(const ngx_rl_counter_t *counter,
+    ngx_rl_answer_t *known)
+{
+    uint32_t               i, n, next;
+    uint64_t               now_us;
+    ngx_rl_split_t         split, *noted;
+    ngx_rl_answer_t        answer;
+    ngx_rl_remote_t       *remote;
+    ngx_rl_lease_entry_t   entry;
+
+    n = counter->rule->shards;
+    next = n;
+    remote = counter->remote;
+    now_us = ngx_rl_local_now_us();
+
+    ngx_memzero(known, sizeof(ngx_rl_answer_t));
+    known->retry_us = remote->retry_us;
+
+    for (i = 0; i < n; i++) {
+
+        if (i % NGX_RL_SPLIT_PARTS == 0) {
+            noted = ngx_rl_parts_lock(counter, i, 0, &entry);
+            ngx_memzero(&split, sizeof(ngx_rl_split_t));
+
+            if (noted) {
+                split = *noted;
+                ngx_rl_leases_unlock(&entry);
+            }
+        }
+
+        ngx_rl_split_look(&split, i % NGX_RL_SPLIT_PARTS,
+                          ngx_rl_parts_limit(counter->rule, i),
+                          now_us, counter->cost, &answer);
+
+        known->remaining += answer.remaining;
+        known->reset_us = ngx_max(known->reset_us, answer.reset_us);
+
+        if (remote->tried & (uint64_t) 1 << i) {
+            continue;
+        }
+
+        if (answer.retry_us == 0) {
+
+            if (next == n || (next < remote->part && i >= remote->part)) {
+                next = i;
+            }
+
+        } else if (known->retry_us == 0
+                   || known->retry_us > answer.retry_us)
+        {
+            known->retry_us = answer.retry_us;
+        }
+    }
+
+    return next;
+}
+
+
+/* Locks what was noted of a part and its neighbours; NULL: nothing was. */
+static ngx_rl_split_t *
+ngx_rl_parts_lock(const ngx_rl_counter_t *counter,
+    uint32_t part, ngx_uint_t make, ngx_rl_lease_entry_t *entry)
+{
+    return ngx_rl_leases_lock(counter->client->limiter->zone.leases,
+                              ngx_rl_parts_id(counter, part),
+                              make, ngx_rl_local_now_us(),
+                              entry);
+}
+
+
+/*
+ * For how long all parts reject the cost, by the table of counters; 0: nothing
+ * is known.
+ */
+static uint64_t
+ngx_rl_parts_wait_us(const ngx_rl_counter_t *counter)
+{
+    uint64_t        now_us, wait_us;
+    ngx_rl_entry_t  entry;
+
+    wait_us = 0;
+    now_us = ngx_rl_parts_lock_all(counter, &entry);
+
+    if (entry.state.aux
+        && ((ngx_rl_parts_tick(now_us) - entry.state.aux)
+            & NGX_RL_PARTS_TICK_MASK)
+           >= NGX_RL_PARTS_TICKS)
+    {
+        /* ticks come round again, and must not find it */
+        ngx_memzero(&entry.state, sizeof(ngx_rl_state_t));
+        ngx_rl_table_store(&entry, 0);
+        return 0;
+    }
+
+    if (entry.state.fresh_us > now_us && counter->cost >= entry.state.extra) {
+        wait_us = entry.state.fresh_us - now_us;
+    }
+
+    ngx_rl_table_unlock(&entry);
+
+    return wait_us;
+}
+
+
+/*
+ * Locks the entry in which the table of counters remembers all parts; returns
+ * the time.
+ */
+static uint64_t
+ngx_rl_parts_lock_all(const ngx_rl_counter_t *counter,
+    ngx_rl_entry_t *entry)
+{
+    uint64_t     now_us;
+    ngx_rl_id_t  id;
+
+    id = ngx_rl_parts_id(counter, NGX_RL_PARTS_ALL);
+    now_us = ngx_rl_local_now_us();
+
+    ngx_rl_table_lock(counter->client->limiter->zone.table, &id, now_us,
+                      entry);
+
+    return now_us;
+}
+
+
+/* 1 and more */
+static uint32_t
+ngx_rl_parts_tick(uint64_t now_us)
+{
+    return ((now_us >> NGX_RL_PARTS_TICK_SHIFT)
+            & NGX_RL_PARTS_TICK_MASK)
+           | 1;
+}
+
+
+/*
+ * All parts have rejected the cost, or have no answer: notes it, unless each is
+ * remembered. A part without an answer may have one soon.
+ */
+static void
+ngx_rl_parts_spent(ngx_rl_counter_t *counter, uint64_t wait_us)
+{
+    uint64_t          now_us;
+    ngx_rl_entry_t    entry;
+    ngx_rl_answer_t   known;
+    ngx_rl_remote_t  *remote;
+
+    remote = counter->remote;
+    remote->tried = remote->unheard;
+
+    if (ngx_rl_parts_next(counter, &known) == counter->rule->shards
+        || ngx_rl_forgotten(counter->client->limiter,
+                            counter->client->check->taken_us))
+    {
+        return;
+    }
+
+    now_us = ngx_rl_parts_lock_all(counter, &entry);
+
+    entry.state.fresh_us = now_us + ngx_min(wait_us,
+                                            NGX_RL_PARTS_MAX_US);
+    entry.state.aux = remote->unheard ? ngx_rl_parts_tick(now_us) : 0;
+    entry.state.extra = counter->cost;
+
+    ngx_rl_table_store(&entry, NGX_RL_PARTS_LOSS);
+}
+
+
+/* Another limit or number of parts is another memory, and so is a reset. */
+static ngx_rl_id_t
+ngx_rl_parts_id(const ngx_rl_counter_t *counter,
+    uint32_t part)
+{
+    uint64_t     what;
+    ngx_rl_id_t  id;
+
+    id = ngx_rl_counter_id(counter);
+
+    what = (uint64_t) counter->rule->limit.mark << 16
+           | counter->rule->shards << 8
+           | (part / NGX_RL_SPLIT_PARTS + 1);
+
+    what ^= ngx_rl_leases_forgot_us(
+                                     counter->client->limiter->zone.leases)
+            << 16;
+
+    return ngx_rl_id_vary(&id, what);
+}
+
+
+static void
+ngx_rl_parts_ask(ngx_rl_counter_t *counter)
+{
+    ngx_rl_part_t       part;
+    ngx_rl_lease_ask_t  ask;
+
+    ngx_rl_parts_get(counter, &part);
+
+    ngx_memzero(&ask, sizeof(ngx_rl_lease_ask_t));
+    ask.cost = counter->cost;
+
+    counter->remote->call = ngx_rl_script_ask(&part.counter, &ask,
+                                                   ngx_rl_parts_handler,
+                                              counter);
+    if (counter->remote->call) {
+        return;
+    }
+
+    ngx_rl_fallback(counter, NGX_RL_REDIS_UNREACHABLE, 0);
+    ngx_rl_check_answered(counter->client->check);
+}
+
+
+void
+ngx_rl_parts_get(ngx_rl_counter_t *counter,
+    ngx_rl_part_t *part)
+{
+    u_char      *hash;
+    uint64_t     what;
+    ngx_uint_t   i;
+
+    (void) ngx_rl_client_hash(counter->client);
+
+    part->counter = *counter;
+    part->client = *counter->client;
+    part->remote = *counter->client->remote;
+    part->counter.client = &part->client;
+    part->client.remote = &part->remote;
+    part->counter.limit = ngx_rl_parts_limit(counter->rule,
+                                             counter->remote->part);
+    part->remote.bucket = ngx_rl_parts_bucket(counter);
+
+    /* the same on nodes of either byte order */
+
+    what = ((uint64_t) counter->rule->shards << 8
+            | (counter->remote->part + 1))
+           * 0x9e3779b97f4a7c15ULL;
+    hash = (u_char *) &part->remote.hash;
+
+    for (i = 0; i < NGX_RL_RULE_FIELD; i++) {
+        hash[i] ^= (u_char) (what >> 8 * i);
+    }
+}
+
+
+/*
+ * A part's bucket: its hash slot is in the part's n-th of all slots, counted
+ * from that of the first part. So Redis nodes that have as many slots, in a
+ * row, have as many parts.
+ */
+static uint32_t
+ngx_rl_parts_bucket(const ngx_rl_counter_t *counter)
+{
+    uint32_t       i, n, bucket, mask, first, from, width, tries;
+    const u_char  *salt;
+
+    n = counter->rule->shards;
+    i = counter->remote->part;
+    salt = counter->rule->field_salt;
+    mask = (uint32_t) counter->client->limiter->redis->buckets - 1;
+
+    bucket = (counter->client->remote->bucket
+              ^ ((uint32_t) salt[0] << 24 | salt[1] << 16 | salt[2] << 8
+                 | salt[3]))
+             & mask;
+
+    first = ngx_rl_parts_slot(bucket);
+    from = first + i * NGX_RL_CLUSTER_SLOTS / n;
+    width = NGX_RL_CLUSTER_SLOTS / n;
+    width = (n <= NGX_RL_PARTS_FEW) ? width / 4 : width;
+
+    tries = NGX_RL_PARTS_TRIES * NGX_RL_CLUSTER_SLOTS / width;
+    bucket = (bucket + i * (mask / n)) & mask;
+
+    while (tries--) {
+
+        if ((ngx_rl_parts_slot(bucket) - from)
+            % NGX_RL_CLUSTER_SLOTS
+            < width)
+        {
+            break;
+        }
+
+        bucket = (bucket + 1) & mask;
+    }
+
+    return bucket;
+}
+
+
+/* The hash slot of the hash tag. */
+static uint32_t
+ngx_rl_parts_slot(uint32_t bucket)
+{
+    u_char  text[NGX_INT_T_LEN], *last;
+
+    last = ngx_rl_number_write(text, bucket);
+
+    return ngx_rl_cluster_slot(text, last - text);
+}
+
+
+static void
+ngx_rl_parts_handler(void *data,
+    const ngx_rl_redis_result_t *result)
+{
+    ngx_rl_counter_t *counter = data;
+
+    const ngx_rl_limit_t  *limit;
+    ngx_rl_answer_t        answer, known;
+    ngx_rl_remote_t       *remote;
+
+    remote = counter->remote;
+
+    if (result->again) {
+        ngx_rl_redis_forget(remote->call);
+    }
+
+    remote->call = NULL;
+    remote->tried |= (uint64_t) 1 << remote->part;
+
+    limit = ngx_rl_parts_limit(counter->rule, remote->part);
+    remote->reason = ngx_rl_script_read(result, 0, limit, &answer);
+
+    if (remote->reason == NGX_RL_REDIS_OK
+        && answer.granted != (answer.retry_us ? 0 : counter->cost))
+    {
+        remote->reason = NGX_RL_REDIS_PROTOCOL;
+    }
+
+    if (remote->reason != NGX_RL_REDIS_OK) {
+        remote->unheard |= (uint64_t) 1 << remote->part;
+        ngx_rl_parts_on(counter, result->wait_ms);
+        return;
+    }
+
+    ngx_rl_parts_note(counter, &answer);
+
+    if (answer.retry_us) {
+
+        if (remote->retry_us == 0 || remote->retry_us > answer.retry_us) {
+            remote->retry_us = answer.retry_us;
+        }
+
+        ngx_rl_parts_on(counter, 0);
+        return;
+    }
+
+    (void) ngx_rl_parts_next(counter, &known);
+
+    counter->source = NGX_RL_SOURCE_REDIS;
+    counter->answer.granted = counter->cost;
+    counter->answer.remaining = ngx_min(known.remaining,
+                                        counter->limit->capacity
+                                        - limit->capacity + answer.remaining);
+    counter->answer.reset_us = ngx_max(known.reset_us, answer.reset_us);
+
+    ngx_rl_check_answered(counter->client->check);
+}
+
+
+static void
+ngx_rl_parts_note(const ngx_rl_counter_t *counter,
+    const ngx_rl_answer_t *answer)
+{
+    uint32_t               part;
+    ngx_rl_split_t        *split;
+    ngx_rl_lease_entry_t   entry;
+
+    if (ngx_rl_forgotten(counter->client->limiter,
+                         counter->client->check->taken_us))
+    {
+        return;
+    }
+
+    part = counter->remote->part;
+    split = ngx_rl_parts_lock(counter, part, 1, &entry);
+
+    if (split) {
+        ngx_rl_split_note(split, part % NGX_RL_SPLIT_PARTS,
+                          ngx_rl_parts_limit(counter->rule,
+                                             part),
+                          ngx_rl_local_now_us(), answer);
+        ngx_rl_leases_unlock(&entry);
+    }
+}
+
+
+/*
+ * A part was asked in vain: on to the next one. If none is left, a part without
+ * an answer counts as one that rejects: its share of the limit is out of reach.
+ * If no part has an answer, the fail mode decides.
+ */
+static void
+ngx_rl_parts_on(ngx_rl_counter_t *counter, ngx_msec_t wait_ms)
+{
+    uint32_t          part;
+    ngx_uint_t        late;
+    ngx_rl_redis_t   *redis;
+    ngx_rl_answer_t   known;
+    ngx_rl_remote_t  *remote;
+
+    redis = counter->client->limiter->redis;
+    remote = counter->remote;
+
+    part = ngx_rl_parts_next(counter, &known);
+    late = (ngx_current_msec - remote->since_ms >= redis->timeout);
+
+    if (part < counter->rule->shards && !late) {
+        remote->part = part;
+        ngx_rl_parts_ask(counter);
+        return;
+    }
+
+    if (part == counter->rule->shards && known.retry_us) {
+        counter->source = NGX_RL_SOURCE_REDIS;
+        ngx_rl_parts_spent(counter, known.retry_us);
+        ngx_rl_parts_deny(counter, &known);
+
+    } else {
+
+        ngx_rl_fallback(counter,
+                        (remote->reason == NGX_RL_REDIS_OK)
+                        ? NGX_RL_REDIS_TIMEOUT : remote->reason,
+                        wait_ms);
+    }
+
+    ngx_rl_check_answered(counter->client->check);
+}
+
+
+/* Each has less than the cost left, all together may have more. */
+static void
+ngx_rl_parts_deny(ngx_rl_counter_t *counter,
+    const ngx_rl_answer_t *known)
+{
+    counter->answer = *known;
+    counter->answer.remaining = ngx_min(known->remaining, counter->cost - 1);
+}
+
+
+static void
+ngx_rl_parts_leave(ngx_rl_counter_t *counter)
+{
+    ngx_rl_remote_t  *remote;
+
+    remote = counter->remote;
+
+    if (remote->call) {
+        ngx_rl_redis_forget(remote->call);
+        remote->call = NULL;
+    }
+}
+
+
+/* The tokens go back to the part that has granted them. */
+static void
+ngx_rl_parts_give(ngx_rl_counter_t *counter, uint32_t tokens)
+{
+    ngx_rl_part_t  part;
+
+    ngx_rl_parts_get(counter, &part);
+    ngx_rl_script_give(&part.counter, tokens,
+                     ngx_rl_counter_age_us(counter,
+                                            counter->client->check->taken_us));
+}

@@ -1,0 +1,306 @@
+/*
+ * "ratelimit_api": the directive, and what only the whole configuration tells.
+ */
+
+#include "ngx_rl_api.h"
+#include "ngx_rl_conf.h"
+#include "ngx_rl_token.h"
+
+/*
+ * A body that is too large for the endpoint shall be refused by it, with a
+ * problem: nginx's own check comes first, and has to let it pass. It is not
+ * read, or no further than that.
+ */
+#define NGX_RL_API_MAX_BODY  ((off_t) 1024 * 1024 * 1024)
+
+static ngx_int_t ngx_rl_api_parameters(ngx_conf_t *cf,
+    ngx_rl_api_conf_t *api);
+static ngx_int_t ngx_rl_api_location(ngx_conf_t *cf,
+    ngx_http_core_loc_conf_t *clcf);
+
+
+/* ratelimit_api zone=<name> [write] [token_file=<file>] [author=<value>] */
+char *
+ngx_rl_api(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_rl_loc_conf_t *rlcf = conf;
+
+    ngx_http_core_loc_conf_t        *clcf;
+    ngx_rl_api_conf_t   *api, **entry;
+    ngx_rl_main_conf_t  *rmcf;
+
+    if (rlcf->api || rlcf->exempt) {
+        return rlcf->api ? "is duplicate"
+                         : "stands beside \"ratelimit_metrics\"";
+    }
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+
+    if (ngx_rl_api_location(cf, clcf) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
+
+    api = ngx_pcalloc(cf->pool, sizeof(ngx_rl_api_conf_t));
+    if (api == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    ngx_rl_place(cf, &api->place);
+
+    if (ngx_rl_api_parameters(cf, api) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
+
+    rmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_ratelimit_module);
+
+    entry = ngx_array_push(&rmcf->apis);
+    if (entry == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    *entry = api;
+
+    api->path = clcf->name;
+    api->server = ((ngx_http_conf_ctx_t *) cf->ctx)->srv_conf;
+    api->location = rlcf;
+
+    rlcf->api = api;
+    rlcf->guard = &api->guard;
+    rlcf->exempt = 1;
+
+    clcf->handler = ngx_rl_api_handler;
+
+    return NGX_CONF_OK;
+}
+
+
+/* The paths of the endpoint are what stands below the location's name. */
+static ngx_int_t
+ngx_rl_api_location(ngx_conf_t *cf,
+    ngx_http_core_loc_conf_t *clcf)
+{
+    const char  *what;
+
+    what = clcf->exact_match ? "\"=\"" : clcf->named ? "a name" : NULL;
+
+#if (NGX_PCRE)
+    if (clcf->regex) {
+        what = "a regular expression";
+    }
+#endif
+
+    if (what) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_api\" is in a location with %s, "
+                           "expected a prefix: \"location /ratelimit/\"",
+                           what);
+    }
+
+    return what ? NGX_ERROR : NGX_OK;
+}
+
+
+/* ratelimit_status_page */
+char *
+ngx_rl_status_page(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_rl_loc_conf_t *rlcf = conf;
+
+    ngx_http_core_loc_conf_t  *clcf;
+
+    if (rlcf->page) {
+        return "is duplicate";
+    }
+
+    rlcf->page = ngx_palloc(cf->pool, sizeof(ngx_rl_conf_place_t));
+    if (rlcf->page == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    ngx_rl_place(cf, rlcf->page);
+
+    /* "/ratelimit" leads to "/ratelimit/" */
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+
+    if (clcf->name.len && clcf->name.data[clcf->name.len - 1] == '/') {
+        clcf->auto_redirect = 1;
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+static ngx_int_t
+ngx_rl_api_parameters(ngx_conf_t *cf,
+    ngx_rl_api_conf_t *api)
+{
+    ngx_str_t  *value, text;
+    ngx_uint_t  i;
+
+    value = cf->args->elts;
+
+    for (i = 1; i < cf->args->nelts; i++) {
+
+        if (api->zone.len == 0
+            && ngx_rl_parameter(&value[i], "zone=", &text)
+            && text.len)
+        {
+            api->zone = text;
+            continue;
+        }
+
+        if (!api->write && ngx_strcmp(value[i].data, "write") == 0) {
+            api->write = 1;
+            continue;
+        }
+
+        if (api->guard.tokens == NULL
+            && ngx_rl_parameter(&value[i], "token_file=", &text)
+            && text.len)
+        {
+            api->guard.tokens = ngx_rl_tokens_read(cf, &text);
+
+            if (api->guard.tokens == NULL) {
+                return NGX_ERROR;
+            }
+
+            continue;
+        }
+
+        if (api->author == NULL
+            && ngx_rl_parameter(&value[i], "author=", &text)
+            && text.len)
+        {
+            api->author = ngx_palloc(cf->pool,
+                                     sizeof(ngx_rl_value_t));
+
+            if (api->author == NULL
+                || ngx_rl_value_compile(cf, &text, api->author)
+                   != NGX_OK)
+            {
+                return NGX_ERROR;
+            }
+
+            continue;
+        }
+
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_api\" has an invalid parameter "
+                           "\"%V\", expected \"zone=<name> [write] "
+                           "[token_file=<file>] [author=<value>]\"",
+                           &value[i]);
+        return NGX_ERROR;
+    }
+
+    if (api->zone.len == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_api\" has no zone, "
+                           "expected \"zone=<name>\"");
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
+}
+
+
+/*
+ * Before limits are inherited. A location inside of another one is not the
+ * endpoint. But what "if" and "limit_except" make has its name, and is: with
+ * the rights that stand there.
+ */
+char *
+ngx_rl_api_merge(ngx_conf_t *cf,
+    ngx_rl_loc_conf_t *prev, ngx_rl_loc_conf_t *conf)
+{
+    ngx_http_core_loc_conf_t  *clcf;
+    ngx_rl_api_conf_t         *api;
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+
+    if (prev->api && clcf->noname && clcf->handler == NULL) {
+        conf->api = prev->api;
+        conf->page = conf->page ? conf->page : prev->page;
+        conf->exempt = (conf->limits == NULL) ? prev->exempt : 0;
+        clcf->handler = ngx_rl_api_handler;
+    }
+
+    if (conf->api == NULL && conf->page) {
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                      "\"ratelimit_status_page\" is in a location without "
+                      "\"ratelimit_api\", expected both, in %V:%ui",
+                      &conf->page->file, conf->page->line);
+        return NGX_CONF_ERROR;
+    }
+
+    if (conf->guard
+        && ngx_rl_guard_merge(cf, conf->guard) != NGX_OK)
+    {
+        return NGX_CONF_ERROR;
+    }
+
+    if (conf->api == NULL) {
+        return NGX_CONF_OK;
+    }
+
+    api = conf->api;
+
+    if (api->write && api->guard.tokens == NULL && !api->guard.verifies) {
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                      "\"ratelimit_api\" has \"write\" without "
+                      "\"token_file=\", expected it, or "
+                      "\"ssl_verify_client\" in the server, in %V:%ui",
+                      &api->place.file, api->place.line);
+        return NGX_CONF_ERROR;
+    }
+
+    clcf->client_max_body_size = NGX_RL_API_MAX_BODY;
+
+    return NGX_CONF_OK;
+}
+
+
+/* Which zones follow a document. */
+ngx_int_t
+ngx_rl_api_resolve(ngx_conf_t *cf,
+    ngx_rl_main_conf_t *conf)
+{
+    ngx_uint_t           i;
+    ngx_rl_hint_t        hint;
+    ngx_rl_zone_conf_t  *zone;
+    ngx_rl_api_conf_t  **apis;
+
+    apis = conf->apis.elts;
+
+    for (i = 0; i < conf->apis.nelts; i++) {
+
+        zone = ngx_rl_zone_by_name(conf, &apis[i]->zone);
+
+        if (zone == NULL) {
+            ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                          "\"ratelimit_api\" has an unknown \"zone=%V\", "
+                          "%V in %V:%ui", &apis[i]->zone,
+                          ngx_rl_hint_zones(&hint, conf,
+                                            &apis[i]->zone),
+                          &apis[i]->place.file, apis[i]->place.line);
+            return NGX_ERROR;
+        }
+
+        apis[i]->limiter = &zone->limiter;
+        zone->limiter.follows = 1;
+        zone->used = 1;
+
+        if (zone->limiter.watch == NULL) {
+            zone->limiter.watch = ngx_rl_watch_add(cf,
+                                             &zone->limiter.zone.name,
+                                             zone->limiter.clear,
+                                             &ngx_http_ratelimit_module);
+        }
+
+        if (zone->limiter.watch == NULL) {
+            return NGX_ERROR;
+        }
+    }
+
+    return NGX_OK;
+}

@@ -1,0 +1,297 @@
+/*
+ * The readers of directives share this: hints (the end of a message about a
+ * wrong name), zones by their name, "name=value", the place of a directive, and
+ * small files.
+ */
+
+#include "ngx_rl_conf.h"
+
+/* names longer than this are not compared */
+#define NGX_RL_HINT_MAX  32
+
+static ngx_uint_t ngx_rl_hint_like(const ngx_str_t *one,
+    const ngx_str_t *two);
+static ngx_uint_t ngx_rl_distance(const ngx_str_t *one,
+    const ngx_str_t *two);
+static ngx_str_t ngx_rl_hint_bare(const ngx_str_t *text);
+
+
+void
+ngx_rl_hint_init(ngx_rl_hint_t *hint, ngx_str_t *text)
+{
+    hint->wrong = *text;
+    hint->near.len = 0;
+    hint->p = hint->list;
+}
+
+
+void
+ngx_rl_hint_add(ngx_rl_hint_t *hint,
+    const ngx_str_t *name)
+{
+    u_char  *last;
+
+    last = hint->list + sizeof(hint->list);
+
+    hint->p = ngx_slprintf(hint->p, last, "%s\"%V\"",
+                           (hint->p == hint->list) ? "" : ", ", name);
+
+    if (hint->wrong.len && hint->near.len == 0
+        && ngx_rl_hint_like(&hint->wrong, name))
+    {
+        hint->near = *name;
+    }
+}
+
+
+ngx_str_t *
+ngx_rl_hint_text(ngx_rl_hint_t *hint,
+    const char *expected)
+{
+    u_char  *last;
+
+    last = hint->buf + sizeof(hint->buf);
+    hint->text.data = hint->buf;
+
+    if (hint->near.len) {
+        last = ngx_slprintf(hint->buf, last, "did you mean \"%V\"?",
+                            &hint->near);
+
+    } else if (hint->p == hint->list) {
+        last = ngx_slprintf(hint->buf, last, "there is none");
+
+    } else {
+        last = ngx_slprintf(hint->buf, last, "expected %s%*s", expected,
+                            (size_t) (hint->p - hint->list), hint->list);
+    }
+
+    hint->text.len = last - hint->buf;
+
+    return &hint->text;
+}
+
+
+ngx_str_t *
+ngx_rl_hint_zones(ngx_rl_hint_t *hint,
+    ngx_rl_main_conf_t *conf, ngx_str_t *name)
+{
+    ngx_uint_t            i;
+    ngx_rl_zone_conf_t  **zones;
+
+    ngx_rl_hint_init(hint, name);
+    zones = conf->zones.elts;
+
+    for (i = 0; i < conf->zones.nelts; i++) {
+        ngx_rl_hint_add(hint, &zones[i]->limiter.zone.name);
+    }
+
+    return ngx_rl_hint_text(hint, "");
+}
+
+
+/* One letter in three may be wrong, or one text be how the other begins. */
+static ngx_uint_t
+ngx_rl_hint_like(const ngx_str_t *one, const ngx_str_t *two)
+{
+    size_t     len;
+    ngx_str_t  a, b;
+
+    a = ngx_rl_hint_bare(one);
+    b = ngx_rl_hint_bare(two);
+
+    if (a.len == 0 || a.len > NGX_RL_HINT_MAX
+        || b.len > NGX_RL_HINT_MAX)
+    {
+        return 0;
+    }
+
+    len = ngx_min(a.len, b.len);
+
+    if (len > 2 && ngx_strncasecmp(a.data, b.data, len) == 0) {
+        return 1;
+    }
+
+    return ngx_rl_distance(&a, &b) * 3 <= b.len;
+}
+
+
+/*
+ * How many letters must be inserted, removed or replaced, or swapped with the
+ * next one, to make one text of the other (optimal string alignment).
+ */
+static ngx_uint_t
+ngx_rl_distance(const ngx_str_t *one, const ngx_str_t *two)
+{
+    ngx_uint_t  i, j, n, *row;
+    ngx_uint_t  d[NGX_RL_HINT_MAX + 1]
+                 [NGX_RL_HINT_MAX + 1];
+
+#define ngx_rl_same(i, j)                                                     \
+    (ngx_tolower(one->data[(i) - 1]) == ngx_tolower(two->data[(j) - 1]))
+
+    for (j = 0; j <= two->len; j++) {
+        d[0][j] = j;
+    }
+
+    for (i = 1; i <= one->len; i++) {
+        row = d[i];
+        row[0] = i;
+
+        for (j = 1; j <= two->len; j++) {
+            n = d[i - 1][j - 1] + !ngx_rl_same(i, j);
+            n = ngx_min(n, d[i - 1][j] + 1);
+            n = ngx_min(n, row[j - 1] + 1);
+
+            if (i > 1 && j > 1 && ngx_rl_same(i, j - 1)
+                && ngx_rl_same(i - 1, j))
+            {
+                n = ngx_min(n, d[i - 2][j - 2] + 1);
+            }
+
+            row[j] = n;
+        }
+    }
+
+    return d[one->len][two->len];
+}
+
+
+/* A parameter's name without "=" and its value. */
+static ngx_str_t
+ngx_rl_hint_bare(const ngx_str_t *text)
+{
+    ngx_str_t  bare;
+
+    bare.data = text->data;
+
+    for (bare.len = 0; bare.len < text->len; bare.len++) {
+        if (text->data[bare.len] == '=') {
+            break;
+        }
+    }
+
+    return bare;
+}
+
+
+ngx_rl_zone_conf_t *
+ngx_rl_zone_by_name(ngx_rl_main_conf_t *conf,
+    ngx_str_t *name)
+{
+    ngx_uint_t            i;
+    ngx_rl_zone_conf_t  **zones;
+
+    zones = conf->zones.elts;
+
+    for (i = 0; i < conf->zones.nelts; i++) {
+        if (ngx_rl_equal(&zones[i]->limiter.zone.name, name)) {
+            return zones[i];
+        }
+    }
+
+    return NULL;
+}
+
+
+ngx_str_t *
+ngx_rl_parameter(ngx_str_t *text, const char *name,
+    ngx_str_t *value)
+{
+    size_t  len;
+
+    len = ngx_strlen(name);
+
+    if (text->len < len || ngx_strncmp(text->data, name, len) != 0) {
+        return NULL;
+    }
+
+    value->data = text->data + len;
+    value->len = text->len - len;
+
+    return value;
+}
+
+
+ngx_int_t
+ngx_rl_push(ngx_array_t *array, void *pointer)
+{
+    void  **entry;
+
+    entry = ngx_array_push(array);
+    if (entry == NULL) {
+        return NGX_ERROR;
+    }
+
+    *entry = pointer;
+
+    return NGX_OK;
+}
+
+
+void
+ngx_rl_place(ngx_conf_t *cf, ngx_rl_conf_place_t *place)
+{
+    ngx_str_set(&place->file, "command line");
+    place->line = 0;
+
+    if (cf->conf_file->file.fd != NGX_INVALID_FILE) {
+        place->file = cf->conf_file->file.name;
+        place->line = cf->conf_file->line;
+    }
+}
+
+
+ngx_int_t
+ngx_rl_file_read(ngx_conf_t *cf, ngx_str_t *name, size_t max,
+    ngx_str_t *content)
+{
+    ssize_t     n;
+    ngx_fd_t    fd;
+    ngx_str_t  *value;
+
+    value = cf->args->elts;
+
+    if (ngx_conf_full_name(cf->cycle, name, 1) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    fd = ngx_open_file(name->data, NGX_FILE_RDONLY, NGX_FILE_OPEN, 0);
+
+    if (fd == NGX_INVALID_FILE) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
+                           ngx_open_file_n " \"%V\" failed in \"%V\"", name,
+                           &value[0]);
+        return NGX_ERROR;
+    }
+
+    content->data = ngx_alloc(max + 1, cf->log);
+    n = -1;
+
+    if (content->data) {
+        n = ngx_read_fd(fd, content->data, max + 1);
+
+        if (n == -1) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
+                               ngx_read_fd_n " \"%V\" failed in \"%V\"", name,
+                               &value[0]);
+            ngx_free(content->data);
+        }
+    }
+
+    if (ngx_close_file(fd) == NGX_FILE_ERROR) {
+        ngx_conf_log_error(NGX_LOG_ALERT, cf, ngx_errno,
+                           ngx_close_file_n " \"%V\" failed", name);
+    }
+
+    content->len = n;
+
+    return (n == -1) ? NGX_ERROR : NGX_OK;
+}
+
+
+void
+ngx_rl_file_free(ngx_str_t *content)
+{
+    ngx_explicit_memzero(content->data, content->len);
+    ngx_free(content->data);
+}

@@ -1,0 +1,848 @@
+/*
+ * Values with variables. The common ones are a single variable, which is read
+ * by its index without running a script or copying a byte. A key that is one
+ * header, argument or cookie is read here.
+ *
+ * A document brings values while nginx serves: there is no ngx_conf_t then, and
+ * no variable gets an index any more. They are pieces: a variable that has an
+ * index is read by it, another one by its name. They are made in a thread:
+ * nothing that this reads changes while workers serve.
+ */
+
+#include "ngx_rl_conf.h"
+#include "ngx_rl_key.h"
+
+#define NGX_RL_MAX_PIECES  16   /* of one value */
+
+static ngx_uint_t ngx_rl_value_lone(ngx_str_t *text,
+    ngx_str_t *name);
+static ngx_int_t ngx_rl_value_variable(
+    ngx_rl_value_t *value, ngx_int_t index, const ngx_str_t *name,
+    ngx_pool_t *pool);
+static ngx_int_t ngx_rl_value_join(ngx_http_request_t *r,
+    ngx_rl_value_t *value, ngx_str_t *text);
+static ngx_inline ngx_int_t ngx_rl_variable_text(
+    const ngx_http_variable_value_t *vv, ngx_str_t *text);
+static const char *ngx_rl_value_open(const ngx_str_t *text);
+static const char *ngx_rl_values_make(
+    ngx_http_core_main_conf_t *core, const ngx_str_t *text,
+    ngx_rl_value_t **made, ngx_pool_t *pool);
+static const char *ngx_rl_value_make(
+    ngx_http_core_main_conf_t *core, const ngx_str_t *text,
+    ngx_rl_value_t *value, ngx_pool_t *pool);
+static const char *ngx_rl_piece_make(
+    ngx_http_core_main_conf_t *core, u_char **pos, u_char *last,
+    ngx_rl_piece_t *piece);
+static ngx_uint_t ngx_rl_variable_named(
+    const ngx_http_core_main_conf_t *core,
+    const ngx_rl_piece_t *piece);
+static ngx_uint_t ngx_rl_variable_known(
+    ngx_http_core_main_conf_t *core, ngx_rl_piece_t *piece);
+static ngx_uint_t ngx_rl_name_byte(u_char ch);
+static const char *ngx_rl_values_conditions(
+    ngx_http_core_main_conf_t *core, const ngx_rl_rule_t *rule,
+    ngx_pool_t *pool);
+static ngx_uint_t ngx_rl_condition_holds(
+    const ngx_rl_condition_t *condition, const ngx_str_t *text);
+
+
+ngx_int_t
+ngx_rl_value_compile(ngx_conf_t *cf, ngx_str_t *text,
+    ngx_rl_value_t *value)
+{
+    ngx_int_t                         index;
+    ngx_str_t                         name;
+    ngx_rl_main_conf_t               *rmcf;
+    ngx_http_compile_complex_value_t  ccv;
+
+    ngx_memzero(value, sizeof(ngx_rl_value_t));
+    value->index = -1;
+
+    if (ngx_rl_value_lone(text, &name)) {
+        index = ngx_http_get_variable_index(cf, &name);
+
+        if (index == NGX_ERROR
+            || ngx_rl_value_variable(value, index, &name, cf->pool)
+               != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+
+        rmcf = ngx_http_conf_get_module_main_conf(cf,
+                                                  ngx_http_ratelimit_module);
+
+        return value->source
+               ? ngx_rl_push(&rmcf->sources, value->source)
+               : NGX_OK;
+    }
+
+    ngx_memzero(&ccv, sizeof(ngx_http_compile_complex_value_t));
+
+    ccv.cf = cf;
+    ccv.value = text;
+    ccv.complex_value = &value->complex;
+
+    return ngx_http_compile_complex_value(&ccv);
+}
+
+
+/* "$name" or "${name}": captures ("$1") go the general way. */
+static ngx_uint_t
+ngx_rl_value_lone(ngx_str_t *text, ngx_str_t *name)
+{
+    ngx_uint_t  i, braces;
+
+    if (text->len < 2 || text->data[0] != '$') {
+        return 0;
+    }
+
+    braces = (text->data[1] == '{' && text->data[text->len - 1] == '}');
+
+    name->data = text->data + 1 + braces;
+    name->len = text->len - 1 - 2 * braces;
+
+    if (name->len == 0 || (name->data[0] >= '0' && name->data[0] <= '9')) {
+        return 0;
+    }
+
+    for (i = 0; i < name->len; i++) {
+        if (!ngx_rl_name_byte(name->data[i])) {
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
+
+/* A lone variable, with its name as written. */
+static ngx_int_t
+ngx_rl_value_variable(ngx_rl_value_t *value,
+    ngx_int_t index, const ngx_str_t *name, ngx_pool_t *pool)
+{
+    ngx_str_t   rest;
+    ngx_uint_t  kind;
+
+    static const ngx_str_t  api_key = ngx_string("ratelimit_api_key");
+
+    /* in the order of ngx_rl_key_source_e */
+    static const ngx_str_t  prefixes[] = {
+        ngx_string("http_"), ngx_string("arg_"), ngx_string("cookie_")
+    };
+
+    value->index = index;
+    value->api_key = (name->len == api_key.len
+                      && ngx_strncasecmp(name->data, api_key.data, name->len)
+                         == 0);
+
+    for (kind = 0; kind < 3; kind++) {
+        rest.len = name->len - prefixes[kind].len;
+        rest.data = name->data + prefixes[kind].len;
+
+        if (name->len > prefixes[kind].len
+            && ngx_strncasecmp(name->data, prefixes[kind].data,
+                               prefixes[kind].len)
+               == 0)
+        {
+            break;
+        }
+    }
+
+    if (kind == 3) {
+        return NGX_OK;
+    }
+
+    value->source = ngx_rl_source_make(pool, kind, &rest);
+
+    if (value->source == NULL) {
+        return NGX_ERROR;
+    }
+
+    value->source->variable = *name;
+
+    return NGX_OK;
+}
+
+
+void
+ngx_rl_value_resolve(ngx_conf_t *cf, ngx_array_t *sources)
+{
+    ngx_uint_t                  i, j;
+    ngx_hash_key_t             *key;
+    ngx_http_core_main_conf_t  *core;
+    ngx_rl_source_t           **source;
+
+    core = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
+    source = sources->elts;
+    key = core->variables_keys->keys.elts;
+
+    for (i = 0; i < sources->nelts; i++) {
+        for (j = 0; j < core->variables_keys->keys.nelts; j++) {
+            if (key[j].key.len == source[i]->variable.len
+                && ngx_strncasecmp(key[j].key.data, source[i]->variable.data,
+                                   key[j].key.len)
+                   == 0)
+            {
+                source[i]->made = 1;
+            }
+        }
+    }
+}
+
+
+const char *
+ngx_rl_values(void *data, ngx_rl_rule_t *rule,
+    const ngx_str_t *limit, const ngx_str_t *cost, ngx_pool_t *pool,
+    ngx_uint_t *which)
+{
+    ngx_rl_zone_conf_t *zone = data;
+
+    ngx_uint_t                    i;
+    const char                   *expected;
+    ngx_rl_value_t   *parts;
+    ngx_rl_values_t  *values;
+
+    values = ngx_pcalloc(pool, sizeof(ngx_rl_values_t));
+    if (values == NULL) {
+        return "";
+    }
+
+    parts = &values->key;
+
+    if (rule->nparts > 1) {
+        parts = ngx_palloc(pool,
+                           rule->nparts * sizeof(ngx_rl_value_t));
+        if (parts == NULL) {
+            return "";
+        }
+
+        values->nparts = rule->nparts;
+        values->parts = parts;
+    }
+
+    rule->data = values;
+
+    for (i = 0; i < rule->nparts; i++) {
+
+        /* the zone's key is there, and may be more than is made here */
+
+        if (ngx_rl_equal(&rule->parts[i], &zone->limiter.zone.key)) {
+            parts[i] = zone->key;
+            continue;
+        }
+
+        *which = i;
+        expected = ngx_rl_value_open(&rule->parts[i]);
+
+        if (expected == NULL) {
+            expected = ngx_rl_value_make(zone->core,
+                                         &rule->parts[i],
+                                         &parts[i], pool);
+        }
+
+        if (expected) {
+            return expected;
+        }
+    }
+
+    *which = NGX_RL_VALUES_LIMIT;
+    expected = ngx_rl_values_make(zone->core, limit,
+                                  &values->limit, pool);
+    if (expected) {
+        return expected;
+    }
+
+    *which = NGX_RL_VALUES_COST;
+    expected = ngx_rl_values_make(zone->core, cost, &values->cost,
+                                  pool);
+    if (expected) {
+        return expected;
+    }
+
+    *which = NGX_RL_VALUES_END;
+    expected = ngx_rl_values_make(zone->core, &rule->cost_end,
+                                  &values->end, pool);
+    if (expected || rule->nconditions == 0) {
+        return expected;
+    }
+
+    *which = NGX_RL_VALUES_IF;
+
+    return ngx_rl_values_conditions(zone->core, rule, pool);
+}
+
+
+static const char *
+ngx_rl_values_conditions(ngx_http_core_main_conf_t *core,
+    const ngx_rl_rule_t *rule, ngx_pool_t *pool)
+{
+    ngx_int_t         rc;
+    ngx_uint_t        i;
+    const char       *expected;
+    ngx_rl_values_t  *values;
+
+    values = rule->data;
+    values->conditions = ngx_palloc(pool, rule->nconditions
+                                        * sizeof(ngx_rl_value_t));
+
+    for (i = 0; values->conditions && i < rule->nconditions; i++) {
+        rc = ngx_rl_condition_make(&rule->conditions[i], pool,
+                                   &values->conditions[i]);
+        if (rc == NGX_ERROR) {
+            return "";
+        }
+
+        expected = (rc == NGX_DECLINED)
+                   ? ngx_rl_value_make(core,
+                                       &rule->conditions[i].name,
+                                       &values->conditions[i],
+                                       pool)
+                   : NULL;
+        if (expected) {
+            return expected;
+        }
+    }
+
+    return values->conditions ? NULL : "";
+}
+
+
+ngx_int_t
+ngx_rl_condition_make(const ngx_rl_condition_t *condition,
+    ngx_pool_t *pool, ngx_rl_value_t *value)
+{
+    if (condition->kind == NGX_RL_IF_VALUE) {
+        return NGX_DECLINED;
+    }
+
+    ngx_memzero(value, sizeof(ngx_rl_value_t));
+
+    value->index = -1;
+    value->source = ngx_rl_source_make(pool,
+                        (condition->kind == NGX_RL_IF_HEADER)
+                        ? NGX_RL_SOURCE_HEADER
+                        : NGX_RL_SOURCE_ARG, &condition->name);
+
+    return value->source ? NGX_OK : NGX_ERROR;
+}
+
+
+/*
+ * Values of a document's rule are shown and logged: they hold none of these,
+ * where clients send what they log in with. NULL, or what was expected.
+ */
+static const char *
+ngx_rl_value_open(const ngx_str_t *text)
+{
+    u_char      *p, *last;
+    size_t       len;
+    ngx_uint_t   i;
+
+    static const ngx_str_t  secrets[] = {
+        ngx_string("http_authorization"),
+        ngx_string("http_proxy_authorization"),
+        ngx_string("http_cookie")
+    };
+
+    last = text->data + text->len;
+
+    for (p = text->data; p < last; p++) {
+
+        if (*p != '$') {
+            continue;
+        }
+
+        p += (p + 1 < last && p[1] == '{');
+
+        for (len = 0; p + 1 + len < last
+                      && ngx_rl_name_byte(p[1 + len]); len++)
+        {
+            /* the name */
+        }
+
+        for (i = 0; i < sizeof(secrets) / sizeof(secrets[0]); i++) {
+            if (secrets[i].len == len
+                && ngx_strncasecmp(p + 1, secrets[i].data, len) == 0)
+            {
+                return "a variable without what clients log in with: "
+                       "\"$ratelimit_api_key\" or a claim";
+            }
+        }
+    }
+
+    return NULL;
+}
+
+
+/* An empty text makes nothing. */
+static const char *
+ngx_rl_values_make(ngx_http_core_main_conf_t *core,
+    const ngx_str_t *text, ngx_rl_value_t **made, ngx_pool_t *pool)
+{
+    const char  *expected;
+
+    if (text->len == 0) {
+        return NULL;
+    }
+
+    expected = ngx_rl_value_open(text);
+    if (expected) {
+        return expected;
+    }
+
+    *made = ngx_palloc(pool, sizeof(ngx_rl_value_t));
+    if (*made == NULL) {
+        return "";
+    }
+
+    return ngx_rl_value_make(core, text, *made, pool);
+}
+
+
+static const char *
+ngx_rl_value_make(ngx_http_core_main_conf_t *core,
+    const ngx_str_t *text, ngx_rl_value_t *value, ngx_pool_t *pool)
+{
+    u_char          *p, *last, *copy;
+    ngx_str_t        name;
+    ngx_uint_t       n;
+    const char      *expected;
+    ngx_rl_piece_t   pieces[NGX_RL_MAX_PIECES];
+
+    ngx_memzero(value, sizeof(ngx_rl_value_t));
+    value->index = -1;
+
+    if (text->len == 0) {
+        return "a value that is not empty";
+    }
+
+    /* of its own: names are put in lower case */
+
+    copy = ngx_pnalloc(pool, text->len);
+    if (copy == NULL) {
+        return "";
+    }
+
+    ngx_memcpy(copy, text->data, text->len);
+
+    p = copy;
+    last = copy + text->len;
+
+    for (n = 0; p < last; n++) {
+
+        if (n == NGX_RL_MAX_PIECES) {
+            return "at most 16 variables and texts between them";
+        }
+
+        expected = ngx_rl_piece_make(core, &p, last, &pieces[n]);
+        if (expected) {
+            return expected;
+        }
+    }
+
+    if (n == 1 && pieces[0].variable) {
+        name = pieces[0].text;
+        name.data = text->data + (name.data - copy);
+
+        if (ngx_rl_value_variable(value, pieces[0].index, &name,
+                                  pool)
+            != NGX_OK)
+        {
+            return "";
+        }
+
+        if (value->source) {
+            value->source->made = ngx_rl_variable_named(core,
+                                                                  &pieces[0]);
+        }
+
+        if (value->index != -1) {
+            return NULL;
+        }
+    }
+
+    value->pieces = ngx_palloc(pool, n * sizeof(ngx_rl_piece_t));
+    if (value->pieces == NULL) {
+        return "";
+    }
+
+    ngx_memcpy(value->pieces, pieces, n * sizeof(ngx_rl_piece_t));
+    value->npieces = n;
+
+    return NULL;
+}
+
+
+/* "$name", "${name}", or what stands before the next of them. */
+static const char *
+ngx_rl_piece_make(ngx_http_core_main_conf_t *core, u_char **pos,
+    u_char *last, ngx_rl_piece_t *piece)
+{
+    u_char      *p;
+    ngx_uint_t   braces;
+
+    ngx_memzero(piece, sizeof(ngx_rl_piece_t));
+    piece->index = -1;
+
+    p = *pos;
+
+    if (*p != '$') {
+        piece->text.data = p;
+
+        while (p < last && *p != '$') {
+            p++;
+        }
+
+        piece->text.len = p - piece->text.data;
+        *pos = p;
+
+        return NULL;
+    }
+
+    p++;
+    braces = (p < last && *p == '{');
+    p += braces;
+
+    piece->text.data = p;
+
+    while (p < last && ngx_rl_name_byte(*p)) {
+        p++;
+    }
+
+    piece->text.len = p - piece->text.data;
+
+    if (piece->text.len == 0 || (braces && (p == last || *p != '}'))) {
+        return "the name of a variable after \"$\"";
+    }
+
+    *pos = p + braces;
+
+    ngx_strlow(piece->text.data, piece->text.data, piece->text.len);
+    piece->hash = ngx_hash_key(piece->text.data, piece->text.len);
+    piece->variable = 1;
+
+    return ngx_rl_variable_known(core, piece)
+           ? NULL : "a known variable";
+}
+
+
+/* Whether it has a name, and not only the beginning of one. */
+static ngx_uint_t
+ngx_rl_variable_named(const ngx_http_core_main_conf_t *core,
+    const ngx_rl_piece_t *piece)
+{
+    return core->variables_hash.buckets
+           && ngx_hash_find((ngx_hash_t *) &core->variables_hash, piece->hash,
+                            piece->text.data, piece->text.len)
+              != NULL;
+}
+
+
+/* By its index, where it has one; by its name; by the beginning of its name. */
+static ngx_uint_t
+ngx_rl_variable_known(ngx_http_core_main_conf_t *core,
+    ngx_rl_piece_t *piece)
+{
+    ngx_str_t            *name;
+    ngx_uint_t            i;
+    ngx_http_variable_t  *v;
+
+    name = &piece->text;
+    v = core->variables.elts;
+
+    for (i = 0; i < core->variables.nelts; i++) {
+        if (ngx_rl_equal(&v[i].name, name)) {
+            piece->index = i;
+            return 1;
+        }
+    }
+
+    if (ngx_rl_variable_named(core, piece)) {
+        return 1;
+    }
+
+    v = core->prefix_variables.elts;
+
+    for (i = 0; i < core->prefix_variables.nelts; i++) {
+        if (name->len >= v[i].name.len
+            && ngx_strncmp(name->data, v[i].name.data, v[i].name.len) == 0)
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+static ngx_uint_t
+ngx_rl_name_byte(u_char ch)
+{
+    return (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z')
+           || (ch >= '0' && ch <= '9') || ch == '_';
+}
+
+
+ngx_int_t
+ngx_rl_value_get(ngx_http_request_t *r,
+    ngx_rl_value_t *value, ngx_str_t *text)
+{
+    if (value->index == -1) {
+        return value->npieces
+               ? ngx_rl_value_join(r, value, text)
+               : ngx_http_complex_value(r, &value->complex, text);
+    }
+
+    /* not what a rewrite has read before it changed the request */
+
+    return ngx_rl_variable_text(
+                            ngx_http_get_flushed_variable(r, value->index),
+                            text);
+}
+
+
+/*
+ * nginx has variables of its own for some headers, and other modules may have
+ * made one: of these the blanks around go.
+ */
+ngx_int_t
+ngx_rl_value_sourced(ngx_http_request_t *r,
+    ngx_rl_value_t *value, ngx_str_t *text)
+{
+    ngx_int_t  rc;
+
+    if (value->source->made) {
+        rc = ngx_rl_value_get(r, value, text);
+        (void) ngx_rl_source_trim(text);
+        return rc;
+    }
+
+    rc = value->source->get(r, value->source, text);
+
+    if (rc == NGX_DECLINED) {
+        ngx_str_null(text);
+        return NGX_OK;
+    }
+
+    return rc;
+}
+
+
+/*
+ * A variable without a value is an empty text. One that could not be made, as
+ * memory was out, is an error: without its key a request had no limit.
+ */
+static ngx_inline ngx_int_t
+ngx_rl_variable_text(const ngx_http_variable_value_t *vv,
+    ngx_str_t *text)
+{
+    if (vv == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (vv->not_found) {
+        ngx_str_set(text, "");
+        return NGX_OK;
+    }
+
+    text->len = vv->len;
+    text->data = vv->data;
+
+    return NGX_OK;
+}
+
+
+/* Joins the pieces in two passes. The first evaluates them. */
+static ngx_int_t
+ngx_rl_value_join(ngx_http_request_t *r,
+    ngx_rl_value_t *value, ngx_str_t *text)
+{
+    u_char          *p;
+    ngx_str_t       *texts;
+    ngx_uint_t       i;
+    ngx_rl_piece_t  *piece;
+
+    texts = ngx_palloc(r->pool, value->npieces * sizeof(ngx_str_t));
+    if (texts == NULL) {
+        return NGX_ERROR;
+    }
+
+    text->len = 0;
+
+    for (i = 0; i < value->npieces; i++) {
+        piece = &value->pieces[i];
+
+        if (!piece->variable) {
+            texts[i] = piece->text;
+
+        } else if (ngx_rl_variable_text(
+                       (piece->index == -1)
+                       ? ngx_http_get_variable(r, &piece->text, piece->hash)
+                       : ngx_http_get_flushed_variable(r, piece->index),
+                       &texts[i])
+                   != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+
+        text->len += texts[i].len;
+    }
+
+    if (value->npieces == 1) {
+        *text = texts[0];
+        return NGX_OK;
+    }
+
+    p = ngx_pnalloc(r->pool, text->len);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    text->data = p;
+
+    for (i = 0; i < value->npieces; i++) {
+        p = ngx_cpymem(p, texts[i].data, texts[i].len);
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_rl_key_marked(ngx_http_request_t *r, const char *mark,
+    ngx_str_t *key)
+{
+    u_char  *p;
+    size_t   len;
+
+    len = ngx_strlen(mark);
+
+    p = ngx_pnalloc(r->pool, len + key->len);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_memcpy(p, mark, len);
+    ngx_memcpy(p + len, key->data, key->len);
+
+    key->data = p;
+    key->len += len;
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_rl_values_key(ngx_http_request_t *r,
+    ngx_rl_values_t *values, ngx_str_t *key)
+{
+    ngx_str_t   texts[NGX_RL_MAX_PARTS];
+    ngx_uint_t  i;
+
+    if (values->nparts == 0) {
+        return ngx_rl_value_key(r, &values->key, key);
+    }
+
+    for (i = 0; i < values->nparts; i++) {
+        if (ngx_rl_value_key(r, &values->parts[i], &texts[i])
+            != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+    }
+
+    return ngx_rl_policy_join(texts, values->nparts, r->pool, key);
+}
+
+
+/* Conditions with one name follow each other, and one of them must hold. */
+ngx_int_t
+ngx_rl_conditions(ngx_http_request_t *r,
+    const ngx_rl_rule_t *rule, const ngx_rl_condition_t **failed)
+{
+    ngx_str_t                  text;
+    ngx_uint_t                 i, holds;
+    ngx_rl_value_t            *value;
+    ngx_rl_values_t           *values;
+    const ngx_rl_condition_t  *c;
+
+    values = rule->data;
+    c = rule->conditions;
+    i = 0;
+
+    do {
+        *failed = &c[i];
+
+        value = &values->conditions[i];
+
+        if ((value->source ? ngx_rl_value_sourced(r, value, &text)
+                           : ngx_rl_value_get(r, value, &text))
+            != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+
+        holds = 0;
+
+        do {
+            holds |= ngx_rl_condition_holds(&c[i++], &text);
+        } while (i < rule->nconditions && c[i].other);
+
+    } while (holds && i < rule->nconditions);
+
+    return holds ? NGX_OK : NGX_DECLINED;
+}
+
+
+static ngx_uint_t
+ngx_rl_condition_holds(const ngx_rl_condition_t *condition,
+    const ngx_str_t *text)
+{
+    if (condition->kind == NGX_RL_IF_VALUE) {
+        return text->len > 1 || (text->len == 1 && text->data[0] != '0');
+    }
+
+    return text->len
+           && ngx_rl_glob_match(condition->glob.data,
+                                condition->glob.len, text->data,
+                                text->len);
+}
+
+
+ngx_str_t
+ngx_rl_value_shown(const ngx_rl_rule_t *rule,
+    const ngx_str_t *text, u_char *out)
+{
+    ngx_str_t  shown;
+
+    if (rule->nparts == 0) {
+        return ngx_rl_value_quote(text, out);
+    }
+
+    shown.data = out;
+    shown.len = ngx_sprintf(out, "(%uz bytes)", text->len) - out;
+
+    return shown;
+}
+
+
+ngx_str_t
+ngx_rl_value_quote(const ngx_str_t *text, u_char *out)
+{
+    size_t     len;
+    u_char    *last;
+    ngx_str_t  quoted;
+
+    len = ngx_min(text->len, NGX_RL_QUOTE);
+
+    last = (u_char *) ngx_escape_json(out, text->data, len);
+
+    if (len < text->len) {
+        last = ngx_cpymem(last, "...", sizeof("...") - 1);
+    }
+
+    quoted.data = out;
+    quoted.len = last - out;
+
+    return quoted;
+}

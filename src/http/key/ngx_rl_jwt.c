@@ -1,0 +1,837 @@
+/*
+ * Claims of a bearer token (JWT, RFC 7519), signed as a JWS in compact form
+ * (RFC 7515).
+ */
+
+#include "ngx_rl_jwt.h"
+
+#include "ngx_rl_request.h"
+
+#include <jansson.h>
+
+#define NGX_RL_JWT_BYTES   8192   /* of a token */
+#define NGX_RL_JWT_NUMBER  32     /* of a number as text */
+
+/* between the names of nested claims: for a source, and in a variable's name */
+#define NGX_RL_JWT_DOT     "."
+#define NGX_RL_JWT_DOTS    "__"
+
+/* A token and its parts, still in base64url. */
+typedef struct {
+    ngx_str_t  header;
+    ngx_str_t  body;
+    ngx_str_t  content;     /* header and body: what is signed */
+    ngx_str_t  signature;
+} ngx_rl_jwt_token_t;
+
+/* A verified token. It stays until the request ends. */
+typedef struct {
+    ngx_rl_jwt_key_t  *key;
+    ngx_str_t          token;
+    const char        *reason;   /* why it is not valid, or NULL */
+    json_t            *body;     /* NULL: it is not valid */
+} ngx_rl_jwt_t;
+
+
+static ngx_int_t ngx_rl_jwt_get(ngx_http_request_t *r,
+    ngx_rl_jwt_t **jwt);
+static void ngx_rl_jwt_cleanup(void *data);
+static const char *ngx_rl_jwt_open(
+    const ngx_rl_jwt_key_t *key, const ngx_str_t *text,
+    json_t **made);
+static const char *ngx_rl_jwt_split(const ngx_str_t *text,
+    ngx_rl_jwt_token_t *token);
+static ngx_uint_t ngx_rl_jwt_whole(const ngx_str_t *part);
+static json_t *ngx_rl_jwt_parse(ngx_str_t *part, size_t flags);
+static json_t *ngx_rl_jwt_digits(ngx_str_t *part);
+static const char *ngx_rl_jwt_verify(
+    const ngx_rl_jwks_t *keys,
+    ngx_rl_jwt_token_t *token);
+static const char *ngx_rl_jwt_signed(
+    const ngx_rl_jwks_t *keys,
+    ngx_rl_jwt_token_t *token, const json_t *header);
+static const char *ngx_rl_jwt_validate(
+    const ngx_rl_jwt_key_t *key, const json_t *body);
+static ngx_int_t ngx_rl_jwt_time(const json_t *claim,
+    ngx_uint_t up, time_t *time);
+static ngx_uint_t ngx_rl_jwt_audience(const json_t *claim,
+    const ngx_str_t *audience);
+static ngx_uint_t ngx_rl_jwt_equal(const json_t *string,
+    const ngx_str_t *text);
+static json_t *ngx_rl_jwt_find(json_t *object,
+    const ngx_str_t *name, const char *dot);
+static ngx_uint_t ngx_rl_jwt_begins(const ngx_str_t *name,
+    const char *claim, size_t len, ngx_uint_t fold);
+static ngx_int_t ngx_rl_jwt_text(ngx_pool_t *pool,
+    const json_t *value, ngx_str_t *text);
+static size_t ngx_rl_jwt_write(u_char *p, const json_t *value);
+static size_t ngx_rl_jwt_write_string(u_char *p,
+    const json_t *string);
+
+
+ngx_int_t
+ngx_rl_jwt_claim(ngx_http_request_t *r, const ngx_str_t *name,
+    ngx_str_t *claim)
+{
+    json_t        *value;
+    ngx_int_t      rc;
+    ngx_str_t      text;
+    ngx_rl_jwt_t  *jwt;
+
+    rc = ngx_rl_jwt_get(r, &jwt);
+
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    value = ngx_rl_jwt_find(jwt->body, name,
+                            NGX_RL_JWT_DOT);
+
+    if (json_is_integer(value)) {
+        return ngx_rl_jwt_text(r->pool, value, claim);
+    }
+
+    text.data = (u_char *) json_string_value(value);
+    text.len = json_string_length(value);
+
+    if (text.len == 0) {
+        return NGX_DECLINED;
+    }
+
+    claim->len = text.len;
+    claim->data = ngx_pstrdup(r->pool, &text);
+
+    return claim->data ? NGX_OK : NGX_ERROR;
+}
+
+
+ngx_int_t
+ngx_rl_jwt_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data)
+{
+    ngx_int_t      rc;
+    ngx_str_t      name, text;
+    ngx_rl_jwt_t  *jwt;
+
+    name = *(ngx_str_t *) data;
+    name.data += sizeof(NGX_RL_JWT_PREFIX) - 1;
+    name.len -= sizeof(NGX_RL_JWT_PREFIX) - 1;
+
+    rc = ngx_rl_jwt_get(r, &jwt);
+
+    if (rc == NGX_OK) {
+        rc = ngx_rl_jwt_text(r->pool,
+                  ngx_rl_jwt_find(jwt->body, &name,
+                                  NGX_RL_JWT_DOTS),
+                             &text);
+    }
+
+    if (rc == NGX_DECLINED) {
+        v->not_found = 1;
+        return NGX_OK;
+    }
+
+    return (rc == NGX_OK)
+           ? ngx_rl_variable_set(v, text.data, text.len)
+           : NGX_ERROR;
+}
+
+
+ngx_int_t
+ngx_rl_jwt_invalid(ngx_http_request_t *r, const char **reason)
+{
+    ngx_int_t      rc;
+    ngx_rl_jwt_t  *jwt;
+
+    rc = ngx_rl_jwt_get(r, &jwt);
+
+    if (rc != NGX_OK) {
+        return (rc == NGX_DECLINED) ? NGX_OK : NGX_ERROR;
+    }
+
+    *reason = jwt->reason;
+
+    return jwt->reason ? NGX_ABORT : NGX_OK;
+}
+
+
+/*
+ * The request's token, verified by the location's key. A redirect clears the
+ * request's context, so the pool's cleanups keep it. NGX_DECLINED: there is
+ * none, or no key. NGX_ERROR: memory is out.
+ */
+static ngx_int_t
+ngx_rl_jwt_get(ngx_http_request_t *r,
+    ngx_rl_jwt_t **found)
+{
+    char                 note[NGX_RL_LOG_NOTE];
+    ngx_str_t            token;
+    ngx_pool_cleanup_t  *cln;
+    ngx_rl_jwt_t        *jwt;
+    ngx_rl_loc_conf_t   *conf;
+
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
+
+    if (conf->jwt_key == NULL
+        || ngx_rl_source_token(r, &token) != NGX_OK)
+    {
+        return NGX_DECLINED;
+    }
+
+    for (cln = r->pool->cleanup; cln; cln = cln->next) {
+        jwt = cln->data;
+
+        if (cln->handler == ngx_rl_jwt_cleanup
+            && jwt->key == conf->jwt_key && jwt->token.data == token.data
+            && jwt->token.len == token.len)
+        {
+            *found = jwt;
+            return NGX_OK;
+        }
+    }
+
+    cln = ngx_pool_cleanup_add(r->pool, sizeof(ngx_rl_jwt_t));
+    if (cln == NULL) {
+        return NGX_ERROR;
+    }
+
+    jwt = cln->data;
+    jwt->key = conf->jwt_key;
+    jwt->token = token;
+    jwt->body = NULL;
+    jwt->reason = ngx_rl_jwt_open(jwt->key, &token, &jwt->body);
+
+    cln->handler = ngx_rl_jwt_cleanup;
+    *found = jwt;
+
+    if (jwt->reason
+        && ngx_rl_request_log_due(r, NGX_RL_LOG_TOKEN, note))
+    {
+        ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
+                      "ratelimit: the bearer token is not valid: %s%s",
+                      jwt->reason, note);
+    }
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_rl_jwt_cleanup(void *data)
+{
+    ngx_rl_jwt_t *jwt = data;
+
+    json_decref(jwt->body);
+}
+
+
+/*
+ * The body of a token, which the caller frees, if it is valid. Returns NULL, or
+ * what is wrong.
+ */
+static const char *
+ngx_rl_jwt_open(const ngx_rl_jwt_key_t *key,
+    const ngx_str_t *text, json_t **made)
+{
+    json_t              *body, *large;
+    const char          *reason;
+    ngx_rl_jwt_token_t   token;
+
+    reason = ngx_rl_jwt_split(text, &token);
+
+    if (reason == NULL && key->keys) {
+        reason = ngx_rl_jwt_verify(key->keys, &token);
+    }
+
+    if (reason) {
+        return reason;
+    }
+
+    body = ngx_rl_jwt_parse(&token.body, 0);
+    large = NULL;
+
+    /* a number may be an integer that jansson has no room for */
+
+    if (body == NULL) {
+        large = ngx_rl_jwt_parse(&token.body,
+                                 JSON_DECODE_INT_AS_REAL);
+        body = large ? ngx_rl_jwt_digits(&token.body) : NULL;
+    }
+
+    if (body == NULL) {
+        reason = "its body is no JSON object";
+
+    } else if (key->keys) {
+        reason = ngx_rl_jwt_validate(key, large ? large : body);
+    }
+
+    json_decref(large);
+
+    if (reason) {
+        json_decref(body);
+        return reason;
+    }
+
+    *made = body;
+
+    return NULL;
+}
+
+
+/* Three parts of base64url between dots, the last one maybe empty. */
+static const char *
+ngx_rl_jwt_split(const ngx_str_t *text,
+    ngx_rl_jwt_token_t *token)
+{
+    u_char      ch, *p, *last, *dots[2];
+    ngx_uint_t  n;
+
+    if (text->len > NGX_RL_JWT_BYTES) {
+        return "it has more than 8192 bytes";
+    }
+
+    n = 0;
+    last = text->data + text->len;
+
+    for (p = text->data; p < last; p++) {
+        ch = *p;
+
+        if (ch == '.' && n < 2) {
+            dots[n++] = p;
+
+        } else if (!((ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z')
+                     || (ch >= '0' && ch <= '9') || ch == '-' || ch == '_'))
+        {
+            return "it is no JWT";
+        }
+    }
+
+    if (n != 2) {
+        return "it is no JWT";
+    }
+
+    token->header.data = text->data;
+    token->header.len = dots[0] - text->data;
+    token->body.data = dots[0] + 1;
+    token->body.len = dots[1] - token->body.data;
+    token->content.data = text->data;
+    token->content.len = dots[1] - text->data;
+    token->signature.data = dots[1] + 1;
+    token->signature.len = last - token->signature.data;
+
+    if (token->header.len == 0 || token->body.len == 0
+        || !ngx_rl_jwt_whole(&token->header)
+        || !ngx_rl_jwt_whole(&token->body)
+        || !ngx_rl_jwt_whole(&token->signature))
+    {
+        return "it is no JWT";
+    }
+
+    return NULL;
+}
+
+
+/*
+ * Whether no other text decodes to the same bytes: the bits that the last
+ * character has too many are zero (RFC 4648, section 3.5).
+ */
+static ngx_uint_t
+ngx_rl_jwt_whole(const ngx_str_t *part)
+{
+    const char  *zero;
+
+    if (part->len % 4 < 2) {
+        return part->len % 4 == 0;
+    }
+
+    zero = (part->len % 4 == 2) ? "AQgw" : "AEIMQUYcgkosw048";
+
+    return ngx_strchr(zero, part->data[part->len - 1]) != NULL;
+}
+
+
+/*
+ * The JSON object of a part, which the caller frees, or NULL. If several
+ * members have one name, the last one counts (RFC 7519, section 4).
+ */
+static json_t *
+ngx_rl_jwt_parse(ngx_str_t *part, size_t flags)
+{
+    u_char      bytes[NGX_RL_JWT_BYTES];
+    json_t     *json;
+    ngx_str_t   text;
+
+    text.data = bytes;
+
+    if (ngx_decode_base64url(&text, part) != NGX_OK) {
+        return NULL;
+    }
+
+    json = json_loadb((char *) text.data, text.len, flags, NULL);
+
+    if (!json_is_object(json)) {
+        json_decref(json);
+        return NULL;
+    }
+
+    return json;
+}
+
+
+/*
+ * The same for valid JSON, but integers of 19 digits and more are strings: as a
+ * key, such a number keeps its digits.
+ */
+static json_t *
+ngx_rl_jwt_digits(ngx_str_t *part)
+{
+    u_char      bytes[NGX_RL_JWT_BYTES];
+    u_char      json[NGX_RL_JWT_BYTES];
+    u_char     *p, *last, *dst, *number;
+    ngx_str_t   text;
+
+    text.data = bytes;
+
+    if (ngx_decode_base64url(&text, part) != NGX_OK) {
+        return NULL;
+    }
+
+    /* a quote more for every 10 bytes; base64url has 4 characters for 3 */
+
+    last = text.data + text.len;
+    dst = json;
+
+    for (p = text.data; p < last; /* void */ ) {
+        number = p;
+
+        if (*p == '"') {
+            do {
+                p += (*p == '\\') ? 2 : 1;
+            } while (*p != '"');
+
+            p++;
+
+        } else if (*p == '-' || (*p >= '0' && *p <= '9')) {
+
+            do {
+                p++;
+            } while (p < last && *p >= '0' && *p <= '9');
+
+            if (p - number >= 19 && *p != '.' && *p != 'e' && *p != 'E') {
+                *dst++ = '"';
+                dst = ngx_cpymem(dst, number, p - number);
+                *dst++ = '"';
+                continue;
+            }
+
+        } else {
+            p++;
+        }
+
+        dst = ngx_cpymem(dst, number, p - number);
+    }
+
+    return json_loadb((char *) json, dst - json, 0, NULL);
+}
+
+
+/* The keys say how they are used, and the header may only agree (RFC 8725). */
+static const char *
+ngx_rl_jwt_verify(const ngx_rl_jwks_t *keys,
+    ngx_rl_jwt_token_t *token)
+{
+    json_t      *header;
+    const char  *reason;
+
+    header = ngx_rl_jwt_parse(&token->header,
+                              JSON_DECODE_INT_AS_REAL);
+    if (header == NULL) {
+        return "its header is no JSON object";
+    }
+
+    reason = json_object_get(header, "crit")
+             ? "it has critical extensions"
+             : ngx_rl_jwt_signed(keys, token, header);
+
+    json_decref(header);
+
+    return reason;
+}
+
+
+/*
+ * Asks each key that has the token's "kid" and "alg". A key without a "kid" may
+ * be that of any token, and a token without one may be of any key.
+ */
+static const char *
+ngx_rl_jwt_signed(const ngx_rl_jwks_t *keys,
+    ngx_rl_jwt_token_t *token, const json_t *header)
+{
+    u_char               bytes[NGX_RL_JWT_BYTES];
+    json_t              *kid;
+    ngx_str_t            signature;
+    ngx_uint_t           i, named, fits;
+    const char          *alg;
+    const ngx_rl_jwk_t  *key;
+
+    signature.data = bytes;
+
+    if (ngx_decode_base64url(&signature, &token->signature) != NGX_OK) {
+        return "it is no JWT";
+    }
+
+    alg = json_string_value(json_object_get(header, "alg"));
+    kid = json_object_get(header, "kid");
+    named = 0;
+    fits = 0;
+
+    for (i = 0; i < keys->nkeys; i++) {
+        key = &keys->keys[i];
+
+        if (kid && key->kid.len
+            && !ngx_rl_jwt_equal(kid, &key->kid))
+        {
+            continue;
+        }
+
+        named = 1;
+
+        if (alg == NULL || !ngx_rl_jwt_alg_is(key, alg)) {
+            continue;
+        }
+
+        fits = 1;
+
+        if (ngx_rl_jwt_alg_verify(key, &token->content,
+                                  &signature))
+        {
+            return NULL;
+        }
+    }
+
+    return fits ? "its signature is wrong"
+           : named ? "its algorithm is not that of the key"
+           : "no key has its \"kid\"";
+}
+
+
+/* RFC 7519, section 4.1. */
+static const char *
+ngx_rl_jwt_validate(const ngx_rl_jwt_key_t *key,
+    const json_t *body)
+{
+    time_t     time;
+    ngx_int_t  rc;
+
+    rc = ngx_rl_jwt_time(json_object_get(body, "exp"), 0, &time);
+
+    if (rc == NGX_ERROR) {
+        return "its \"exp\" is no time";
+    }
+
+    if (rc == NGX_OK && ngx_time() - key->leeway >= time) {
+        return "it has expired";
+    }
+
+    rc = ngx_rl_jwt_time(json_object_get(body, "nbf"), 1, &time);
+
+    if (rc == NGX_ERROR) {
+        return "its \"nbf\" is no time";
+    }
+
+    if (rc == NGX_OK && ngx_time() + key->leeway < time) {
+        return "it is not valid yet";
+    }
+
+    if (key->audience.len
+        && !ngx_rl_jwt_audience(json_object_get(body, "aud"),
+                                &key->audience))
+    {
+        return "it is for another audience";
+    }
+
+    if (key->issuer.len
+        && !ngx_rl_jwt_equal(json_object_get(body, "iss"),
+                             &key->issuer))
+    {
+        return "it is of another issuer";
+    }
+
+    return NULL;
+}
+
+
+/*
+ * A time, of which a fraction is cut off, or with up counts as a second.
+ * NGX_DECLINED: there is no such claim; NGX_ERROR: it is something else.
+ */
+static ngx_int_t
+ngx_rl_jwt_time(const json_t *claim, ngx_uint_t up, time_t *time)
+{
+    double      real;
+    json_int_t  integer;
+
+    if (claim == NULL) {
+        return NGX_DECLINED;
+    }
+
+    if (json_is_integer(claim)) {
+        integer = json_integer_value(claim);
+        *time = (time_t) integer;
+
+        return (integer >= 0 && *time == integer) ? NGX_OK : NGX_ERROR;
+    }
+
+    real = json_real_value(claim);
+
+    if (!json_is_real(claim) || real < 0) {
+        return NGX_ERROR;
+    }
+
+    if (real >= (double) NGX_MAX_TIME_T_VALUE) {
+        *time = NGX_MAX_TIME_T_VALUE;
+        return NGX_OK;
+    }
+
+    *time = (time_t) real;
+    *time += (up && (double) *time < real);
+
+    return NGX_OK;
+}
+
+
+/* Whether "aud" is the audience, or an array that has it. */
+static ngx_uint_t
+ngx_rl_jwt_audience(const json_t *claim, const ngx_str_t *audience)
+{
+    size_t  i;
+
+    for (i = 0; i < json_array_size(claim); i++) {
+        if (ngx_rl_jwt_equal(json_array_get(claim, i), audience)) {
+            return 1;
+        }
+    }
+
+    return ngx_rl_jwt_equal(claim, audience);
+}
+
+
+static ngx_uint_t
+ngx_rl_jwt_equal(const json_t *string, const ngx_str_t *text)
+{
+    return json_is_string(string) && json_string_length(string) == text->len
+           && ngx_memcmp(json_string_value(string), text->data, text->len)
+              == 0;
+}
+
+
+/*
+ * The claim of that name, or else one inside the object that the name begins
+ * with, behind a dot. A claim that has the name only if it is folded counts if
+ * there is no other, and several of those are none: a user who may add claims
+ * does not choose. NULL: there is none.
+ */
+static json_t *
+ngx_rl_jwt_find(json_t *object, const ngx_str_t *name,
+    const char *dot)
+{
+    size_t       len, n;
+    json_t      *value, *found;
+    ngx_str_t    rest;
+    ngx_uint_t   fold, several;
+    const char  *claim;
+
+    n = ngx_strlen(dot);
+    found = NULL;
+    several = 0;
+
+    for (fold = 0; found == NULL && fold <= (dot[0] == '_'); fold++) {
+
+        json_object_foreach(object, claim, value) {
+            len = ngx_strlen(claim);
+
+            if (len > name->len
+                || !ngx_rl_jwt_begins(name, claim, len, fold))
+            {
+                continue;
+            }
+
+            if (len < name->len) {
+                if (!json_is_object(value) || len + n >= name->len
+                    || ngx_memcmp(name->data + len, dot, n) != 0)
+                {
+                    continue;
+                }
+
+                rest.data = name->data + len + n;
+                rest.len = name->len - len - n;
+
+                value = ngx_rl_jwt_find(value, &rest, dot);
+
+            } else if (!fold) {
+                return value;
+            }
+
+            if (value) {
+                several = (found != NULL);
+                found = value;
+            }
+        }
+    }
+
+    return several ? NULL : found;
+}
+
+
+/*
+ * Whether the name begins with the claim. In a variable's name letters are
+ * small, and "_" stands for what it cannot have, as in "$http_name".
+ */
+static ngx_uint_t
+ngx_rl_jwt_begins(const ngx_str_t *name, const char *claim,
+    size_t len, ngx_uint_t fold)
+{
+    u_char  ch;
+    size_t  i;
+
+    for (i = 0; i < len; i++) {
+        ch = (u_char) claim[i];
+
+        if (fold) {
+            ch = ngx_tolower(ch);
+            ch = ((ch >= 'a' && ch <= 'z') || (ch >= '0' && ch <= '9'))
+                 ? ch : '_';
+        }
+
+        if (ch != name->data[i]) {
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
+
+/* A claim as text. NGX_DECLINED: it has none. NGX_ERROR: memory is out. */
+static ngx_int_t
+ngx_rl_jwt_text(ngx_pool_t *pool, const json_t *value,
+    ngx_str_t *text)
+{
+    if (value == NULL || json_is_null(value) || json_is_object(value)) {
+        return NGX_DECLINED;
+    }
+
+    text->len = ngx_rl_jwt_write(NULL, value);
+
+    text->data = ngx_pnalloc(pool, text->len + 1);
+    if (text->data == NULL) {
+        return NGX_ERROR;
+    }
+
+    (void) ngx_rl_jwt_write(text->data, value);
+
+    return NGX_OK;
+}
+
+
+/*
+ * Writes a claim to p, unless that is NULL, and returns its length. An array is
+ * joined by commas, without its members that are null, arrays or objects.
+ */
+static size_t
+ngx_rl_jwt_write(u_char *p, const json_t *value)
+{
+    int      n;
+    char     number[NGX_RL_JWT_NUMBER];
+    size_t   i, len;
+    json_t  *item;
+
+    switch (json_typeof(value)) {
+
+    case JSON_ARRAY:
+        len = 0;
+
+        json_array_foreach(value, i, item) {
+
+            if (json_is_null(item) || json_is_array(item)
+                || json_is_object(item))
+            {
+                continue;
+            }
+
+            if (len) {
+                if (p) {
+                    p[len] = ',';
+                }
+
+                len++;
+            }
+
+            len += ngx_rl_jwt_write(p ? p + len : NULL, item);
+        }
+
+        return len;
+
+    case JSON_STRING:
+        return ngx_rl_jwt_write_string(p, value);
+
+    case JSON_INTEGER:
+        n = snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT,
+                     json_integer_value(value));
+        break;
+
+    case JSON_REAL:
+        n = snprintf(number, sizeof(number), "%.15g", json_real_value(value));
+        break;
+
+    default:
+        n = snprintf(number, sizeof(number), "%s",
+                     json_is_true(value) ? "true" : "false");
+    }
+
+    if (p) {
+        ngx_memcpy(p, number, n);
+    }
+
+    return n;
+}
+
+
+/* Control characters as "%0A": they would end a header that has the claim. */
+static size_t
+ngx_rl_jwt_write_string(u_char *p, const json_t *string)
+{
+    u_char        ch;
+    size_t        i, len, n;
+    const char   *text;
+
+    static const u_char  hex[] = "0123456789ABCDEF";
+
+    text = json_string_value(string);
+    n = json_string_length(string);
+    len = 0;
+
+    for (i = 0; i < n; i++) {
+        ch = (u_char) text[i];
+
+        if (ch >= 0x20 && ch != 0x7f) {
+
+            if (p) {
+                p[len] = ch;
+            }
+
+            len++;
+            continue;
+        }
+
+        if (p) {
+            p[len] = '%';
+            p[len + 1] = hex[ch >> 4];
+            p[len + 2] = hex[ch & 15];
+        }
+
+        len += 3;
+    }
+
+    return len;
+}

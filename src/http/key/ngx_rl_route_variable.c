@@ -1,0 +1,275 @@
+/*
+ * "ratelimit_route", and $ratelimit_route: the template of a location that
+ * matches the path, or the path folded.
+ */
+
+#include "ngx_rl_key.h"
+#include "ngx_rl_request.h"
+
+#include "ngx_rl_route_set.h"
+
+#define NGX_RL_ROUTES_ROOM  64   /* segments, at first */
+
+/* The templates of one level. */
+struct ngx_rl_routes_s {
+    ngx_array_t          templates;   /* ngx_str_t, by number */
+    ngx_rl_route_set_t   set;
+    void                *memory;      /* the set's, for room segments */
+    size_t               segments;
+    size_t               room;
+};
+
+static ngx_int_t ngx_rl_route_add(ngx_conf_t *cf,
+    ngx_rl_routes_t *routes, ngx_str_t *text);
+static ngx_int_t ngx_rl_route_room(ngx_conf_t *cf,
+    ngx_rl_routes_t *routes, size_t room);
+static const ngx_str_t *ngx_rl_route_find(
+    const ngx_rl_routes_t *routes, const ngx_str_t *path);
+
+
+/* ratelimit_route <template> ...; several on one level add up */
+char *
+ngx_rl_route_directive(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_rl_loc_conf_t *rlcf = conf;
+
+    ngx_str_t                    *value;
+    ngx_uint_t                    i;
+    ngx_rl_routes_t  *routes;
+
+    routes = rlcf->routes;
+
+    if (routes == NULL) {
+        routes = ngx_pcalloc(cf->pool, sizeof(ngx_rl_routes_t));
+        if (routes == NULL) {
+            return NGX_CONF_ERROR;
+        }
+
+        if (ngx_array_init(&routes->templates, cf->pool, cf->args->nelts - 1,
+                           sizeof(ngx_str_t))
+            != NGX_OK)
+        {
+            return NGX_CONF_ERROR;
+        }
+
+        rlcf->routes = routes;
+    }
+
+    value = cf->args->elts;
+
+    for (i = 1; i < cf->args->nelts; i++) {
+        if (ngx_rl_route_add(cf, routes, &value[i]) != NGX_OK) {
+            return NGX_CONF_ERROR;
+        }
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+static ngx_int_t
+ngx_rl_route_add(ngx_conf_t *cf,
+    ngx_rl_routes_t *routes, ngx_str_t *text)
+{
+    uint32_t     number;
+    ngx_str_t   *templates, *tmpl;
+    const char  *wrong;
+
+    wrong = ngx_rl_route_check(text->data, text->len);
+
+    if (wrong) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_route\" has an invalid \"%V\", "
+                           "expected a path template: %s", text, wrong);
+        return NGX_ERROR;
+    }
+
+    routes->segments += ngx_rl_route_segments(text->data, text->len);
+
+    if ((routes->memory == NULL || routes->segments > routes->room)
+        && ngx_rl_route_room(cf, routes, routes->segments * 2)
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    number = ngx_rl_route_set_add(&routes->set, text->data, text->len);
+
+    if (number < routes->templates.nelts) {
+        templates = routes->templates.elts;
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_route\" has \"%V\" and \"%V\", "
+                           "expected templates that differ in more than "
+                           "names", &templates[number], text);
+        return NGX_ERROR;
+    }
+
+    tmpl = ngx_array_push(&routes->templates);
+    if (tmpl == NULL) {
+        return NGX_ERROR;
+    }
+
+    *tmpl = *text;
+
+    return NGX_OK;
+}
+
+
+/*
+ * The set again, with the same numbers, in more memory: twice as much each
+ * time, so that reading n templates, in a directive each, takes n steps.
+ */
+static ngx_int_t
+ngx_rl_route_room(ngx_conf_t *cf,
+    ngx_rl_routes_t *routes, size_t room)
+{
+    size_t       bytes;
+    ngx_str_t   *templates;
+    ngx_uint_t   i;
+
+    room = ngx_max(room, NGX_RL_ROUTES_ROOM);
+
+    bytes = ngx_rl_route_set_bytes(room);
+
+    if (bytes == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_route\" has too many templates, "
+                           "expected at most %d segments in all",
+                           NGX_RL_ROUTE_SEGMENTS / 2);
+        return NGX_ERROR;
+    }
+
+    if (routes->memory) {
+        (void) ngx_pfree(cf->pool, routes->memory);
+    }
+
+    routes->memory = ngx_palloc(cf->pool, bytes);
+    if (routes->memory == NULL) {
+        return NGX_ERROR;
+    }
+
+    routes->room = room;
+    ngx_rl_route_set_init(&routes->set, routes->memory, room);
+
+    templates = routes->templates.elts;
+
+    for (i = 0; i < routes->templates.nelts; i++) {
+        (void) ngx_rl_route_set_add(&routes->set, templates[i].data,
+                                    templates[i].len);
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_uint_t
+ngx_rl_route_folds(const ngx_rl_routes_t *routes)
+{
+    ngx_str_t   *templates;
+    ngx_uint_t   i;
+
+    static const ngx_str_t  all = ngx_string("/**");
+
+    templates = routes ? routes->templates.elts : NULL;
+
+    for (i = 0; templates && i < routes->templates.nelts; i++) {
+        if (ngx_rl_equal(&templates[i], &all)) {
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
+
+ngx_int_t
+ngx_rl_route_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data)
+{
+    u_char             *p;
+    ngx_str_t          *path;
+    const ngx_str_t    *tmpl;
+    ngx_rl_ctx_t       *ctx;
+    ngx_rl_loc_conf_t  *conf;
+
+    /*
+     * after an internal redirect it is still the route that was checked, by
+     * the templates of the location that decided
+     */
+
+    ctx = ngx_rl_ctx(r->main);
+
+    if (ctx && ctx->conf) {
+        conf = ctx->conf;
+        path = &ctx->path;
+
+    } else {
+        conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
+        path = &r->uri;
+    }
+
+    tmpl = conf->routes ? ngx_rl_route_find(conf->routes, path)
+                        : NULL;
+    if (tmpl) {
+        return ngx_rl_variable_set(v, tmpl->data, tmpl->len);
+    }
+
+    p = ngx_pnalloc(r->pool, NGX_RL_ROUTE_BYTES(path->len));
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    return ngx_rl_variable_set(v, p,
+                          ngx_rl_route_fold(path->data, path->len, p));
+}
+
+
+/*
+ * The most specific template. Where readings of the path have different ones,
+ * it is the one that does not match in all of them; if there are several, the
+ * path is "/": a client cannot choose under which of them it is counted.
+ */
+static const ngx_str_t *
+ngx_rl_route_find(const ngx_rl_routes_t *routes,
+    const ngx_str_t *path)
+{
+    uint32_t          number;
+    unsigned          reading, readings;
+    const ngx_str_t  *found, *one;
+
+    static const ngx_str_t  root = ngx_string("/");
+
+    found = NULL;
+    readings = ngx_rl_path_readings(path->data, path->len);
+
+    for (reading = 0; reading <= readings; reading++) {
+
+        if (reading & ~readings) {
+            continue;
+        }
+
+        number = ngx_rl_route_set_find(&routes->set, path->data,
+                                       path->len, reading);
+
+        if (number == NGX_RL_ROUTE_NONE) {
+            continue;
+        }
+
+        one = (ngx_str_t *) routes->templates.elts + number;
+
+        if (found == NULL
+            || ngx_rl_route_match(found->data, found->len, path->data,
+                                  path->len, 1))
+        {
+            found = one;
+
+        } else if (one != found
+                   && !ngx_rl_route_match(one->data, one->len,
+                                          path->data, path->len, 1))
+        {
+            return &root;
+        }
+    }
+
+    return found;
+}

@@ -1,0 +1,428 @@
+/*
+ * A request on its way: its context, and the functions that select its
+ * counters, check it, explain it, answer it and settle its cost.
+ */
+
+#ifndef NGX_RL_REQUEST_H_INCLUDED
+#define NGX_RL_REQUEST_H_INCLUDED
+
+#include "ngx_rl_http.h"
+
+#include "ngx_rl_penalty.h"
+#include "ngx_rl_text.h"
+
+/* lines of the error log of which a worker writes one a second */
+typedef enum {
+    NGX_RL_LOG_NOT_DELAYED = 0,
+    NGX_RL_LOG_NOT_REJECTED,
+    NGX_RL_LOG_DELAYED,
+    NGX_RL_LOG_NOT_DENIED,
+    NGX_RL_LOG_UNAVAILABLE,
+    NGX_RL_LOG_TOO_MANY,      /* rules */
+    NGX_RL_LOG_LIMIT,         /* is none */
+    NGX_RL_LOG_COST,          /* is none */
+    NGX_RL_LOG_HEADER_COST,   /* of a response is none */
+    NGX_RL_LOG_END_COST,      /* the same, at its end */
+    NGX_RL_LOG_TOKEN,         /* is not valid */
+    NGX_RL_LOG_REGEX,         /* that gave up */
+    NGX_RL_LOG_EXPLAINED,
+    NGX_RL_LOG_PENALIZED,
+    NGX_RL_LOG_PENALTY,       /* begins */
+    NGX_RL_LOG_NETWORK,       /* a penalty of one begins */
+    NGX_RL_LOG_NO_PENALTY,    /* since there is no place */
+    NGX_RL_LOG_REFUSED,       /* by a guard */
+    NGX_RL_LOG_KINDS
+} ngx_rl_log_e;
+
+/* of a response: what is left, twice, two resets, Retry-After */
+#define NGX_RL_NUMBERS_BYTES  (5 * NGX_INT64_LEN)
+
+typedef struct ngx_rl_explain_s  ngx_rl_explain_t;
+typedef struct ngx_rl_past_s     ngx_rl_past_t;
+
+/* The response of an upstream that has redirected the request. */
+struct ngx_rl_past_s {
+    ngx_list_t     *headers;
+    ngx_rl_past_t  *next;     /* before it, or NULL */
+};
+
+/* The key of a penalty that a request may come under. */
+typedef struct {
+    ngx_rl_penalty_t  *penalty;
+    ngx_str_t          key;
+    uint64_t           until_ms;  /* its end, see penalties.h; 0: it is
+                                     not in force */
+    ngx_uint_t         counted;   /* its event: the request has one */
+    unsigned           address:1; /* the key has the client's address */
+    unsigned           network:1; /* the key is a network, penalized */
+} ngx_rl_penalty_key_t;
+
+
+/*
+ * The context of a request, made at its first limited location. It is found
+ * again after an internal redirect by its cleanup in the request's pool.
+ */
+typedef struct {
+    ngx_pool_cleanup_t   cleanup;   /* of the request's pool */
+    ngx_http_request_t  *request;
+    ngx_rl_loc_conf_t   *conf;      /* of the deciding location */
+    ngx_rl_policy_t    **policies;  /* of conf->limits, each used */
+    ngx_str_t            path;      /* that is checked */
+    u_char               numbers[NGX_RL_NUMBERS_BYTES];
+                                               /* of the headers */
+    uint64_t             decided_ms; /* since the epoch */
+    ngx_rl_once_t       *once;      /* if needs has that bit */
+
+    const char                     *token;     /* where denies is set: why it is
+                                                  refused; NULL: it is not */
+    uint32_t                        needs;     /* of the policies and of the
+                                                  location: bits; the response
+                                                  until it is charged */
+
+    /* zeroed from here on, see ctx_create() */
+    ngx_rl_explain_t   *explain;   /* in place of the check; NULL:
+                                      it is checked */
+    ngx_rl_limiter_t   *denies;    /* its list has the client, or
+                                      it is the first and the token
+                                      is refused; NULL: none */
+    ngx_rl_penalty_key_t  *penalized;
+                                               /* the request is under this
+                                                  penalty; NULL: none */
+    ngx_array_t         *penalty_keys;  /* of these; or NULL */
+    ngx_event_t         *timer;     /* of a delay, then of
+                                       "cost_every="; NULL: none */
+    ngx_rl_past_t       *past;      /* the last; or NULL */
+    uint64_t             waited_ms; /* for Redis */
+    unsigned             started:1; /* the check */
+    unsigned             waiting:1; /* for Redis, for the delay */
+    unsigned             answered:1;
+    unsigned             held:1;    /* its answer is held back:
+                                       counts in *ctx_held() */
+    unsigned             ends:1;    /* "cost_end=" is charged at the
+                                       request's end */
+    unsigned             every:1;   /* timer is of "cost_every=" */
+    unsigned             key_denied:1;  /* the list has the API
+                                           key */
+    unsigned             by_network:1;  /* a key is, and is
+                                           counted */
+    unsigned             early:NGX_RL_MAX_COUNTERS;
+                                               /* counters whose client has not
+                                       waited: bits */
+    ngx_rl_check_t       check;
+} ngx_rl_ctx_t;
+
+
+/* whether a counter is why a request was rejected, or one of the reasons */
+#define ngx_rl_rejects(counter)                                               \
+    ((counter)->answer.retry_us && !(counter)->dry_run                        \
+     && !ngx_rl_counter_unavailable(counter))
+
+#define NGX_RL_MESSAGE_PENALIZED                                              \
+    "Too many rejected or failed requests"
+#define NGX_RL_MESSAGE_TOKEN  "This bearer token is not valid"
+
+/* in a dry run the token is not, and another rule may be the reason */
+#define ngx_rl_token_refused(ctx)                                             \
+    ((ctx)->check.status == NGX_RL_DENIED && (ctx)->token)
+
+/* the most that a message takes */
+#define NGX_RL_MESSAGE_BYTES                                                  \
+    (sizeof("Rate limit of  concurrent-requests in  exceeded")                \
+     + NGX_INT64_LEN + NGX_RL_SPAN_BYTES)
+
+/*
+ * Whether a counter has been asked, and it is known what is left. A counter
+ * that stands in for Redis knows only when nothing is left.
+ */
+#define ngx_rl_has_answer(counter)                                            \
+    ((counter)->source == NGX_RL_SOURCE_LOCAL                                 \
+     || (counter)->source == NGX_RL_SOURCE_LEASE                              \
+     || (counter)->source == NGX_RL_SOURCE_REDIS                              \
+     || ((counter)->answer.retry_us                                           \
+         && !ngx_rl_counter_unavailable(counter)))
+
+
+/* calls inside the module then need no table of addresses */
+#pragma GCC visibility push(hidden)
+
+/*
+ * ctx.c: the context, or NULL. An internal redirect clears r->ctx, so that
+ * afterwards the pool's cleanup tells.
+ */
+ngx_rl_ctx_t *ngx_rl_ctx_find(ngx_http_request_t *r);
+
+static ngx_inline ngx_rl_ctx_t *
+ngx_rl_ctx(ngx_http_request_t *r)
+{
+    ngx_rl_ctx_t  *ctx;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_ratelimit_module);
+
+    return (ctx || !(r->internal || r->filter_finalize))
+           ? ctx : ngx_rl_ctx_find(r);
+}
+
+/*
+ * Makes the context, for the location's limits; the handler is the check's.
+ * NULL: memory is out.
+ */
+ngx_rl_ctx_t *ngx_rl_ctx_create(
+    ngx_http_request_t *r, ngx_rl_loc_conf_t *conf,
+    void (*handler)(void *data));
+
+/* The worker's answers that are held back; and one is not any more. */
+ngx_uint_t *ngx_rl_ctx_held(const ngx_rl_ctx_t *ctx);
+void ngx_rl_ctx_release(ngx_rl_ctx_t *ctx);
+
+/*
+ * The seconds to wait after a counter has rejected the request, rounded up. -1:
+ * no retry helps.
+ */
+ngx_int_t ngx_rl_retry_after(
+    const ngx_rl_counter_t *counter);
+
+/* The rest of the request's penalty in seconds, rounded up, 1 at least. */
+uint64_t ngx_rl_penalty_seconds(
+    const ngx_rl_ctx_t *ctx);
+
+/* The Unix time at which a counter is as if unused, rounded up to seconds. */
+time_t ngx_rl_reset(ngx_rl_ctx_t *ctx,
+    const ngx_rl_counter_t *counter);
+
+/* How long ago the request was decided; 0: the clock was set back since. */
+uint64_t ngx_rl_passed_us(const ngx_rl_ctx_t *ctx);
+
+/*
+ * Whether a line of this kind may be written now. If so, the line ends with
+ * note, see ngx_rl_log_due().
+ */
+ngx_uint_t ngx_rl_request_log_due(ngx_http_request_t *r,
+    ngx_rl_log_e kind, char note[NGX_RL_LOG_NOTE]);
+
+/* The worker's state for the lines of this kind. */
+#define ngx_rl_log_limit_of(r, kind)                                          \
+    (&((ngx_rl_main_conf_t *)                                                 \
+       ngx_http_get_module_main_conf(r, ngx_http_ratelimit_module))           \
+      ->logs[kind])
+
+
+/*
+ * access.c: the handler in two phases. The location's "ratelimit_phase" says
+ * in which one a request is checked; the second runs when access is granted.
+ */
+ngx_int_t ngx_rl_handler(ngx_http_request_t *r);
+
+/* Called when the phases of a cycle are complete. */
+void ngx_rl_phases_init(ngx_cycle_t *cycle);
+
+
+/* Functions that select() calls for a request that is explained. */
+typedef struct {
+    void   (*rule)(void *data, const ngx_rl_rule_t *rule,
+                   ngx_rl_match_e match,
+                   const ngx_rl_counter_t *counter,
+                   const ngx_rl_subject_t *subject);
+    void   (*listed)(void *data, const ngx_rl_limiter_t *limiter,
+                     ngx_rl_listed_e listed);
+    void    *data;
+} ngx_rl_report_t;
+
+/*
+ * select.c: fills the context's check with the counters of the rules that
+ * apply. If report is not NULL, it is called for each list that has the
+ * request, then for each rule, with its counter or with why it does not apply.
+ * Returns NGX_OK, NGX_ABORT: the request is denied, NGX_BUSY: it is penalized,
+ * NGX_HTTP_BAD_REQUEST: its path, as servers may read it, matches too many
+ * rules, or NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_rl_select(ngx_http_request_t *r,
+    ngx_rl_ctx_t *ctx, ngx_rl_report_t *report);
+
+/*
+ * select_client.c: the key of a client whose token is not valid becomes its
+ * address, if the key is empty or has a claim. written: the key as it is
+ * written. NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_rl_anonymous(ngx_http_request_t *r,
+    const ngx_rl_ctx_t *ctx, const ngx_str_t *written,
+    ngx_str_t *key);
+
+/*
+ * select_client.c, of a zone with "new_keys=": the client's key becomes its
+ * network if the key is new and the network has brought too many. A request
+ * that is explained makes nothing known. rule: has the key as it is written.
+ * NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_rl_new_key(ngx_http_request_t *r,
+    ngx_rl_ctx_t *ctx, ngx_rl_client_t *client,
+    const ngx_rl_rule_t *rule);
+
+/*
+ * once.c: the counters are known, and the request has an idempotency key, or
+ * loses NGX_RL_NEEDS_ONCE. See ngx_rl_once_begin() and
+ * _end(); end() does nothing without that bit.
+ */
+void ngx_rl_request_once_begin(ngx_http_request_t *r,
+    ngx_rl_ctx_t *ctx, ngx_uint_t use);
+
+static ngx_inline void
+ngx_rl_request_once_end(ngx_rl_ctx_t *ctx, ngx_uint_t when)
+{
+    if (ctx->needs & NGX_RL_NEEDS_ONCE) {
+        ngx_rl_once_end(&ctx->check, ctx->once, when);
+    }
+}
+
+/* What a counter has been paid before, by the request that this replays. */
+static ngx_inline uint32_t
+ngx_rl_request_once_paid(const ngx_rl_ctx_t *ctx,
+    const ngx_rl_counter_t *counter)
+{
+    return (ctx->needs & NGX_RL_NEEDS_ONCE)
+           ? ctx->once->paid[counter - ctx->check.counters] : 0;
+}
+
+/*
+ * penalty.c: whether the request is under a penalty of the limiter, which
+ * ctx->penalized then is. NGX_OK: it is not; NGX_BUSY: it is; NGX_ERROR: memory
+ * is out.
+ */
+ngx_int_t ngx_rl_penalized(ngx_http_request_t *r,
+    ngx_rl_ctx_t *ctx, const ngx_rl_limiter_t *limiter);
+
+/*
+ * The name of a penalty's key in a log: a network's own, or a hash. NGX_ERROR:
+ * memory is out.
+ */
+ngx_int_t ngx_rl_penalty_name(ngx_http_request_t *r,
+    const ngx_rl_penalty_key_t *entry, ngx_str_t *name);
+
+/*
+ * Counts the request's response with that status; or, if status is 0, that it
+ * is rejected. May begin penalties.
+ */
+void ngx_rl_penalty_events(ngx_http_request_t *r,
+    ngx_rl_ctx_t *ctx, ngx_uint_t status);
+
+/*
+ * For how long the answer is held back, in milliseconds; 0: it is not. If it
+ * is, it counts as held until ctx_release().
+ */
+ngx_msec_t ngx_rl_penalty_hold(ngx_rl_ctx_t *ctx);
+
+/*
+ * settle.c: charges what the response says of the cost ("cost_header=",
+ * "count_status=") and hides those headers. Called once, before the response's
+ * header is sent.
+ */
+void ngx_rl_settle(ngx_http_request_t *r,
+    ngx_rl_ctx_t *ctx);
+
+/* Whether a list of ngx_uint_t has the status. */
+ngx_uint_t ngx_rl_has_status(const ngx_array_t *statuses,
+    ngx_uint_t status);
+
+/* Takes the counters' charges and gives back their refunds, if any. */
+void ngx_rl_settle_charges(ngx_rl_ctx_t *ctx);
+
+/* Redirected: the costs in its upstream's headers stay known. */
+void ngx_rl_settle_redirected(ngx_http_request_t *r);
+
+/* The first header of that name, in any case, or NULL. */
+ngx_table_elt_t *ngx_rl_find_header(ngx_list_t *headers,
+    const ngx_str_t *name);
+
+
+/*
+ * end.c: "cost_end=" is charged when the request ends. Called once or more.
+ * NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_rl_end(ngx_http_request_t *r,
+    ngx_rl_ctx_t *ctx);
+
+/* A response begins that may need "cost_every=". */
+void ngx_rl_every(ngx_http_request_t *r,
+    ngx_rl_ctx_t *ctx);
+
+
+/*
+ * answer.c: says when the client of a request that does not pass may come back,
+ * before anything tells of it.
+ */
+void ngx_rl_retry(ngx_rl_ctx_t *ctx);
+
+/* Answers a request that does not pass. Always NGX_DONE. */
+ngx_int_t ngx_rl_reject(ngx_http_request_t *r,
+    ngx_rl_ctx_t *ctx);
+
+/*
+ * close.c: counts a rejection on the request's connection, and closes that
+ * behind the answer if it is the after-th one. after is 1 or more.
+ */
+void ngx_rl_close_after(ngx_http_request_t *r, ngx_uint_t after);
+
+/*
+ * body.c: writes "Rate limit of 5 requests in 1 minute exceeded" to p, which
+ * holds NGX_RL_MESSAGE_BYTES, and returns its end. It is letters,
+ * digits and blanks: no format needs an escape.
+ */
+u_char *ngx_rl_message(u_char *p,
+    const ngx_rl_ctx_t *ctx);
+
+/*
+ * headers.c: writes the name of a counter's rule, quoted, to p, which holds
+ * ngx_rl_name_bytes() and 2 more, and returns its end. The zone
+ * stands before the name of two zones' rules: "zone/rule".
+ */
+u_char *ngx_rl_put_name(u_char *p,
+    const ngx_rl_check_t *check, const ngx_rl_counter_t *counter);
+
+#define ngx_rl_name_bytes(counter)                                            \
+    ((counter)->client->limiter->zone.name.len + sizeof("/") - 1              \
+     + (counter)->rule->id.len)
+
+/* The status of the answer to a request that does not pass. */
+ngx_uint_t ngx_rl_refused_status(
+    const ngx_rl_ctx_t *ctx);
+
+/* Its body. Returns NGX_OK, or NGX_ERROR when memory is out. */
+ngx_int_t ngx_rl_body(ngx_http_request_t *r,
+    ngx_rl_ctx_t *ctx, ngx_str_t *body);
+
+/* log.c: the line of a request that was rejected, delayed or tried. */
+void ngx_rl_log_outcome(ngx_http_request_t *r,
+    ngx_rl_ctx_t *ctx);
+
+/* headers.c: installs the header filter. */
+ngx_int_t ngx_rl_headers_init(ngx_conf_t *cf);
+
+/* variables.c */
+ngx_int_t ngx_rl_add_variables(ngx_conf_t *cf);
+
+
+/* explain_json.c: "ratelimit_explain" */
+char *ngx_rl_explain_conf(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+
+/* Whether the request has the header with one of the tokens. */
+ngx_uint_t ngx_rl_explain_wanted(ngx_http_request_t *r,
+    const ngx_array_t *tokens);
+
+/*
+ * Explains the request by the limits of its context. NGX_OK: send() may follow.
+ * NGX_AGAIN: Redis is asked, and the handler of ctx->check will be called once.
+ * NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_rl_explain_start(ngx_http_request_t *r,
+    ngx_rl_ctx_t *ctx);
+
+/* Answers the request with the explanation and ends it: always NGX_DONE. */
+ngx_int_t ngx_rl_explain_answer(ngx_http_request_t *r,
+    ngx_rl_ctx_t *ctx);
+
+/* Explains a request in a location without limits, in the content phase. */
+void ngx_rl_explain_later(ngx_http_request_t *r);
+
+#pragma GCC visibility pop
+
+#endif /* NGX_RL_REQUEST_H_INCLUDED */

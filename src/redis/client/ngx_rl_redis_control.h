@@ -1,0 +1,72 @@
+/*
+ * A worker's second way to Redis, for what is no check: documents of up to a
+ * megabyte, and messages. It has connections of its own, made when they are
+ * first needed, so nothing large stands before a check in a queue. No breaker
+ * and no count of checks knows of it.
+ */
+
+#ifndef NGX_RL_REDIS_CONTROL_H_INCLUDED
+#define NGX_RL_REDIS_CONTROL_H_INCLUDED
+
+#include "ngx_rl_redis.h"
+
+#define NGX_RL_REDIS_CONTROL_MS     5000  /* a call waits no longer */
+
+typedef struct ngx_rl_redis_control_s  ngx_rl_redis_control_t;
+
+/*
+ * Makes the worker's control client; nothing is connected yet. Its timers are
+ * cancelable, so no worker that exits waits for a call. Returns NULL when
+ * memory is out. free: closes everything; handlers of calls under way are not
+ * called. It must not be called by a handler.
+ */
+ngx_rl_redis_control_t *ngx_rl_redis_control_new(
+    ngx_rl_redis_t *redis, ngx_cycle_t *cycle);
+void ngx_rl_redis_control_free(
+    ngx_rl_redis_control_t *control);
+
+/*
+ * Sends a command of nargs texts, the first its name. key: the argument that
+ * names the slot (its number), 0: any node will do. The handler is called once,
+ * never from inside, unless the call is forgotten. Everything is copied.
+ * Returns the call, valid until its handler is called or it is forgotten, or
+ * NULL when memory is out. Where there is a connection, or one can be made, it
+ * ends in CONTROL_MS; else with UNREACHABLE, soon. An error of Redis is not
+ * logged here.
+ *
+ * The result has the texts of the array that was answered (numbers as decimal
+ * text, nil as an empty one), or one text. The handler may keep a text, which
+ * is heap memory of its own, and sets its data to NULL then.
+ */
+ngx_rl_redis_call_t *ngx_rl_redis_control_call(
+    ngx_rl_redis_control_t *control, const ngx_str_t *args,
+    ngx_uint_t nargs, ngx_uint_t key,
+    ngx_rl_redis_handler_pt handler, void *data);
+
+/*
+ * The script of documents (lua/rules.lua) with KEYS "<prefix>:{rules:<zone>}"
+ * and, but for "get", that with ":history"; args as the script has them. Sent
+ * with its text: it is rare, and so no replica that was promoted has to be
+ * taught it first.
+ */
+ngx_rl_redis_call_t *ngx_rl_redis_control_rules(
+    ngx_rl_redis_control_t *control, const ngx_str_t *zone,
+    const ngx_str_t *args, ngx_uint_t nargs,
+    ngx_rl_redis_handler_pt handler, void *data);
+
+/*
+ * Listens to "<prefix>:rules:<zone>" from now on, again whenever the connection
+ * broke. The handler is called for messages, once for several that come
+ * together, and each time the subscription begins, because messages before that
+ * are lost. Never from inside; it may unlisten. One for each control client.
+ * listen returns NGX_OK, or NGX_ERROR: memory is out.
+ */
+typedef void (*ngx_rl_redis_listener_pt)(void *data);
+
+ngx_int_t ngx_rl_redis_control_listen(
+    ngx_rl_redis_control_t *control, const ngx_str_t *zone,
+    ngx_rl_redis_listener_pt handler, void *data);
+void ngx_rl_redis_control_unlisten(
+    ngx_rl_redis_control_t *control);
+
+#endif /* NGX_RL_REDIS_CONTROL_H_INCLUDED */

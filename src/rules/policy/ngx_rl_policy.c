@@ -1,0 +1,602 @@
+/*
+ * Policies: how one is made of its rules, and who frees it.
+ */
+
+#include "ngx_rl_policy.h"
+
+#include "ngx_rl_hash.h"
+#include "ngx_rl_index.h"
+
+#define NGX_RL_POLICY_POOL  65536   /* bytes of a block */
+
+/* A text of a rule, by which rules are sorted and numbered. */
+typedef struct {
+    ngx_str_t        text;
+    ngx_uint_t       parts;    /* a key has several */
+    ngx_uint_t       number;   /* from 1, the same for equal ones; 0: it
+                                  is empty */
+    ngx_rl_rule_t   *rule;
+} ngx_rl_policy_text_t;
+
+static ngx_int_t ngx_rl_policy_copy(ngx_rl_policy_t *policy,
+    const ngx_rl_policy_t *base);
+static void ngx_rl_policy_mark(ngx_rl_policy_t *policy);
+static ngx_uint_t ngx_rl_policy_needs(
+    const ngx_rl_policy_t *policy, const ngx_rl_rule_t *rule);
+static ngx_int_t ngx_rl_policy_number(ngx_rl_policy_t *policy);
+static ngx_uint_t ngx_rl_policy_sort(
+    const ngx_rl_policy_t *policy, ngx_rl_policy_text_t *texts,
+    size_t offset);
+static int ngx_libc_cdecl ngx_rl_policy_cmp_texts(const void *one,
+    const void *two);
+static int ngx_libc_cdecl ngx_rl_policy_cmp_ranks(const void *one,
+    const void *two);
+static ngx_int_t ngx_rl_policy_name(ngx_rl_limiter_t *limiter,
+    ngx_rl_rule_t *rule, ngx_log_t *log);
+static void ngx_rl_policy_count(ngx_rl_policy_t *policy);
+static uint32_t ngx_rl_limiter_row(
+    const ngx_rl_limiter_t *limiter, ngx_rl_counts_kind_e kind,
+    const ngx_str_t *rule);
+
+
+ngx_rl_policy_t *
+ngx_rl_policy_base(ngx_rl_limiter_t *limiter, ngx_pool_t *pool)
+{
+    ngx_rl_policy_t  *policy;
+
+    policy = ngx_pcalloc(pool, sizeof(ngx_rl_policy_t));
+    if (policy == NULL) {
+        return NULL;
+    }
+
+    if (ngx_array_init(&policy->rules, pool, 4, sizeof(ngx_rl_rule_t *))
+        != NGX_OK)
+    {
+        return NULL;
+    }
+
+    policy->limiter = limiter;
+
+    limiter->base = policy;
+    limiter->policy = policy;
+
+    return policy;
+}
+
+
+ngx_rl_policy_t *
+ngx_rl_policy_create(ngx_rl_limiter_t *limiter, ngx_log_t *log)
+{
+    ngx_pool_t       *pool;
+    ngx_rl_policy_t  *policy;
+
+    pool = ngx_create_pool(NGX_RL_POLICY_POOL, log);
+    if (pool == NULL) {
+        return NULL;
+    }
+
+    policy = ngx_pcalloc(pool, sizeof(ngx_rl_policy_t));
+
+    if (policy == NULL) {
+        ngx_destroy_pool(pool);
+        return NULL;
+    }
+
+    policy->pool = pool;
+    policy->refs = 1;
+    policy->limiter = limiter;
+
+    if (ngx_array_init(&policy->rules, pool, limiter->base->nfixed + 4,
+                       sizeof(ngx_rl_rule_t *))
+        != NGX_OK
+        || ngx_rl_problems_init(&policy->skipped, pool) != NGX_OK
+        || ngx_rl_policy_copy(policy, limiter->base) != NGX_OK)
+    {
+        ngx_destroy_pool(pool);
+        return NULL;
+    }
+
+    return policy;
+}
+
+
+/* Ranks, indexes, numbers are of one policy; texts and limits are shared. */
+static ngx_int_t
+ngx_rl_policy_copy(ngx_rl_policy_t *policy,
+    const ngx_rl_policy_t *base)
+{
+    ngx_uint_t       i, n;
+    ngx_rl_rule_t   *copies, **rules;
+
+    n = base->nfixed;
+
+    copies = ngx_palloc(policy->pool, n * sizeof(ngx_rl_rule_t));
+    policy->fixed = ngx_palloc(policy->pool,
+                               n * sizeof(ngx_rl_rule_t *));
+    rules = ngx_array_push_n(&policy->rules, n);
+
+    if (copies == NULL || policy->fixed == NULL || rules == NULL) {
+        return NGX_ERROR;
+    }
+
+    for (i = 0; i < n; i++) {
+        copies[i] = *base->fixed[i];
+        policy->fixed[i] = &copies[i];
+        rules[i] = &copies[i];
+    }
+
+    policy->nfixed = n;
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_rl_policy_complete(ngx_rl_policy_t *policy)
+{
+    ngx_uint_t       i, n;
+    ngx_rl_rule_t  **rules;
+
+    rules = policy->rules.elts;
+    n = policy->rules.nelts;
+
+    /* those of nginx.conf stay in the order in which they came, too */
+
+    if (policy->pool == NULL) {
+        policy->fixed = ngx_palloc(policy->rules.pool,
+                                   (n + 1) * sizeof(ngx_rl_rule_t *));
+        if (policy->fixed == NULL) {
+            return NGX_ERROR;
+        }
+
+        ngx_memcpy(policy->fixed, rules, n * sizeof(ngx_rl_rule_t *));
+        policy->nfixed = n;
+    }
+
+    for (i = 0; i < n; i++) {
+        rules[i]->policy = policy;
+        rules[i]->rank = i;
+
+        if (i < policy->nfixed) {
+            rules[i]->number = i;
+        }
+
+        if (ngx_rl_policy_name(policy->limiter, rules[i],
+                               policy->rules.pool->log)
+            != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+    }
+
+    if (ngx_rl_policy_number(policy) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    ngx_qsort(rules, n, sizeof(ngx_rl_rule_t *),
+              ngx_rl_policy_cmp_ranks);
+
+    for (i = 0; i < n; i++) {
+        rules[i]->rank = i;
+    }
+
+    ngx_rl_policy_mark(policy);
+
+    return ngx_rl_index_make(policy, policy->rules.pool);
+}
+
+
+/* Marks the parts of a request that the policy needs. */
+static void
+ngx_rl_policy_mark(ngx_rl_policy_t *policy)
+{
+    ngx_uint_t              i;
+    ngx_rl_rule_t         **rules;
+    ngx_rl_tier_source_t   *source;
+    const ngx_rl_policy_t  *base;
+
+    base = policy->limiter->base;
+
+    policy->needs = policy->limiter->redis ? NGX_RL_NEEDS_REDIS : 0;
+
+    if (policy->limiter->penalties) {
+        policy->needs |= NGX_RL_NEEDS_PENALTY;
+    }
+
+    policy->needs |= ngx_rl_access_list_needs(&policy->allow)
+                     | ngx_rl_access_list_needs(&policy->deny)
+                     | ngx_rl_access_list_needs(&base->allow)
+                     | ngx_rl_access_list_needs(&base->deny);
+
+    source = policy->tier_sources.nelts ? policy->tier_sources.elts : NULL;
+
+    if (policy->temporary_keys.entries || (source && source->keys)) {
+        policy->needs |= NGX_RL_NEEDS_DIGEST;
+    }
+
+    if (source && source->patterns) {
+        policy->needs |= NGX_RL_NEEDS_KEY;
+    }
+
+    rules = policy->rules.elts;
+    policy->most = policy->ngroups;
+
+    for (i = 0; i < policy->rules.nelts; i++) {
+        rules[i]->needs = ngx_rl_policy_needs(policy, rules[i]);
+        policy->needs |= rules[i]->needs;
+        policy->most += (rules[i]->group_index == 0
+                         || rules[i]->group_index > policy->ngroups);
+    }
+
+    if (policy->needs & NGX_RL_NEEDS_DIGEST) {
+        policy->needs |= NGX_RL_NEEDS_KEY;
+    }
+}
+
+
+static ngx_uint_t
+ngx_rl_policy_needs(const ngx_rl_policy_t *policy,
+    const ngx_rl_rule_t *rule)
+{
+    ngx_uint_t  needs;
+
+    /* nothing of a request is read for a rule that never applies */
+
+    if (rule->disabled) {
+        return NGX_RL_NEEDS_MATCH;
+    }
+
+    needs = 0;
+
+    if (rule->methods || rule->route.len || rule->regex_text.len
+        || rule->nhosts || rule->api_keys || rule->tier.len
+        || rule->networks || rule->nconditions || rule->skipped
+        || rule->timed)
+    {
+        needs |= NGX_RL_NEEDS_MATCH;
+    }
+
+#if (NGX_PCRE)
+    if (rule->regex) {
+        needs |= NGX_RL_NEEDS_MATCH;
+    }
+#endif
+
+    if (rule->route.len) {
+        needs |= NGX_RL_NEEDS_ROUTE;
+    }
+
+    if (rule->api_keys) {
+        needs |= NGX_RL_NEEDS_KEY;
+    }
+
+    if (rule->networks) {
+        needs |= NGX_RL_NEEDS_ADDRESS;
+    }
+
+    if (rule->keys.entries
+        || (rule->api_keys && rule->api_keys->digests.entries))
+    {
+        needs |= NGX_RL_NEEDS_DIGEST;
+    }
+
+    if (rule->group_index) {
+        needs |= NGX_RL_NEEDS_GROUP;
+    }
+
+    if (rule->percent != 100) {
+        needs |= NGX_RL_NEEDS_PERCENT;
+    }
+
+    if (rule->ntier_limits || rule->key_limits || rule->dynamic
+        || rule->parted || rule->limit.unlimited || policy->temporary_limits)
+    {
+        needs |= NGX_RL_NEEDS_LIMIT;
+    }
+
+    if (rule->dynamic_cost) {
+        needs |= NGX_RL_NEEDS_COST;
+    }
+
+    if (policy->limiter->new_keys) {
+        needs |= NGX_RL_NEEDS_NEW_KEYS;
+    }
+
+    if (rule->retry_growth) {
+        needs |= NGX_RL_NEEDS_RETRY;
+    }
+
+    if (rule->statuses || rule->cost_header.len) {
+        needs |= NGX_RL_NEEDS_SETTLE;
+    }
+
+    if (rule->cost_end.len) {
+        needs |= NGX_RL_NEEDS_SETTLE|NGX_RL_NEEDS_END;
+    }
+
+    return needs;
+}
+
+
+/* Equal keys, groups and headers get one number, found by sorting. */
+static ngx_int_t
+ngx_rl_policy_number(ngx_rl_policy_t *policy)
+{
+    ngx_str_t             *headers;
+    ngx_uint_t             i, n;
+    ngx_rl_policy_text_t  *texts;
+
+    n = policy->rules.nelts;
+
+    if (n == 0) {
+        return NGX_OK;
+    }
+
+    texts = ngx_alloc(n * sizeof(ngx_rl_policy_text_t),
+                      policy->rules.pool->log);
+    if (texts == NULL) {
+        return NGX_ERROR;
+    }
+
+    policy->nkeys = ngx_rl_policy_sort(policy, texts,
+                                        offsetof(ngx_rl_rule_t, key));
+
+    for (i = 0; i < n; i++) {
+        texts[i].rule->key_index = texts[i].number - 1;
+    }
+
+    policy->ngroups = ngx_rl_policy_sort(policy, texts,
+                                      offsetof(ngx_rl_rule_t, group));
+
+    for (i = 0; i < n; i++) {
+        texts[i].rule->group_index = texts[i].number;
+
+        /* dry runs replace each other, and no rule that is enforced */
+
+        if (texts[i].number && texts[i].rule->dry_run) {
+            texts[i].rule->group_index += policy->ngroups;
+        }
+    }
+
+    policy->ncost_headers = ngx_rl_policy_sort(policy, texts,
+                                offsetof(ngx_rl_rule_t, cost_header));
+
+    headers = ngx_palloc(policy->rules.pool,
+                         (policy->ncost_headers + 1) * sizeof(ngx_str_t));
+
+    for (i = 0; headers && i < n; i++) {
+        if (texts[i].number) {
+            headers[texts[i].number - 1] = texts[i].text;
+        }
+    }
+
+    ngx_free(texts);
+    policy->cost_headers = headers;
+
+    return headers ? NGX_OK : NGX_ERROR;
+}
+
+
+/* Returns how many different ones there are of a text of the rules. */
+static ngx_uint_t
+ngx_rl_policy_sort(const ngx_rl_policy_t *policy,
+    ngx_rl_policy_text_t *texts, size_t offset)
+{
+    ngx_uint_t       i, n;
+    ngx_rl_rule_t  **rules;
+
+    rules = policy->rules.elts;
+
+    for (i = 0; i < policy->rules.nelts; i++) {
+        texts[i].rule = rules[i];
+        texts[i].text = *(ngx_str_t *) ((u_char *) rules[i] + offset);
+
+        /* such a key is none of a single part, whatever its text is */
+
+        texts[i].parts = (offset == offsetof(ngx_rl_rule_t, key)
+                          && rules[i]->nparts > 1);
+    }
+
+    ngx_qsort(texts, i, sizeof(ngx_rl_policy_text_t),
+              ngx_rl_policy_cmp_texts);
+
+    n = 0;
+
+    for (i = 0; i < policy->rules.nelts; i++) {
+        n += texts[i].text.len
+             && (i == 0
+                 || ngx_rl_policy_cmp_texts(&texts[i - 1], &texts[i]));
+
+        texts[i].number = texts[i].text.len ? n : 0;
+    }
+
+    return n;
+}
+
+
+/* The shorter first. */
+static int ngx_libc_cdecl
+ngx_rl_policy_cmp_texts(const void *one, const void *two)
+{
+    const ngx_rl_policy_text_t  *a = one;
+    const ngx_rl_policy_text_t  *b = two;
+
+    if (a->parts != b->parts) {
+        return a->parts ? 1 : -1;
+    }
+
+    if (a->text.len != b->text.len) {
+        return (a->text.len < b->text.len) ? -1 : 1;
+    }
+
+    return a->text.len
+           ? ngx_memcmp(a->text.data, b->text.data, a->text.len) : 0;
+}
+
+
+/* Ranks still are the order in which the rules came, no two the same. */
+static int ngx_libc_cdecl
+ngx_rl_policy_cmp_ranks(const void *one, const void *two)
+{
+    const ngx_rl_rule_t *const  *a = one;
+    const ngx_rl_rule_t *const  *b = two;
+
+    if ((*a)->priority != (*b)->priority) {
+        return ((*a)->priority > (*b)->priority) ? -1 : 1;
+    }
+
+    return ((*a)->rank < (*b)->rank) ? -1 : 1;
+}
+
+
+/*
+ * A counter's name is the keyed hash of its key value, combined with these
+ * constants of the rule; one hash then serves all rules with the same key.
+ */
+static ngx_int_t
+ngx_rl_policy_name(ngx_rl_limiter_t *limiter,
+    ngx_rl_rule_t *rule, ngx_log_t *log)
+{
+    u_char       *p, *name;
+    const char   *algorithm;
+    ngx_rl_id_t   id;
+
+    static const u_char  key[NGX_RL_SIPHASH_KEY_BYTES];
+
+    algorithm = ngx_rl_algorithm_names[rule->spec.algorithm];
+
+    name = ngx_alloc(limiter->zone.name.len + rule->id.len + rule->key.len
+                     + ngx_strlen(algorithm) + 3, log);
+    if (name == NULL) {
+        return NGX_ERROR;
+    }
+
+    p = ngx_sprintf(name, "%V%Z%V%Z%V%Z%s", &limiter->zone.name, &rule->id,
+                    &rule->key, algorithm);
+
+    rule->salt = ngx_rl_siphash(key, name, p - name, 1, 3);
+    rule->key_salt = ngx_rl_key_salt(&rule->key);
+
+    /* another hash function of the same name: other counters */
+
+    rule->emergency_salt = ngx_rl_siphash(key, name, p - name, 2, 4);
+
+    if (limiter->redis) {
+
+        /* the half that the fields of keys are not made of */
+
+        id = ngx_rl_redis_id(limiter->redis, name, p - name);
+        ngx_memcpy(rule->field_salt, &id.lo, NGX_RL_RULE_FIELD);
+    }
+
+    ngx_free(name);
+
+    return NGX_OK;
+}
+
+
+ngx_rl_rule_t *
+ngx_rl_limiter_rule(const ngx_rl_limiter_t *limiter,
+    const ngx_str_t *id)
+{
+    ngx_uint_t       i;
+    ngx_rl_rule_t  **rules;
+
+    rules = limiter->base->rules.elts;
+
+    for (i = 0; i < limiter->base->rules.nelts; i++) {
+        if (ngx_rl_equal(&rules[i]->id, id)) {
+            return rules[i];
+        }
+    }
+
+    return NULL;
+}
+
+
+void
+ngx_rl_policy_problem(ngx_rl_problems_t *problems,
+    const ngx_str_t *id, const ngx_str_t *pointer, const ngx_str_t *detail)
+{
+    ngx_uint_t         n;
+    ngx_rl_problem_t  *problem;
+
+    n = problems->list.nelts;
+
+    ngx_rl_problem(problems, pointer, "%V", detail);
+
+    if (problems->list.nelts == n || id == NULL || id->len == 0) {
+        return;
+    }
+
+    problem = problems->list.elts;
+    problem[n].id.data = ngx_pstrdup(problems->pool, (ngx_str_t *) id);
+    problem[n].id.len = problem[n].id.data ? id->len : 0;
+}
+
+
+void
+ngx_rl_policy_swap(ngx_rl_limiter_t *limiter,
+    ngx_rl_policy_t *policy)
+{
+    ngx_rl_policy_t  *before;
+
+    if (policy != limiter->base) {
+        ngx_rl_policy_count(policy);
+    }
+
+    before = limiter->policy;
+    limiter->policy = policy;
+
+    ngx_rl_policy_release(before);
+}
+
+
+/* The rules of a document get their rows as long as requests may use them. */
+static void
+ngx_rl_policy_count(ngx_rl_policy_t *policy)
+{
+    ngx_uint_t        i;
+    ngx_rl_rule_t   **rules;
+
+    rules = policy->rules.elts;
+
+    for (i = 0; i < policy->rules.nelts; i++) {
+        if (rules[i]->number >= policy->nfixed) {
+            rules[i]->row = ngx_rl_limiter_row(policy->limiter,
+                                                NGX_RL_COUNTS_RULE,
+                                                &rules[i]->id);
+        }
+    }
+}
+
+
+void
+ngx_rl_limiter_begin(ngx_rl_limiter_t *limiter)
+{
+    ngx_uint_t        i;
+    ngx_rl_rule_t   **rules;
+
+    static const ngx_str_t  none = ngx_string("");
+
+    for (i = NGX_RL_COUNTS_ZONE; i < NGX_RL_COUNTS_KINDS; i++) {
+        limiter->rows[i] = ngx_rl_limiter_row(limiter, i, &none);
+    }
+
+    rules = limiter->base->rules.elts;
+
+    for (i = 0; i < limiter->base->rules.nelts; i++) {
+        rules[i]->row = ngx_rl_limiter_row(limiter,
+                                           NGX_RL_COUNTS_RULE,
+                                           &rules[i]->id);
+    }
+}
+
+
+static uint32_t
+ngx_rl_limiter_row(const ngx_rl_limiter_t *limiter,
+    ngx_rl_counts_kind_e kind, const ngx_str_t *rule)
+{
+    return ngx_rl_counts_use(kind, &limiter->zone.name, rule,
+                             limiter->redis != NULL);
+}

@@ -1,0 +1,566 @@
+/*
+ * Decides for a request: which lists have it, which rules, and what limits.
+ */
+
+#include "ngx_rl_subject.h"
+
+#include "ngx_rl_route.h"
+
+static ngx_uint_t ngx_rl_access_list_has(
+    const ngx_rl_access_list_t *list,
+    const ngx_rl_subject_t *subject, time_t now);
+static ngx_uint_t ngx_rl_access_ends_after(uint32_t ends, time_t now);
+static ngx_uint_t ngx_rl_keys_have(const ngx_rl_keys_t *keys,
+    const ngx_rl_subject_t *subject);
+static NGX_RL_APART ngx_rl_match_e ngx_rl_rule_rests(
+    const ngx_rl_rule_t *rule, time_t now);
+static ngx_uint_t ngx_rl_rule_host(const ngx_rl_rule_t *rule,
+    const ngx_str_t *host);
+static ngx_uint_t ngx_rl_rule_path(const ngx_rl_rule_t *rule,
+    ngx_uint_t found, ngx_rl_subject_t *subject);
+static const ngx_rl_temporary_t *ngx_rl_temporary_better(
+    const ngx_rl_policy_t *policy, const ngx_rl_rule_t *rule,
+    uint32_t number, time_t now, const ngx_rl_temporary_t *best);
+static const ngx_rl_temporary_t *ngx_rl_temporary_tenants(
+    const ngx_rl_policy_t *policy, const ngx_rl_rule_t *rule,
+    const ngx_str_t *key, time_t now, const ngx_rl_temporary_t *best);
+
+/* in the order of ngx_rl_match_e */
+static const char  *ngx_rl_match_names[NGX_RL_MATCHES] = {
+    "matched",
+    "method",
+    "path",
+    "host",
+    "api_key",
+    "tier",
+    "network",
+    "header",
+    "arg",
+    "if",
+    "skipped",
+    "disabled",
+    "not_active",
+    "group",
+    "key_empty",
+    "percent",
+    "unlimited",
+    "limit_empty",
+    "limit_wrong",
+    "too_many"
+};
+
+/* in the order of ngx_rl_origin_e */
+static const char  *ngx_rl_origin_names[] = {
+    "rule", "tier", "key", "rule_key"
+};
+
+
+const char *
+ngx_rl_match_name(ngx_rl_match_e match)
+{
+    return ngx_rl_match_names[match];
+}
+
+
+const char *
+ngx_rl_origin_name(ngx_rl_origin_e origin)
+{
+    return ngx_rl_origin_names[origin];
+}
+
+
+void
+ngx_rl_subject_digest(ngx_rl_subject_t *subject)
+{
+    if (subject->api_key.len == 0) {
+        return;
+    }
+
+    ngx_rl_policy_digest(&subject->api_key, subject->digest);
+    subject->digested = 1;
+}
+
+
+ngx_int_t
+ngx_rl_subject_tier(ngx_rl_subject_t *subject,
+    const ngx_rl_policy_t *policy, const ngx_str_t *otherwise,
+    ngx_rl_key_of_pt key_of, void *data)
+{
+    u_char                 digest[NGX_RL_MAP_KEY];
+    uint32_t               number, place;
+    ngx_str_t              key;
+    ngx_uint_t             i;
+    ngx_rl_tier_source_t  *source;
+
+    subject->tier = *otherwise;
+    place = NGX_RL_MAP_NONE;
+    source = policy->tier_sources.elts;
+
+    for (i = 0; i < policy->tier_sources.nelts; i++) {
+        key = subject->api_key;
+
+        if (source[i].rule
+            && key_of(data, source[i].rule, &key) != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+
+        if (key.len == 0) {
+            continue;
+        }
+
+        if (source[i].keys) {
+            if (source[i].rule) {
+                ngx_rl_access_rule_key(i, source[i].rule, &key,
+                                       digest);
+            }
+
+            number = ngx_rl_map_get(&policy->tier_keys,
+                                    source[i].rule ? digest
+                                                          : subject->digest);
+
+            if (number != NGX_RL_MAP_NONE) {
+                subject->tier = policy->assigned_tiers[number];
+                return NGX_OK;
+            }
+        }
+
+        if (source[i].patterns) {
+            number = ngx_rl_globs_find(source[i].patterns, key.data,
+                                       key.len);
+
+            if (number != NGX_RL_GLOB_NONE) {
+                place = ngx_min(place, source[i].places[number]);
+            }
+        }
+    }
+
+    if (place != NGX_RL_MAP_NONE) {
+        subject->tier = policy->pattern_tiers[place];
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_rl_listed_e
+ngx_rl_policy_listed(const ngx_rl_policy_t *policy,
+    const ngx_rl_subject_t *subject, time_t now)
+{
+    const ngx_rl_policy_t  *base;
+
+    base = policy->limiter->base;
+
+    if (ngx_rl_access_list_has(&policy->deny, subject, now)
+        || (base != policy
+            && ngx_rl_access_list_has(&base->deny, subject, now)))
+    {
+        return NGX_RL_LISTED_DENIED;
+    }
+
+    if (ngx_rl_access_list_has(&policy->allow, subject, now)
+        || (base != policy
+            && ngx_rl_access_list_has(&base->allow, subject, now)))
+    {
+        return NGX_RL_LISTED_ALLOWED;
+    }
+
+    return NGX_RL_LISTED_NOT;
+}
+
+
+static ngx_uint_t
+ngx_rl_access_list_has(const ngx_rl_access_list_t *list,
+    const ngx_rl_subject_t *subject, time_t now)
+{
+    uint32_t  number;
+
+    if (subject->addressed
+        && ngx_rl_networks_have(list->networks, subject->address,
+                                (uint32_t) now + 1))
+    {
+        return 1;
+    }
+
+    if (subject->digested
+        && ngx_rl_access_ends_after(
+               ngx_rl_map_get(&list->keys.digests, subject->digest),
+               now))
+    {
+        return 1;
+    }
+
+    if (subject->api_key.len == 0 || list->keys.globs == NULL) {
+        return 0;
+    }
+
+    /* of those that match, it is the last to end */
+
+    number = ngx_rl_globs_find(list->keys.globs, subject->api_key.data,
+                               subject->api_key.len);
+
+    return number != NGX_RL_GLOB_NONE
+           && ngx_rl_access_ends_after(list->glob_ends[number], now);
+}
+
+
+static ngx_uint_t
+ngx_rl_access_ends_after(uint32_t ends, time_t now)
+{
+    return ends != NGX_RL_MAP_NONE && ends > (uint32_t) now;
+}
+
+
+ngx_rl_listed_e
+ngx_rl_policy_listed_key(const ngx_rl_policy_t *policy,
+    ngx_uint_t number, const ngx_rl_rule_t *rule, const ngx_str_t *key,
+    time_t now)
+{
+    u_char  digest[NGX_RL_MAP_KEY];
+
+    if (key->len == 0) {
+        return NGX_RL_LISTED_NOT;
+    }
+
+    ngx_rl_access_rule_key(number, rule, key, digest);
+
+    if (ngx_rl_access_ends_after(
+            ngx_rl_map_get(&policy->deny.rule_keys, digest), now))
+    {
+        return NGX_RL_LISTED_DENIED;
+    }
+
+    return ngx_rl_access_ends_after(
+               ngx_rl_map_get(&policy->allow.rule_keys, digest), now)
+           ? NGX_RL_LISTED_ALLOWED : NGX_RL_LISTED_NOT;
+}
+
+
+/* No keys have a request without one. */
+static ngx_uint_t
+ngx_rl_keys_have(const ngx_rl_keys_t *keys,
+    const ngx_rl_subject_t *subject)
+{
+    if (subject->api_key.len == 0) {
+        return 0;
+    }
+
+    if (subject->digested
+        && ngx_rl_map_get(&keys->digests, subject->digest)
+           != NGX_RL_MAP_NONE)
+    {
+        return 1;
+    }
+
+    return keys->globs
+           && ngx_rl_globs_find(keys->globs, subject->api_key.data,
+                                subject->api_key.len)
+              != NGX_RL_GLOB_NONE;
+}
+
+
+ngx_rl_match_e
+ngx_rl_rule_match(const ngx_rl_rule_t *rule, ngx_uint_t found,
+    ngx_rl_subject_t *subject)
+{
+    ngx_rl_match_e  match;
+
+    if (rule->skipped || rule->timed) {
+        match = ngx_rl_rule_rests(rule, ngx_time());
+
+        if (match != NGX_RL_MATCHED) {
+            return match;
+        }
+    }
+
+    if (rule->methods && !(rule->methods & subject->method)) {
+        return NGX_RL_OTHER_METHOD;
+    }
+
+    if (rule->tier.len
+        && !ngx_rl_equal(&rule->tier, &subject->tier))
+    {
+        return NGX_RL_OTHER_TIER;
+    }
+
+    if (rule->nhosts && !ngx_rl_rule_host(rule, &subject->host)) {
+        return NGX_RL_OTHER_HOST;
+    }
+
+    if (rule->api_keys && !ngx_rl_keys_have(rule->api_keys, subject)) {
+        return NGX_RL_OTHER_API_KEY;
+    }
+
+    if (rule->networks
+        && !(subject->addressed
+             && ngx_rl_networks_have(rule->networks, subject->address,
+                                     0)))
+    {
+        return NGX_RL_OTHER_NETWORK;
+    }
+
+    if (!ngx_rl_rule_path(rule, found, subject)) {
+        return NGX_RL_OTHER_PATH;
+    }
+
+    return NGX_RL_MATCHED;
+}
+
+
+/* A rule that is skipped, or has no active time now, by its zone's clock. */
+static ngx_rl_match_e
+ngx_rl_rule_rests(const ngx_rl_rule_t *rule, time_t now)
+{
+    int64_t  local, next;
+
+    if (rule->skipped) {
+        return rule->disabled ? NGX_RL_DISABLED : NGX_RL_SKIPPED;
+    }
+
+    local = now;
+
+    if (rule->active_tz) {
+        local += ngx_rl_tz_offset(rule->active_tz, now, &next);
+    }
+
+    return ngx_rl_week_has(&rule->active, (uint64_t) local)
+           ? NGX_RL_MATCHED : NGX_RL_NOT_ACTIVE;
+}
+
+
+static ngx_uint_t
+ngx_rl_rule_host(const ngx_rl_rule_t *rule,
+    const ngx_str_t *host)
+{
+    ngx_uint_t  i;
+
+    for (i = 0; i < rule->nhosts; i++) {
+        if (ngx_rl_glob_match(rule->hosts[i].data, rule->hosts[i].len,
+                              host->data, host->len))
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+/* Last of all: a regular expression is what takes the longest. */
+static ngx_uint_t
+ngx_rl_rule_path(const ngx_rl_rule_t *rule, ngx_uint_t found,
+    ngx_rl_subject_t *subject)
+{
+#if (NGX_PCRE)
+    char       note[NGX_RL_LOG_NOTE];
+    ngx_int_t  n;
+#endif
+
+    if (rule->route.len
+        && !found
+        && !ngx_rl_route_match(rule->route.data, rule->route.len,
+                               subject->path.data, subject->path.len,
+                               0))
+    {
+        return 0;
+    }
+
+#if (NGX_PCRE)
+
+    if (rule->regex) {
+        n = ngx_regex_exec(rule->regex, &subject->path, NULL, 0);
+
+        if (n == NGX_REGEX_NO_MATCHED) {
+            return 0;
+        }
+
+        if (n < 0
+            && ngx_rl_log_due(subject->log_limit, ngx_current_msec,
+                              NGX_RL_LOG_MS, note))
+        {
+            ngx_log_error(NGX_LOG_ERR, subject->log, 0,
+                          ngx_regex_exec_n " failed: %i on ratelimit rule "
+                          "\"%V\", the rule applies%s", n, &rule->id, note);
+        }
+    }
+
+#endif
+
+    return 1;
+}
+
+
+ngx_uint_t
+ngx_rl_rule_every(const ngx_rl_rule_t *rule,
+    const ngx_rl_subject_t *subject)
+{
+    return rule->route.len == 0
+           || ngx_rl_path_readings(subject->path.data,
+                                   subject->path.len)
+              == 0
+           || ngx_rl_route_match(rule->route.data, rule->route.len,
+                                 subject->path.data, subject->path.len,
+                                 1);
+}
+
+
+const ngx_rl_allowance_t *
+ngx_rl_rule_allowance(const ngx_rl_rule_t *rule,
+    const ngx_rl_subject_t *subject, const ngx_str_t *key,
+    ngx_rl_origin_e *origin)
+{
+    u_char            digest[NGX_RL_MAP_KEY];
+    uint32_t          number;
+    ngx_uint_t        i;
+    ngx_rl_origin_e   unused;
+
+    origin = origin ? origin : &unused;
+
+    if (rule->own_keys.entries) {
+        ngx_rl_policy_value_digest(rule, key, digest);
+        number = ngx_rl_map_get(&rule->own_keys, digest);
+
+        if (number != NGX_RL_MAP_NONE) {
+            *origin = NGX_RL_ORIGIN_RULE_KEY;
+            return &rule->key_limits[number];
+        }
+    }
+
+    if (rule->keys.entries && subject->digested) {
+        number = ngx_rl_map_get(&rule->keys, subject->digest);
+
+        if (number != NGX_RL_MAP_NONE) {
+            *origin = NGX_RL_ORIGIN_KEY;
+            return &rule->key_limits[number];
+        }
+    }
+
+    for (i = 0; i < rule->ntier_limits; i++) {
+        if (ngx_rl_equal(&rule->tier_limits[i].tier, &subject->tier))
+        {
+            *origin = NGX_RL_ORIGIN_TIER;
+            return &rule->tier_limits[i].allowance;
+        }
+    }
+
+    *origin = NGX_RL_ORIGIN_RULE;
+
+    return NULL;
+}
+
+
+const ngx_rl_temporary_t *
+ngx_rl_policy_temporary(const ngx_rl_policy_t *policy,
+    const ngx_rl_rule_t *rule, const ngx_rl_subject_t *subject,
+    const ngx_str_t *key, time_t now)
+{
+    const ngx_rl_temporary_t  *best;
+
+    /* the shares of a split counter are made before */
+
+    if (policy->temporary_limits == NULL || rule->shards) {
+        return NULL;
+    }
+
+    best = NULL;
+
+    if (subject->digested) {
+        best = ngx_rl_temporary_better(policy, rule,
+                        ngx_rl_map_get(&policy->temporary_keys,
+                                       subject->digest),
+                        now, best);
+    }
+
+    return policy->tenants
+           ? ngx_rl_temporary_tenants(policy, rule, key, now, best)
+           : best;
+}
+
+
+/* The best of the list of one key, which begins with number. */
+static const ngx_rl_temporary_t *
+ngx_rl_temporary_better(const ngx_rl_policy_t *policy,
+    const ngx_rl_rule_t *rule, uint32_t number, time_t now,
+    const ngx_rl_temporary_t *best)
+{
+    const ngx_rl_temporary_t  *o;
+
+    for ( /* void */ ; number != NGX_RL_MAP_NONE; number = o->next) {
+        o = &policy->temporary_limits[number];
+
+        if ((o->expires && now >= o->expires)
+            || (o->rule_id.len
+                && !ngx_rl_equal(&o->rule_id, &rule->id)))
+        {
+            continue;
+        }
+
+        if (best == NULL
+            || (o->rule_id.len && best->rule_id.len == 0)
+            || (!o->rule_id.len == !best->rule_id.len && o > best))
+        {
+            best = o;
+        }
+    }
+
+    return best;
+}
+
+
+/* Each part of the key. */
+static const ngx_rl_temporary_t *
+ngx_rl_temporary_tenants(const ngx_rl_policy_t *policy,
+    const ngx_rl_rule_t *rule, const ngx_str_t *key, time_t now,
+    const ngx_rl_temporary_t *best)
+{
+    u_char            digest[NGX_RL_MAP_KEY], *p, *end, *last;
+    ngx_str_t         value;
+    ngx_uint_t        i, n;
+    const ngx_str_t  *parts;
+
+    parts = rule->nparts ? rule->parts : &rule->key;
+    n = rule->nparts ? rule->nparts : 1;
+
+    p = key->data;
+    last = key->data + key->len;
+
+    for (i = 0; i < n && p <= last; i++) {
+        end = (n == 1) ? NULL
+                       : ngx_strlchr(p, last, NGX_RL_PART_END);
+        end = end ? end : last;
+
+        value.data = p;
+        value.len = end - p;
+
+        ngx_rl_policy_part_digest(&parts[i], &value, n > 1, digest);
+
+        best = ngx_rl_temporary_better(policy, rule,
+                        ngx_rl_map_get(&policy->temporary_keys, digest),
+                        now, best);
+        p = end + 1;
+    }
+
+    return best;
+}
+
+
+const char *
+ngx_rl_temporary_limit(const ngx_rl_temporary_t *temporary,
+    const ngx_rl_spec_t *base, ngx_rl_limit_t *limit)
+{
+    const char     *expected;
+    ngx_rl_spec_t   spec;
+
+    if (temporary->millionths) {
+        ngx_rl_amount_scale(base, temporary->millionths, &spec);
+
+    } else {
+        expected = ngx_rl_amount_inherit(base, &temporary->amount,
+                                         &spec);
+        if (expected) {
+            return expected;
+        }
+    }
+
+    return ngx_rl_limit_init(limit, &spec);
+}

@@ -1,0 +1,110 @@
+/*
+ * The store of a zone: the records of its document, as the workers of a
+ * gateway share them, and what the leading worker knows for all of them. The
+ * newest record is the current one, those before are its history. The store
+ * knows the version, the id and the bytes of a record, nothing else.
+ *
+ * A worker may be killed at any instruction: the current record is then the
+ * one before or the new one, whole.
+ */
+
+#ifndef NGX_RL_STORE_H_INCLUDED
+#define NGX_RL_STORE_H_INCLUDED
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+
+#include "ngx_rl_blob.h"
+#include "ngx_rl_lock.h"
+
+#define NGX_RL_STORE_LAYOUT   5   /* another one: memory of its own */
+#define NGX_RL_STORE_HISTORY  50  /* records before the current one */
+
+/* Zeroed before init. Offsets, no pointers: it may be mapped anywhere. */
+typedef struct {
+    ngx_rl_lock_t  write_lock;
+    ngx_rl_lock_t  leader;     /* held for as long as one leads */
+    size_t         max;        /* bytes of a record */
+
+    /* Each by itself; written by the leader, but for resets. */
+    _Atomic uint64_t      file;       /* hash of the state file's name */
+    _Atomic uint64_t      written;    /* generation that stands there */
+    _Atomic uint64_t      error;      /* errno: why it could not be written */
+    _Atomic uint64_t      resets;     /* the fleet's last reset that this
+                                         gateway has applied, by Redis */
+    _Atomic uint64_t      asked_ms;   /* Redis has last answered, since the
+                                         epoch; 0: never */
+    _Atomic uint64_t      reachable;  /* its last question had an answer */
+    _Atomic uint64_t      refused;    /* version that is not used; 0: none */
+    _Atomic uint64_t      joined;     /* Redis once had this gateway's record */
+    _Atomic uint64_t      upgraded;   /* another nginx binary has taken over the
+                                         state file */
+} ngx_rl_store_t;
+
+typedef struct {
+    uint64_t    version;
+    uint64_t    id;
+    uint64_t    generation;   /* of its publication; set by read */
+    ngx_str_t   text;
+} ngx_rl_store_entry_t;
+
+/*
+ * Bytes of a store whose records have at most max bytes each and whose history
+ * has ring bytes.
+ */
+size_t ngx_rl_store_size(size_t max, size_t ring);
+
+/* Makes a store in zeroed memory. Returns NGX_OK, or NGX_ERROR: too small. */
+ngx_int_t ngx_rl_store_init(ngx_rl_store_t *store, size_t size,
+    size_t max, size_t ring);
+
+/* Counts the publications: 0 as long as there was none. */
+uint64_t ngx_rl_store_generation(const ngx_rl_store_t *store);
+
+/* Version and id of the current record; 0 and 0: there is none. */
+void ngx_rl_store_version(const ngx_rl_store_t *store,
+    uint64_t *version, uint64_t *id);
+
+/* Whether this version, with that id, is current or in the history. */
+ngx_uint_t ngx_rl_store_has(const ngx_rl_store_t *store,
+    uint64_t version, uint64_t id);
+
+/*
+ * Makes a record the current one; the history loses its oldest ones. expected:
+ * the version that must be current, with that id, or ANY. history: what becomes
+ * of the current record. Returns NGX_OK, NGX_BUSY: another version is current,
+ * or NGX_DECLINED: the record is too large. May be called by a thread.
+ */
+#define NGX_RL_STORE_ANY  ((uint64_t) -1)
+
+ngx_int_t ngx_rl_store_publish(ngx_rl_store_t *store,
+    const ngx_rl_store_entry_t *entry, uint64_t expected,
+    uint64_t expected_id, ngx_rl_blob_history_e history);
+
+/*
+ * Copies a record to pool: the current one (version 0), or one of the history.
+ * ALL: copies all of them, one behind the other, the newest first; entry names
+ * the newest. Returns NGX_OK, NGX_DECLINED: there is none, or NGX_ERROR: memory
+ * is out. Takes no lock; may be called by a thread.
+ */
+#define NGX_RL_STORE_ALL  ((uint64_t) -1)
+
+ngx_int_t ngx_rl_store_read(const ngx_rl_store_t *store,
+    uint64_t version, ngx_pool_t *pool, ngx_rl_store_entry_t *entry);
+
+/*
+ * One worker of a gateway leads: it listens to Redis and writes the state
+ * file, until it leaves or dies. lead: the caller becomes the leader if no
+ * living worker is one. Returns whether it leads now.
+ */
+ngx_uint_t ngx_rl_store_lead(ngx_rl_store_t *store);
+void ngx_rl_store_leave(ngx_rl_store_t *store);
+
+/*
+ * The leader says which state file it writes: where that is another one than
+ * before, nothing is written there so far.
+ */
+void ngx_rl_store_set_file(ngx_rl_store_t *store,
+    const ngx_str_t *name);
+
+#endif /* NGX_RL_STORE_H_INCLUDED */
