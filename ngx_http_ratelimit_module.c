@@ -408,19 +408,16 @@ ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         conf->sources = &ngx_rl_default_sources;
     }
 
-    ngx_conf_merge_uint_value(conf->headers, prev->headers,
-                              NGX_RL_HEADERS_X);
+    ngx_conf_merge_uint_value(conf->headers, prev->headers, NGX_RL_HEADERS_X);
     ngx_conf_merge_uint_value(conf->response, prev->response,
                               NGX_RL_RESPONSE_JSON);
-    ngx_conf_merge_uint_value(conf->status, prev->status,
-                              NGX_RL_STATUS);
+    ngx_conf_merge_uint_value(conf->status, prev->status, NGX_RL_STATUS);
     ngx_conf_merge_uint_value(conf->penalty_status, prev->penalty_status,
                               NGX_CONF_UNSET_UINT);
     ngx_conf_merge_uint_value(conf->retry_jitter, prev->retry_jitter, 0);
     ngx_conf_merge_uint_value(conf->close_after, prev->close_after, 0);
     ngx_conf_merge_uint_value(conf->log_level, prev->log_level, NGX_LOG_INFO);
-    ngx_conf_merge_uint_value(conf->phase, prev->phase,
-                              NGX_RL_BEFORE_AUTH);
+    ngx_conf_merge_uint_value(conf->phase, prev->phase, NGX_RL_BEFORE_AUTH);
     ngx_conf_merge_value(conf->dry_run, prev->dry_run, 0);
     ngx_conf_merge_uint_value(conf->jwt_invalid, prev->jwt_invalid,
                               NGX_RL_JWT_ANONYMOUS);
@@ -445,8 +442,7 @@ ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 
 /* Handlers find here what they need to know of most locations. */
 static void
-ngx_http_ratelimit_merge_phase(ngx_conf_t *cf,
-    ngx_rl_loc_conf_t *conf)
+ngx_http_ratelimit_merge_phase(ngx_conf_t *cf, ngx_rl_loc_conf_t *conf)
 {
     ngx_rl_main_conf_t  *rmcf;
 
@@ -520,8 +516,7 @@ ngx_http_ratelimit_add_handler(ngx_conf_t *cf, ngx_uint_t phase)
 
 /* A document that is not kept is gone after a restart. */
 static ngx_int_t
-ngx_rl_state_files_check(ngx_cycle_t *cycle,
-    const ngx_rl_limiter_t *limiter)
+ngx_rl_state_files_check(ngx_cycle_t *cycle, const ngx_rl_limiter_t *limiter)
 {
     ngx_int_t         rc;
     ngx_core_conf_t  *ccf;
@@ -573,9 +568,7 @@ ngx_http_ratelimit_init_module(ngx_cycle_t *cycle)
     zones = conf->zones.elts;
 
     for (i = 0; i < conf->zones.nelts; i++) {
-        if (ngx_rl_state_files_check(cycle, &zones[i]->limiter)
-            != NGX_OK)
-        {
+        if (ngx_rl_state_files_check(cycle, &zones[i]->limiter) != NGX_OK) {
             return NGX_ERROR;
         }
 
@@ -640,8 +633,7 @@ ngx_http_ratelimit_init_process(ngx_cycle_t *cycle)
         ngx_rl_limiter_begin(&zones[i]->limiter);
 
         if (zones[i]->limiter.watch) {
-            ngx_rl_api_history_begin(&zones[i]->limiter,
-                                     cycle->log);
+            ngx_rl_api_history_begin(&zones[i]->limiter, cycle->log);
         }
 
         if (ngx_rl_refill_begin(&zones[i]->limiter, cycle->log)

@@ -94,8 +94,8 @@ table_make(size_t size)
 
 /* One check of a token bucket. Returns the tokens granted. */
 static inline uint32_t
-check(ngx_rl_table_t *table, const ngx_rl_rate_t *rate,
-    uint64_t n, uint64_t now_us, uint32_t cost)
+check(ngx_rl_table_t *table, const ngx_rl_rate_t *rate, uint64_t n,
+    uint64_t now_us, uint32_t cost)
 {
     ngx_rl_id_t            id;
     ngx_rl_entry_t         e;
@@ -120,8 +120,7 @@ check(ngx_rl_table_t *table, const ngx_rl_rate_t *rate,
     e.state.extra = tb.tat_frac;
     e.state.aux = tb.span_code;
 
-    ngx_rl_table_store(&e,
-                  ngx_rl_token_bucket_used(rate, answer.reset_us));
+    ngx_rl_table_store(&e, ngx_rl_token_bucket_used(rate, answer.reset_us));
 
     return answer.granted;
 }

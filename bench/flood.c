@@ -140,8 +140,8 @@ main(void)
     ngx_rl_table_t      *table;
     ngx_rl_segments_stat_t  stat;
 
-    static const uint64_t       clients[] = { 100000, 400000, 1000000,
-                                              1500000, 1800000, 2100000 };
+    static const uint64_t       clients[] = { 100000, 400000, 1000000, 1500000,
+        1800000, 2100000 };
 
     if (ngx_rl_rate_init(&rate, 1, 1000000, 100000000) != 0) {
         fail("rate");

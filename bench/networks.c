@@ -88,15 +88,13 @@ list_make(size_t i)
 
     networks_make(cases[i].lengths);
 
-    memory = calloc(1, ngx_rl_networks_bytes(networks,
-                                             cases[i].networks));
+    memory = calloc(1, ngx_rl_networks_bytes(networks, cases[i].networks));
     if (memory == NULL) {
         fprintf(stderr, "bench/networks: no memory\n");
         exit(1);
     }
 
-    lists[i] = ngx_rl_networks_init(memory, networks,
-                                    cases[i].networks);
+    lists[i] = ngx_rl_networks_init(memory, networks, cases[i].networks);
 }
 
 
@@ -119,8 +117,7 @@ run(size_t n, int listed)
     start = clock_ns();
 
     for (i = 0; i < OPS; i++) {
-        sink += ngx_rl_networks_have(lists[n], addresses[i % ADDRESSES],
-                                     1);
+        sink += ngx_rl_networks_have(lists[n], addresses[i % ADDRESSES], 1);
     }
 
     return (clock_ns() - start) / OPS;

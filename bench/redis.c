@@ -273,8 +273,7 @@ measure(case_t *c, int round, int pid)
     }
 
     c->to_incr[round] = c->cpu_us[CHECK][round] / c->cpu_us[INCR][round];
-    c->to_nothing[round] = c->cpu_us[CHECK][round]
-                           / c->cpu_us[NOTHING][round];
+    c->to_nothing[round] = c->cpu_us[CHECK][round] / c->cpu_us[NOTHING][round];
     c->to_old[round] = c->cpu_us[CHECK][round] / c->cpu_us[OLD][round];
 }
 
@@ -351,8 +350,7 @@ speed(const char *sha, const char *old, const char *nothing, const char *kind,
 
     for (n = 0; n < COUNTERS; n++) {
         command = &commands[INCR][n];
-        command->len = redisFormatCommand(&command->text, "INCR counter:%u",
-                                          n);
+        command->len = redisFormatCommand(&command->text, "INCR counter:%u", n);
         commands[NOTHING][n] = check_command(nothing, kind, n, BUCKETS, us);
         commands[OLD][n] = check_command(old, kind, n, BUCKETS, us);
         commands[CHECK][n] = check_command(sha, kind, n, BUCKETS, us);
@@ -432,8 +430,7 @@ conn_of(unsigned bucket)
 
     snprintf(key, sizeof(key), "rl:{%u}", bucket);
 
-    return conns[owner[ngx_rl_cluster_slot((u_char *) key,
-                                           strlen(key))]];
+    return conns[owner[ngx_rl_cluster_slot((u_char *) key, strlen(key))]];
 }
 
 

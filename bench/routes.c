@@ -111,8 +111,7 @@ set_make(ngx_rl_route_set_t *set, uint32_t n)
     size_t     segments;
 
     for (i = 0, segments = 0; i < n; i++) {
-        segments += ngx_rl_route_segments(templates[i].data,
-                                          templates[i].len);
+        segments += ngx_rl_route_segments(templates[i].data, templates[i].len);
     }
 
     memory = malloc(ngx_rl_route_set_bytes(segments));
@@ -181,8 +180,8 @@ linear(const case_t *c, const u_char *data, size_t len)
 
 
 static uint64_t
-lookup(const case_t *c, const ngx_rl_route_set_t *set,
-    const u_char *data, size_t len)
+lookup(const case_t *c, const ngx_rl_route_set_t *set, const u_char *data,
+    size_t len)
 {
     ngx_rl_path_t  split;
 

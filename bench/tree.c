@@ -45,11 +45,9 @@ volatile ngx_cycle_t  *ngx_cycle = &tree_cycle;
 
 static void tree_insert_value(ngx_rbtree_node_t *temp, ngx_rbtree_node_t *node,
     ngx_rbtree_node_t *sentinel);
-static ngx_rbtree_node_t *tree_find(tree_t *tree,
-    const ngx_rl_id_t *id);
+static ngx_rbtree_node_t *tree_find(tree_t *tree, const ngx_rl_id_t *id);
 static ngx_int_t tree_charge(tree_t *tree, tree_node_t *n, ngx_msec_t now);
-static ngx_int_t tree_add(tree_t *tree, const ngx_rl_id_t *id,
-    ngx_msec_t now);
+static ngx_int_t tree_add(tree_t *tree, const ngx_rl_id_t *id, ngx_msec_t now);
 static void tree_expire(tree_t *tree, ngx_msec_t now, ngx_uint_t n);
 
 

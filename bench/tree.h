@@ -19,8 +19,7 @@ typedef struct tree_s  tree_t;
  * in requests a second, the burst in requests. Returns NULL where it does not
  * fit. Must run before any process uses it.
  */
-tree_t *tree_init(void *memory, size_t size, ngx_uint_t rate,
-    ngx_uint_t burst);
+tree_t *tree_init(void *memory, size_t size, ngx_uint_t rate, ngx_uint_t burst);
 
 /* Each process calls this once: the lock holds the number of its owner. */
 void tree_process(void);
@@ -29,8 +28,7 @@ void tree_process(void);
  * One check as limit_req makes it, by a key of 16 bytes. Returns NGX_OK,
  * NGX_BUSY above the burst, or NGX_ERROR: there is no memory for a new key.
  */
-ngx_int_t tree_check(tree_t *tree, const ngx_rl_id_t *id,
-    ngx_msec_t now);
+ngx_int_t tree_check(tree_t *tree, const ngx_rl_id_t *id, ngx_msec_t now);
 
 /* The key's excess, in thousandths of a request; -1 without a counter. */
 ngx_int_t tree_excess(tree_t *tree, const ngx_rl_id_t *id);

@@ -46,8 +46,7 @@ static char                no_threads[4096], threads_wait[4096];
 static _Thread_local int64_t seen;
 
 
-__attribute__((constructor)) static void
-clock_open(void)
+__attribute__((constructor)) static void clock_open(void)
 {
     const char *name = getenv("RATELIMIT_CLOCK");
     const char *none = getenv("RATELIMIT_NO_THREADS");

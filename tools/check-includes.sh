@@ -43,7 +43,7 @@ find ngx_http_ratelimit_module.c src -name '*.[ch]' -exec awk '
         room = (n == 1) ? "module" : part[2]
         name = part[n]
         if (!(room in may)) { print FILENAME ": unknown room"; failed = 1 }
-        if (name !~ /^ngx_(http_)?ratelimit[_.]/) {
+        if (name !~ /^ngx_(rl_|http_ratelimit_module\.)/) {
             print FILENAME ": name without the prefix"
             failed = 1
         }

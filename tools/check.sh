@@ -75,15 +75,21 @@ check_clang() {
     CC=clang CC_OPT=$warnings LD_OPT='' tools/build.sh dynamic "$out/clang"
 }
 
-# Modules are loaded with their symbols global. Three names are nginx's, two
-# the linker's.
+# A dynamic module shows three names, all of them nginx's. In a static build all
+# names meet, so each begins with the prefix.
 check_symbols() {
     check_gcc || return 1
     nm -D --defined-only "$out/gcc/ngx_http_ratelimit_module.so" | awk '
-        $NF !~ /^ngx_(http_)?ratelimit_/ \
-            && $NF !~ /^ngx_(modules|module_names|module_order)$/ \
-            && $NF !~ /^_(init|fini)$/ {
-            print "symbol without the prefix: " $NF
+        $NF !~ /^ngx_(modules|module_names|module_order)$/ {
+            print "exported: " $NF
+            failed = 1
+        }
+        END { exit failed || NR == 0 }' || return 1
+
+    find "$out/gcc" -name '*.o' ! -name '*_modules.o' -print0 \
+        | xargs -0 nm -A --defined-only --extern-only | awk '
+        $NF !~ /^ngx_rl_/ && $NF != "ngx_http_ratelimit_module" {
+            print "symbol without the prefix: " $0
             failed = 1
         }
         END { exit failed || NR == 0 }'

@@ -3,13 +3,19 @@
 #include "ngx_rl_backoff.h"
 
 
-static uint32_t ngx_rl_backoff_double(uint32_t ms, uint32_t times,
-    uint32_t max_ms);
+static uint32_t
+ngx_rl_backoff_double(uint32_t ms, uint32_t times, uint32_t max_ms)
+{
+    while (times-- && ms < max_ms) {
+        ms *= 2;
+    }
+
+    return ms < max_ms ? ms : max_ms;
+}
 
 
 uint32_t
-ngx_rl_backoff_pause_ms(uint32_t failures, uint32_t busy,
-    uint32_t random)
+ngx_rl_backoff_pause_ms(uint32_t failures, uint32_t busy, uint32_t random)
 {
     uint32_t  pause_ms;
 
@@ -21,15 +27,4 @@ ngx_rl_backoff_pause_ms(uint32_t failures, uint32_t busy,
                           NGX_RL_BACKOFF_MAX_MS);
 
     return pause_ms - random % (pause_ms / 2);
-}
-
-
-static uint32_t
-ngx_rl_backoff_double(uint32_t ms, uint32_t times, uint32_t max_ms)
-{
-    while (times-- && ms < max_ms) {
-        ms *= 2;
-    }
-
-    return ms < max_ms ? ms : max_ms;
 }

@@ -19,24 +19,17 @@ struct ngx_rl_blob_s {
     ngx_rl_blob_entry_t  entries[];         /* behind them the bytes */
 };
 
-static uint64_t ngx_rl_blob_make_room(ngx_rl_blob_t *blob,
-    uint64_t newest, uint64_t len);
-static int ngx_rl_blob_is_there(const ngx_rl_blob_t *blob,
-    uint64_t number);
-
 
 static inline ngx_rl_blob_entry_t *
 ngx_rl_blob_entry(const ngx_rl_blob_t *blob, uint64_t number)
 {
-    return (ngx_rl_blob_entry_t *)
-           &blob->entries[number % blob->max_entries];
+    return (ngx_rl_blob_entry_t *) &blob->entries[number % blob->max_entries];
 }
 
 
 /* Where a position is in the ring; room: bytes up to the ring's end. */
 static inline u_char *
-ngx_rl_blob_bytes(const ngx_rl_blob_t *blob, uint64_t pos,
-    size_t *room)
+ngx_rl_blob_bytes(const ngx_rl_blob_t *blob, uint64_t pos, size_t *room)
 {
     *room = blob->ring - pos % blob->ring;
 
@@ -60,8 +53,7 @@ ngx_rl_blob_size(uint32_t max_entries, size_t ring)
 
 
 void
-ngx_rl_blob_init(ngx_rl_blob_t *blob, uint32_t max_entries,
-    size_t ring)
+ngx_rl_blob_init(ngx_rl_blob_t *blob, uint32_t max_entries, size_t ring)
 {
     blob->max_entries = max_entries;
     blob->ring = ring;
@@ -76,10 +68,49 @@ ngx_rl_blob_newest(const ngx_rl_blob_t *blob)
 }
 
 
+/*
+ * Takes blobs out of the ring until there is an entry and len bytes behind the
+ * newest one, which stays. Returns where these bytes begin.
+ */
+static uint64_t
+ngx_rl_blob_make_room(ngx_rl_blob_t *blob, uint64_t newest, uint64_t len)
+{
+    uint64_t                    end, oldest;
+    const ngx_rl_blob_entry_t  *entry;
+
+    if (newest == 0) {
+        return 0;
+    }
+
+    entry = ngx_rl_blob_entry(blob, newest);
+    end = entry->pos + entry->len;
+    oldest = atomic_load(&blob->oldest);
+
+    while (oldest < newest) {
+        entry = ngx_rl_blob_entry(blob, oldest);
+
+        if (newest + 1 - oldest < blob->max_entries
+            && end + len - entry->pos <= blob->ring)
+        {
+            break;
+        }
+
+        oldest++;
+    }
+
+    atomic_store(&blob->oldest, oldest);
+
+    /* a reader that sees what is written now sees this, too */
+
+    atomic_thread_fence(memory_order_seq_cst);
+
+    return end;
+}
+
+
 uint64_t
-ngx_rl_blob_publish(ngx_rl_blob_t *blob,
-    const ngx_rl_blob_entry_t *new, const u_char *bytes,
-    ngx_rl_blob_history_e history)
+ngx_rl_blob_publish(ngx_rl_blob_t *blob, const ngx_rl_blob_entry_t *new,
+    const u_char *bytes, ngx_rl_blob_history_e history)
 {
     size_t                room, first;
     u_char               *p;
@@ -127,44 +158,13 @@ ngx_rl_blob_publish(ngx_rl_blob_t *blob,
 }
 
 
-/*
- * Takes blobs out of the ring until there is an entry and len bytes behind the
- * newest one, which stays. Returns where these bytes begin.
- */
-static uint64_t
-ngx_rl_blob_make_room(ngx_rl_blob_t *blob, uint64_t newest,
-    uint64_t len)
+/* Whether what was read before this call belongs to that blob. */
+static int
+ngx_rl_blob_is_there(const ngx_rl_blob_t *blob, uint64_t number)
 {
-    uint64_t                    end, oldest;
-    const ngx_rl_blob_entry_t  *entry;
+    atomic_thread_fence(memory_order_acquire);
 
-    if (newest == 0) {
-        return 0;
-    }
-
-    entry = ngx_rl_blob_entry(blob, newest);
-    end = entry->pos + entry->len;
-    oldest = atomic_load(&blob->oldest);
-
-    while (oldest < newest) {
-        entry = ngx_rl_blob_entry(blob, oldest);
-
-        if (newest + 1 - oldest < blob->max_entries
-            && end + len - entry->pos <= blob->ring)
-        {
-            break;
-        }
-
-        oldest++;
-    }
-
-    atomic_store(&blob->oldest, oldest);
-
-    /* a reader that sees what is written now sees this, too */
-
-    atomic_thread_fence(memory_order_seq_cst);
-
-    return end;
+    return atomic_load(&blob->oldest) <= number;
 }
 
 
@@ -183,8 +183,8 @@ ngx_rl_blob_find(const ngx_rl_blob_t *blob, uint64_t number,
 
 
 int
-ngx_rl_blob_copy(const ngx_rl_blob_t *blob,
-    const ngx_rl_blob_entry_t *entry, u_char *out)
+ngx_rl_blob_copy(const ngx_rl_blob_t *blob, const ngx_rl_blob_entry_t *entry,
+    u_char *out)
 {
     size_t         room, first;
     const u_char  *p;
@@ -197,14 +197,4 @@ ngx_rl_blob_copy(const ngx_rl_blob_t *blob,
     memcpy(out + first, p, entry->len - first);
 
     return ngx_rl_blob_is_there(blob, entry->number);
-}
-
-
-/* Whether what was read before this call belongs to that blob. */
-static int
-ngx_rl_blob_is_there(const ngx_rl_blob_t *blob, uint64_t number)
-{
-    atomic_thread_fence(memory_order_acquire);
-
-    return atomic_load(&blob->oldest) <= number;
 }

@@ -45,8 +45,7 @@ typedef enum {
 size_t ngx_rl_blob_size(uint32_t max_entries, size_t ring);
 
 /* Makes an empty ring of zeroed memory, aligned to 8. */
-void ngx_rl_blob_init(ngx_rl_blob_t *blob, uint32_t max_entries,
-    size_t ring);
+void ngx_rl_blob_init(ngx_rl_blob_t *blob, uint32_t max_entries, size_t ring);
 
 /* The number of the newest blob, 0: there is none. One load. */
 uint64_t ngx_rl_blob_newest(const ngx_rl_blob_t *blob);

@@ -105,8 +105,8 @@ uint64_t ngx_rl_breaker_ask(ngx_rl_breaker_t *breaker,
  * of it; else the milliseconds after which to ask again. A probe that nobody
  * tells of for lost_ms is followed by another.
  */
-uint64_t ngx_rl_breaker_probe(ngx_rl_breaker_t *breaker,
-    uint64_t now_ms, uint64_t lost_ms);
+uint64_t ngx_rl_breaker_probe(ngx_rl_breaker_t *breaker, uint64_t now_ms,
+    uint64_t lost_ms);
 
 /*
  * Reports the outcome of a call or of a probe. One of all processes gets each
@@ -139,19 +139,16 @@ ngx_rl_breaker_change_e ngx_rl_breaker_heard(
  * A late reply came: whether a probe is due by that, as none was sent since the
  * breaker opened.
  */
-int ngx_rl_breaker_hasten(ngx_rl_breaker_t *breaker,
-    uint64_t now_ms);
+int ngx_rl_breaker_hasten(ngx_rl_breaker_t *breaker, uint64_t now_ms);
 
 /* No process is connected to the node, and this one's attempt has failed. */
 ngx_rl_breaker_change_e ngx_rl_breaker_gone(
     ngx_rl_breaker_t *breaker, const ngx_rl_breaker_now_t *now);
 
 /* Whether the node was heard after that moment, by anybody. */
-int ngx_rl_breaker_lives(ngx_rl_breaker_t *breaker,
-    uint64_t since_ms);
+int ngx_rl_breaker_lives(ngx_rl_breaker_t *breaker, uint64_t since_ms);
 
 /* For the status and the log. */
-ngx_rl_breaker_state_e ngx_rl_breaker_state(
-    ngx_rl_breaker_t *breaker);
+ngx_rl_breaker_state_e ngx_rl_breaker_state(ngx_rl_breaker_t *breaker);
 
 #endif /* NGX_RL_BREAKER_H_INCLUDED */

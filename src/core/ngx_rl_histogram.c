@@ -2,7 +2,6 @@
 
 #include "ngx_rl_histogram.h"
 
-
 const uint64_t
 ngx_rl_histogram_bounds_us[NGX_RL_HISTOGRAM_BOUNDS] = {
     100, 250, 500, 1000, 2500, 5000, 10000, 25000, 50000, 100000, 250000,

@@ -15,8 +15,7 @@
 #define NGX_RL_HISTOGRAM_WORDS  (NGX_RL_HISTOGRAM_BOUNDS + 2)
 
 /* the greatest time of each bucket, in microseconds, increasing */
-extern const uint64_t
-    ngx_rl_histogram_bounds_us[NGX_RL_HISTOGRAM_BOUNDS];
+extern const uint64_t ngx_rl_histogram_bounds_us[NGX_RL_HISTOGRAM_BOUNDS];
 
 /* The number of the bucket of a time. */
 unsigned ngx_rl_histogram_bucket(uint64_t us);

@@ -6,12 +6,30 @@
 #include <string.h>
 
 
-static void ngx_rl_log_note(char *note, uint64_t suppressed);
+static void
+ngx_rl_log_note(char *note, uint64_t suppressed)
+{
+    u_char  *p;
+
+    if (suppressed == 0) {
+        *note = '\0';
+        return;
+    }
+
+    p = (u_char *) note;
+
+    *p++ = ' ';
+    *p++ = '(';
+    p = ngx_rl_number_write(p, suppressed);
+
+    strcpy((char *) p, suppressed == 1 ? " similar line suppressed)"
+                                       : " similar lines suppressed)");
+}
 
 
 int
-ngx_rl_log_due(ngx_rl_log_limit_t *limit, uint64_t now_ms,
-    uint64_t interval_ms, char note[NGX_RL_LOG_NOTE])
+ngx_rl_log_due(ngx_rl_log_limit_t *limit, uint64_t now_ms, uint64_t interval_ms,
+    char note[NGX_RL_LOG_NOTE])
 {
     uint64_t  last, apart;
 
@@ -34,25 +52,4 @@ ngx_rl_log_due(ngx_rl_log_limit_t *limit, uint64_t now_ms,
     ngx_rl_log_note(note, atomic_exchange(&limit->suppressed, 0));
 
     return 1;
-}
-
-
-static void
-ngx_rl_log_note(char *note, uint64_t suppressed)
-{
-    u_char  *p;
-
-    if (suppressed == 0) {
-        *note = '\0';
-        return;
-    }
-
-    p = (u_char *) note;
-
-    *p++ = ' ';
-    *p++ = '(';
-    p = ngx_rl_number_write(p, suppressed);
-
-    strcpy((char *) p, suppressed == 1 ? " similar line suppressed)"
-                                       : " similar lines suppressed)");
 }

@@ -5,13 +5,81 @@
 /* slots given in one map, over and over: more would hold up the process */
 #define NGX_RL_SLOT_MAP_GIVEN  (4 * NGX_RL_CLUSTER_SLOTS)
 
-static unsigned ngx_rl_slot_map_node(ngx_rl_slot_map_t *map,
-    const ngx_rl_slot_node_t *node);
+
+int
+ngx_rl_slot_node_set(ngx_rl_slot_node_t *node, const u_char *host, size_t len,
+    int64_t port)
+{
+    u_char  ch;
+    size_t  i;
+
+    if (len == 0 || len > NGX_RL_SLOT_MAP_HOST || port < 1 || port > 65535) {
+        return 0;
+    }
+
+    memset(node, 0, sizeof(ngx_rl_slot_node_t));
+
+    node->port = (uint16_t) port;
+    node->len = (u_char) len;
+
+    for (i = 0; i < len; i++) {
+        ch = host[i];
+
+        if (ch >= 'A' && ch <= 'Z') {
+            ch |= 0x20;
+        }
+
+        if ((ch < 'a' || ch > 'z') && (ch < '0' || ch > '9')
+            && ch != '.' && ch != '-' && ch != '_' && ch != ':')
+        {
+            return 0;
+        }
+
+        node->host[i] = ch;
+    }
+
+    return 1;
+}
+
+
+/* A node's number and 1, a new one where it has none; 0: there is no room. */
+static unsigned
+ngx_rl_slot_map_node(ngx_rl_slot_map_t *map, const ngx_rl_slot_node_t *node)
+{
+    unsigned             n;
+    ngx_rl_slot_node_t  *nodes;
+
+    nodes = map->nodes;
+
+    for (n = 0; n < map->nnodes; n++) {
+        if (nodes[n].port == node->port
+            && nodes[n].len == node->len
+            && memcmp(nodes[n].host, node->host, node->len) == 0)
+        {
+            /* a proxy for several nodes, which cannot be told apart */
+
+            if (memcmp(nodes[n].id, node->id, NGX_RL_SLOT_MAP_ID) != 0) {
+                memset(nodes[n].id, 0, NGX_RL_SLOT_MAP_ID);
+            }
+
+            return n + 1;
+        }
+    }
+
+    if (n == NGX_RL_SLOT_MAP_NODES) {
+        return 0;
+    }
+
+    nodes[n] = *node;
+    map->nnodes++;
+
+    return n + 1;
+}
 
 
 int
-ngx_rl_slot_map_add(ngx_rl_slot_map_t *map, int64_t first,
-    int64_t last, const u_char *host, size_t len, int64_t port,
+ngx_rl_slot_map_add(ngx_rl_slot_map_t *map, int64_t first, int64_t last,
+    const u_char *host, size_t len, int64_t port,
     const u_char id[NGX_RL_SLOT_MAP_ID])
 {
     int64_t             slot;
@@ -38,81 +106,6 @@ ngx_rl_slot_map_add(ngx_rl_slot_map_t *map, int64_t first,
     }
 
     map->nslots += (uint32_t) (last - first + 1);
-
-    return 1;
-}
-
-
-/* A node's number and 1, a new one where it has none; 0: there is no room. */
-static unsigned
-ngx_rl_slot_map_node(ngx_rl_slot_map_t *map,
-    const ngx_rl_slot_node_t *node)
-{
-    unsigned             n;
-    ngx_rl_slot_node_t  *nodes;
-
-    nodes = map->nodes;
-
-    for (n = 0; n < map->nnodes; n++) {
-        if (nodes[n].port == node->port
-            && nodes[n].len == node->len
-            && memcmp(nodes[n].host, node->host, node->len) == 0)
-        {
-            /* a proxy for several nodes, which cannot be told apart */
-
-            if (memcmp(nodes[n].id, node->id, NGX_RL_SLOT_MAP_ID) != 0)
-            {
-                memset(nodes[n].id, 0, NGX_RL_SLOT_MAP_ID);
-            }
-
-            return n + 1;
-        }
-    }
-
-    if (n == NGX_RL_SLOT_MAP_NODES) {
-        return 0;
-    }
-
-    nodes[n] = *node;
-    map->nnodes++;
-
-    return n + 1;
-}
-
-
-int
-ngx_rl_slot_node_set(ngx_rl_slot_node_t *node,
-    const u_char *host, size_t len, int64_t port)
-{
-    u_char  ch;
-    size_t  i;
-
-    if (len == 0 || len > NGX_RL_SLOT_MAP_HOST || port < 1
-        || port > 65535)
-    {
-        return 0;
-    }
-
-    memset(node, 0, sizeof(ngx_rl_slot_node_t));
-
-    node->port = (uint16_t) port;
-    node->len = (u_char) len;
-
-    for (i = 0; i < len; i++) {
-        ch = host[i];
-
-        if (ch >= 'A' && ch <= 'Z') {
-            ch |= 0x20;
-        }
-
-        if ((ch < 'a' || ch > 'z') && (ch < '0' || ch > '9')
-            && ch != '.' && ch != '-' && ch != '_' && ch != ':')
-        {
-            return 0;
-        }
-
-        node->host[i] = ch;
-    }
 
     return 1;
 }
@@ -161,7 +154,6 @@ ngx_rl_slot_map_finish(ngx_rl_slot_map_t *map)
         map->nslots++;
     }
 
-    memset(&map->nodes[n], 0,
-           (map->nnodes - n) * sizeof(ngx_rl_slot_node_t));
+    memset(&map->nodes[n], 0, (map->nnodes - n) * sizeof(ngx_rl_slot_node_t));
     map->nnodes = n;
 }

@@ -43,8 +43,8 @@ typedef struct {
  * become small ones, what the host does not fill is zeroed. Returns 1, or 0:
  * it is none.
  */
-int ngx_rl_slot_node_set(ngx_rl_slot_node_t *node,
-    const u_char *host, size_t len, int64_t port);
+int ngx_rl_slot_node_set(ngx_rl_slot_node_t *node, const u_char *host,
+    size_t len, int64_t port);
 
 /*
  * Gives the slots first..last to a node; of two owners the later one has it.
@@ -53,8 +53,8 @@ int ngx_rl_slot_node_set(ngx_rl_slot_node_t *node,
  * map has as many nodes as it can, or slots were given four times as often as
  * there are any.
  */
-int ngx_rl_slot_map_add(ngx_rl_slot_map_t *map, int64_t first,
-    int64_t last, const u_char *host, size_t len, int64_t port,
+int ngx_rl_slot_map_add(ngx_rl_slot_map_t *map, int64_t first, int64_t last,
+    const u_char *host, size_t len, int64_t port,
     const u_char id[NGX_RL_SLOT_MAP_ID]);
 
 /*

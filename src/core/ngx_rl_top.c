@@ -15,21 +15,6 @@
 /* and how many of the stream may pass a key by */
 #define NGX_RL_TOP_MISSED      6
 
-static void ngx_rl_sampler_gap(ngx_rl_sampler_t *sampler,
-    uint64_t random);
-static ngx_rl_top_entry_t *ngx_rl_top_find(
-    const ngx_rl_top_half_t *half, const ngx_rl_id_t *id);
-static const ngx_rl_top_entry_t *ngx_rl_top_least(
-    const ngx_rl_top_half_t *half);
-static void ngx_rl_top_weigh(ngx_rl_top_half_t *half,
-    ngx_rl_top_entry_t *entry, uint64_t weight);
-static void ngx_rl_top_key(ngx_rl_top_key_t *key,
-    const ngx_rl_top_entry_t *entry,
-    const ngx_rl_top_entry_t *other, uint64_t missing,
-    uint64_t missed);
-static uint64_t ngx_rl_top_root(uint64_t n);
-static void ngx_rl_top_sort(ngx_rl_top_list_t *list);
-
 
 void
 ngx_rl_sampler_init(ngx_rl_sampler_t *sampler)
@@ -37,6 +22,13 @@ ngx_rl_sampler_init(ngx_rl_sampler_t *sampler)
     memset(sampler, 0, sizeof(ngx_rl_sampler_t));
     sampler->left = 1;
     sampler->weight = 1;
+}
+
+
+static void
+ngx_rl_sampler_gap(ngx_rl_sampler_t *sampler, uint64_t random)
+{
+    sampler->left = 1 + random % (2 * sampler->weight - 1);
 }
 
 
@@ -59,13 +51,6 @@ ngx_rl_sampler_take(ngx_rl_sampler_t *sampler, uint64_t random)
     ngx_rl_sampler_gap(sampler, random);
 
     return weight;
-}
-
-
-static void
-ngx_rl_sampler_gap(ngx_rl_sampler_t *sampler, uint64_t random)
-{
-    sampler->left = 1 + random % (2 * sampler->weight - 1);
 }
 
 
@@ -114,8 +99,7 @@ ngx_rl_top_turn(ngx_rl_top_t *top, uint64_t now_ms)
 
     if (age_ms >= 2 * NGX_RL_TOP_TURN_MS) {
         top->began_ms[top->current] = 0;
-        memset(&top->halves[top->current], 0,
-               sizeof(ngx_rl_top_half_t));
+        memset(&top->halves[top->current], 0, sizeof(ngx_rl_top_half_t));
     }
 
     next = !top->current;
@@ -126,9 +110,41 @@ ngx_rl_top_turn(ngx_rl_top_t *top, uint64_t now_ms)
 }
 
 
+static ngx_rl_top_entry_t *
+ngx_rl_top_find(const ngx_rl_top_half_t *half, const ngx_rl_id_t *id)
+{
+    int                        i;
+    const ngx_rl_top_entry_t  *entry;
+
+    entry = half->entries;
+
+    for (i = 0; i < NGX_RL_TOP_ENTRIES; i++, entry++) {
+        if (entry->id.lo == id->lo && entry->id.hi == id->hi) {
+            return (ngx_rl_top_entry_t *) entry;
+        }
+    }
+
+    return NULL;
+}
+
+
+static void
+ngx_rl_top_weigh(ngx_rl_top_half_t *half, ngx_rl_top_entry_t *entry,
+    uint64_t weight)
+{
+    half->total += weight;
+
+    if (half->weight < weight) {
+        half->weight = weight;
+    }
+
+    entry->count += weight;
+    entry->variance += weight * (weight - 1);
+}
+
+
 int
-ngx_rl_top_count(ngx_rl_top_t *top,
-    const ngx_rl_id_t *id, uint64_t weight)
+ngx_rl_top_count(ngx_rl_top_t *top, const ngx_rl_id_t *id, uint64_t weight)
 {
     ngx_rl_top_half_t   *half;
     ngx_rl_top_entry_t  *entry;
@@ -144,10 +160,27 @@ ngx_rl_top_count(ngx_rl_top_t *top,
 }
 
 
+static const ngx_rl_top_entry_t *
+ngx_rl_top_least(const ngx_rl_top_half_t *half)
+{
+    int                        i;
+    const ngx_rl_top_entry_t  *least;
+
+    least = half->entries;
+
+    for (i = 1; i < NGX_RL_TOP_ENTRIES; i++) {
+        if (half->entries[i].count < least->count) {
+            least = &half->entries[i];
+        }
+    }
+
+    return least;
+}
+
+
 void
-ngx_rl_top_enter(ngx_rl_top_t *top,
-    const ngx_rl_id_t *id, uint64_t weight, uint64_t kind,
-    const unsigned char name[NGX_RL_TOP_NAME])
+ngx_rl_top_enter(ngx_rl_top_t *top, const ngx_rl_id_t *id, uint64_t weight,
+    uint64_t kind, const unsigned char name[NGX_RL_TOP_NAME])
 {
     ngx_rl_top_half_t   *half;
     ngx_rl_top_entry_t  *entry;
@@ -178,61 +211,73 @@ ngx_rl_top_enter(ngx_rl_top_t *top,
 }
 
 
-static ngx_rl_top_entry_t *
-ngx_rl_top_find(const ngx_rl_top_half_t *half,
-    const ngx_rl_id_t *id)
+/* The square root, rounded up: Newton's, from above. */
+static uint64_t
+ngx_rl_top_root(uint64_t n)
 {
-    int                        i;
-    const ngx_rl_top_entry_t  *entry;
+    uint64_t  root, next;
 
-    entry = half->entries;
+    root = n;
+    next = n / 2 + 1;
 
-    for (i = 0; i < NGX_RL_TOP_ENTRIES; i++, entry++) {
-        if (entry->id.lo == id->lo && entry->id.hi == id->hi) {
-            return (ngx_rl_top_entry_t *) entry;
-        }
+    while (next < root) {
+        root = next;
+        next = (root + n / root) / 2;
     }
 
-    return NULL;
+    return root + (root * root < n);
 }
 
 
-static const ngx_rl_top_entry_t *
-ngx_rl_top_least(const ngx_rl_top_half_t *half)
-{
-    int                        i;
-    const ngx_rl_top_entry_t  *least;
-
-    least = half->entries;
-
-    for (i = 1; i < NGX_RL_TOP_ENTRIES; i++) {
-        if (half->entries[i].count < least->count) {
-            least = &half->entries[i];
-        }
-    }
-
-    return least;
-}
-
-
+/* missing: what the key may have in the summary that does not have it. */
 static void
-ngx_rl_top_weigh(ngx_rl_top_half_t *half,
-    ngx_rl_top_entry_t *entry, uint64_t weight)
+ngx_rl_top_key(ngx_rl_top_key_t *key, const ngx_rl_top_entry_t *entry,
+    const ngx_rl_top_entry_t *other, uint64_t missing, uint64_t missed)
 {
-    half->total += weight;
+    uint64_t  error, off;
 
-    if (half->weight < weight) {
-        half->weight = weight;
+    key->entry = entry;
+    key->count = entry->count + (other ? other->count : 0);
+
+    error = entry->error + (other ? other->error : 0);
+    off = NGX_RL_TOP_DEVIATIONS
+          * ngx_rl_top_root(entry->variance
+                            + (other ? other->variance : 0));
+
+    key->at_least = (key->count > error + off) ? key->count - error - off : 0;
+    key->at_most = key->count + missing + off + missed;
+}
+
+
+/* Insertion: half of it is sorted mostly, and nobody waits. */
+static void
+ngx_rl_top_sort(ngx_rl_top_list_t *list)
+{
+    uint32_t          i, j;
+    ngx_rl_top_key_t  key;
+
+    for (i = 1; i < list->nkeys; i++) {
+        key = list->keys[i];
+
+        for (j = i; j > 0; j--) {
+
+            if (list->keys[j - 1].at_least > key.at_least
+                || (list->keys[j - 1].at_least == key.at_least
+                    && list->keys[j - 1].count >= key.count))
+            {
+                break;
+            }
+
+            list->keys[j] = list->keys[j - 1];
+        }
+
+        list->keys[j] = key;
     }
-
-    entry->count += weight;
-    entry->variance += weight * (weight - 1);
 }
 
 
 void
-ngx_rl_top_list(const ngx_rl_top_t *top,
-    ngx_rl_top_list_t *list)
+ngx_rl_top_list(const ngx_rl_top_t *top, ngx_rl_top_list_t *list)
 {
     int                        i;
     uint64_t                   least[2], weight, missed;
@@ -275,70 +320,4 @@ ngx_rl_top_list(const ngx_rl_top_t *top,
     }
 
     ngx_rl_top_sort(list);
-}
-
-
-/* missing: what the key may have in the summary that does not have it. */
-static void
-ngx_rl_top_key(ngx_rl_top_key_t *key,
-    const ngx_rl_top_entry_t *entry,
-    const ngx_rl_top_entry_t *other, uint64_t missing, uint64_t missed)
-{
-    uint64_t  error, off;
-
-    key->entry = entry;
-    key->count = entry->count + (other ? other->count : 0);
-
-    error = entry->error + (other ? other->error : 0);
-    off = NGX_RL_TOP_DEVIATIONS
-          * ngx_rl_top_root(entry->variance
-                            + (other ? other->variance : 0));
-
-    key->at_least = (key->count > error + off) ? key->count - error - off : 0;
-    key->at_most = key->count + missing + off + missed;
-}
-
-
-/* The square root, rounded up: Newton's, from above. */
-static uint64_t
-ngx_rl_top_root(uint64_t n)
-{
-    uint64_t  root, next;
-
-    root = n;
-    next = n / 2 + 1;
-
-    while (next < root) {
-        root = next;
-        next = (root + n / root) / 2;
-    }
-
-    return root + (root * root < n);
-}
-
-
-/* Insertion: half of it is sorted mostly, and nobody waits. */
-static void
-ngx_rl_top_sort(ngx_rl_top_list_t *list)
-{
-    uint32_t          i, j;
-    ngx_rl_top_key_t  key;
-
-    for (i = 1; i < list->nkeys; i++) {
-        key = list->keys[i];
-
-        for (j = i; j > 0; j--) {
-
-            if (list->keys[j - 1].at_least > key.at_least
-                || (list->keys[j - 1].at_least == key.at_least
-                    && list->keys[j - 1].count >= key.count))
-            {
-                break;
-            }
-
-            list->keys[j] = list->keys[j - 1];
-        }
-
-        list->keys[j] = key;
-    }
 }

@@ -76,16 +76,13 @@ void ngx_rl_sampler_init(ngx_rl_sampler_t *sampler);
  * are random, from 1 to twice the weight, so that no rhythm of the stream
  * matters; above twice the samples of a second they grow.
  */
-uint64_t ngx_rl_sampler_take(ngx_rl_sampler_t *sampler,
-    uint64_t random);
+uint64_t ngx_rl_sampler_take(ngx_rl_sampler_t *sampler, uint64_t random);
 
 /* The one just taken was not counted: the next one counts for both. */
-void ngx_rl_sampler_carry(ngx_rl_sampler_t *sampler,
-    uint64_t weight);
+void ngx_rl_sampler_carry(ngx_rl_sampler_t *sampler, uint64_t weight);
 
 /* A second is over: what the weight is from now on. */
-void ngx_rl_sampler_tick(ngx_rl_sampler_t *sampler,
-    uint64_t random);
+void ngx_rl_sampler_tick(ngx_rl_sampler_t *sampler, uint64_t random);
 
 /*
  * Begins another turn where it is time to; now_ms is monotonic but for that of
@@ -94,20 +91,17 @@ void ngx_rl_sampler_tick(ngx_rl_sampler_t *sampler,
 void ngx_rl_top_turn(ngx_rl_top_t *top, uint64_t now_ms);
 
 /* Counts a key of this turn that is there: 1, or 0: it is not. */
-int ngx_rl_top_count(ngx_rl_top_t *top,
-    const ngx_rl_id_t *id, uint64_t weight);
+int ngx_rl_top_count(ngx_rl_top_t *top, const ngx_rl_id_t *id, uint64_t weight);
 
 /* Counts a key, in the place of the lightest one if it is not there. */
-void ngx_rl_top_enter(ngx_rl_top_t *top,
-    const ngx_rl_id_t *id, uint64_t weight, uint64_t kind,
-    const unsigned char name[NGX_RL_TOP_NAME]);
+void ngx_rl_top_enter(ngx_rl_top_t *top, const ngx_rl_id_t *id, uint64_t weight,
+    uint64_t kind, const unsigned char name[NGX_RL_TOP_NAME]);
 
 /*
  * Lists the keys, the heaviest first, by what they have at least. The numbers
  * hold for 99.7 % of the keys, and for all if each one of the stream was taken.
  * The list points into top.
  */
-void ngx_rl_top_list(const ngx_rl_top_t *top,
-    ngx_rl_top_list_t *list);
+void ngx_rl_top_list(const ngx_rl_top_t *top, ngx_rl_top_list_t *list);
 
 #endif /* NGX_RL_TOP_H_INCLUDED */

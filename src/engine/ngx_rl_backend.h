@@ -143,8 +143,8 @@ typedef struct {
  * there is none and make is set. NULL, and nothing is locked: there is none, or
  * no place is free. A zone with Redis always has a table of leases.
  */
-void *ngx_rl_leased_lock(const ngx_rl_counter_t *counter,
-    ngx_uint_t make, ngx_rl_locked_t *locked);
+void *ngx_rl_leased_lock(const ngx_rl_counter_t *counter, ngx_uint_t make,
+    ngx_rl_locked_t *locked);
 
 #define ngx_rl_leased_unlock(locked)                                          \
     ngx_rl_leases_unlock(&(locked)->entry)
@@ -153,8 +153,7 @@ void *ngx_rl_leased_lock(const ngx_rl_counter_t *counter,
  * Whether Redis was asked at asked_us, but a counter was reset since, maybe
  * this one: then the answer must not be remembered.
  */
-ngx_uint_t ngx_rl_forgotten(const ngx_rl_limiter_t *limiter,
-    uint64_t asked_us);
+ngx_uint_t ngx_rl_forgotten(const ngx_rl_limiter_t *limiter, uint64_t asked_us);
 
 
 /*
@@ -164,10 +163,8 @@ ngx_uint_t ngx_rl_forgotten(const ngx_rl_limiter_t *limiter,
  * what is left. give: tokens that were taken come back.
  */
 void ngx_rl_local_take(ngx_rl_counter_t *counter);
-void ngx_rl_local_charge(ngx_rl_counter_t *counter,
-    uint32_t tokens);
-void ngx_rl_local_give(ngx_rl_counter_t *counter,
-    uint32_t tokens);
+void ngx_rl_local_charge(ngx_rl_counter_t *counter, uint32_t tokens);
+void ngx_rl_local_give(ngx_rl_counter_t *counter, uint32_t tokens);
 
 /*
  * Makes the counter here, of that algorithm, a fresh one. Windows and logs find
@@ -184,8 +181,7 @@ void ngx_rl_local_drop(const ngx_rl_counter_t *counter,
 void ngx_rl_local_note(ngx_rl_counter_t *counter);
 
 /* Redis has said that there are no more than so many left. */
-void ngx_rl_local_lower(ngx_rl_counter_t *counter,
-    uint32_t remaining);
+void ngx_rl_local_lower(ngx_rl_counter_t *counter, uint32_t remaining);
 
 
 /*
@@ -215,12 +211,11 @@ uint64_t ngx_rl_retry_left(const ngx_rl_counter_t *counter);
  * calls for wait_ms. Answer (zero until now) and backend become those of the
  * fail mode.
  */
-void ngx_rl_fallback(ngx_rl_counter_t *counter,
-    ngx_rl_redis_status_e reason, ngx_msec_t wait_ms);
+void ngx_rl_fallback(ngx_rl_counter_t *counter, ngx_rl_redis_status_e reason,
+    ngx_msec_t wait_ms);
 
 /* Redis, asked at asked_us, has an answer for a counter of fail_mode=local. */
-void ngx_rl_fallback_note(ngx_rl_counter_t *counter,
-    uint64_t asked_us);
+void ngx_rl_fallback_note(ngx_rl_counter_t *counter, uint64_t asked_us);
 
 
 /* strict.c */
@@ -233,8 +228,7 @@ typedef enum {
 } ngx_rl_strict_e;
 
 /* Tells Redis, with one call for each client; nobody waits for that. */
-void ngx_rl_strict_tell(ngx_rl_check_t *check,
-    ngx_rl_strict_e what);
+void ngx_rl_strict_tell(ngx_rl_check_t *check, ngx_rl_strict_e what);
 
 
 /*
@@ -243,24 +237,21 @@ void ngx_rl_strict_tell(ngx_rl_check_t *check,
  * rejected until a moment; or its requests may cost nothing. Those are answered
  * by what is kept here.
  */
-void ngx_rl_leased_tell(ngx_rl_counter_t *counter,
-    ngx_uint_t answered);
+void ngx_rl_leased_tell(ngx_rl_counter_t *counter, ngx_uint_t answered);
 
 /*
  * A strict counter that Redis has rejected before: whether that still counts,
  * and the answer; no request asks meanwhile. gave: tokens of it go back.
  */
 ngx_uint_t ngx_rl_leased_denies(ngx_rl_counter_t *counter);
-void ngx_rl_leased_gave(const ngx_rl_counter_t *counter,
-    uint32_t tokens);
+void ngx_rl_leased_gave(const ngx_rl_counter_t *counter, uint32_t tokens);
 
 /* Counts a counter that Redis has lost. */
 void ngx_rl_leased_lost(const ngx_rl_counter_t *counter);
 
 
 /* parts.c: makes a rule's shares; NGX_ERROR: memory is out */
-ngx_int_t ngx_rl_parts_prepare(ngx_rl_rule_t *rule,
-    ngx_pool_t *pool);
+ngx_int_t ngx_rl_parts_prepare(ngx_rl_rule_t *rule, ngx_pool_t *pool);
 
 /* A part as a counter: the name of remote->part, and its share. */
 typedef struct {
@@ -269,7 +260,6 @@ typedef struct {
     ngx_rl_remote_client_t  remote;    /* of the client */
 } ngx_rl_part_t;
 
-void ngx_rl_parts_get(ngx_rl_counter_t *counter,
-    ngx_rl_part_t *part);
+void ngx_rl_parts_get(ngx_rl_counter_t *counter, ngx_rl_part_t *part);
 
 #endif /* NGX_RL_BACKEND_H_INCLUDED */

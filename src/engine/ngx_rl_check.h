@@ -54,8 +54,7 @@ typedef struct {
     unsigned              hashed:1;   /* the two are set */
     unsigned              asked:1;    /* for its strict counters */
     ngx_rl_redis_call_t  *call;       /* while its answer is due */
-    uint64_t              noted_us;   /* when its counters here were
-                                         taken */
+    uint64_t              noted_us;   /* when its counters here were taken */
 } ngx_rl_remote_client_t;
 
 
@@ -68,8 +67,7 @@ typedef struct {
 
     /* the engine's */
     unsigned                 named:1;    /* local is set */
-    ngx_rl_remote_client_t  *remote;     /* NULL: the zone has no
-                                            Redis */
+    ngx_rl_remote_client_t  *remote;     /* NULL: the zone has no Redis */
     ngx_rl_id_t              local;      /* see client_local() */
 } ngx_rl_client_t;
 
@@ -79,26 +77,24 @@ struct ngx_rl_counter_s {
     const ngx_rl_limit_t    *limit;
     ngx_rl_client_t         *client;
     uint32_t                 cost;
-    u_char                   dry_run;      /* if over its limit, the
-                                              request passes */
-    u_char                   source;       /* ngx_rl_source_e, by
-                                              the engine */
+    u_char                   dry_run;      /* if over its limit, the request
+                                              passes */
+    u_char                   source;       /* ngx_rl_source_e, by the engine */
     unsigned                 look:1;       /* charged by the response */
-    unsigned                 fail_mode:2;  /* ngx_rl_fail_mode_e,
-                                              not DEFAULT; in Redis */
+    unsigned                 fail_mode:2;  /* ngx_rl_fail_mode_e, not DEFAULT;
+                                              in Redis */
 
     unsigned                        peek:1;       /* costs nothing, and asks
                                                      Redis what is left */
 
     /* the engine's */
-    unsigned                 held:1;       /* a permit in Redis, or
-                                              maybe */
+    unsigned                 held:1;       /* a permit in Redis, or maybe */
     unsigned                 permit:1;     /* one on this gateway */
     unsigned                 asks:1;       /* Redis has to be asked */
-    unsigned                 alone:1;      /* too slow for a lease now:
-                                              asks as a strict one */
-    unsigned                 here:1;       /* async: also taken from
-                                              this gateway's table */
+    unsigned                 alone:1;      /* too slow for a lease now: asks as
+                                              a strict one */
+    unsigned                 here:1;       /* async: also taken from this
+                                              gateway's table */
     unsigned                 emergency:1;  /* its limit is in force */
     uint32_t                 charge;       /* of settle: more tokens, */
     uint32_t                 refund;       /* or tokens back */
@@ -124,8 +120,7 @@ struct ngx_rl_remote_s {
     uint32_t                part;       /* asked last; it has granted */
     uint64_t                tried;      /* parts asked in vain: bits */
     uint64_t                unheard;    /* of them, without an answer */
-    uint64_t                retry_us;   /* the least of theirs; 0:
-                                           none */
+    uint64_t                retry_us;   /* the least of theirs; 0: none */
 };
 
 
@@ -134,13 +129,11 @@ struct ngx_rl_remote_check_s {
     ngx_rl_remote_t         *counters;    /* as many as the check has
                                              room for */
     ngx_rl_remote_client_t  *clients;
-    uint64_t                 name;        /* in Redis' sets; 0: not
-                                             yet */
+    uint64_t                 name;        /* in Redis' sets; 0: not yet */
     uint64_t                 asked_us;    /* by clock_us() */
     uint32_t                 waits;       /* row of its zone's waits */
     unsigned                 renewing:1;  /* the renewal has a timer */
-    ngx_event_t              renewal;     /* while Redis counts
-                                             permits */
+    ngx_event_t              renewal;     /* while Redis counts permits */
 };
 
 
@@ -154,17 +147,16 @@ struct ngx_rl_check_s {
     ngx_rl_client_t        *clients;
     void                         (*handler)(void *data);
     void                   *data;
-    ngx_rl_remote_check_t  *remote;     /* with its first two members;
-                                           NULL: no zone has Redis */
+    ngx_rl_remote_check_t  *remote;     /* with its first two members; NULL: no
+                                           zone has Redis */
     ngx_uint_t              ncounters;
     ngx_uint_t              nclients;
 
     /* the outcome */
     ngx_rl_status_e         status;
     ngx_rl_counter_t       *decisive;   /* has it; NULL: bypassed */
-    ngx_rl_counter_t       *strictest;  /* of those that are enforced,
-                                           for the client; NULL: none
-                                           is */
+    ngx_rl_counter_t       *strictest;  /* of those that are enforced, for the
+                                           client; NULL: none is */
     uint64_t                delay_us;   /* 0 where REJECTED */
 
     /* set by the start */
@@ -238,8 +230,7 @@ ngx_rl_rule_remembers(const ngx_rl_rule_t *rule)
  * Completes a rule, before or behind ngx_rl_policy_complete(). May run
  * in a thread. Returns NGX_OK, or NGX_ERROR when memory is out.
  */
-ngx_int_t ngx_rl_check_prepare(ngx_rl_rule_t *rule,
-    ngx_pool_t *pool);
+ngx_int_t ngx_rl_check_prepare(ngx_rl_rule_t *rule, ngx_pool_t *pool);
 
 /*
  * Runs a check. Returns NGX_OK when it is complete: status, decisive and
@@ -266,8 +257,8 @@ typedef struct {
  * The counters of a check are known, and their costs: if this is a replay, it
  * costs what was not paid before. It uses up one of the mark's, if use is set.
  */
-void ngx_rl_once_begin(ngx_rl_check_t *check,
-    ngx_rl_once_t *once, ngx_uint_t use);
+void ngx_rl_once_begin(ngx_rl_check_t *check, ngx_rl_once_t *once,
+    ngx_uint_t use);
 
 /*
  * The check is complete (when is 0), or the response has told the cost of rules
@@ -275,8 +266,8 @@ void ngx_rl_once_begin(ngx_rl_check_t *check,
  * request are free, as far as their counters were paid. A rejected replay was
  * none.
  */
-void ngx_rl_once_end(ngx_rl_check_t *check,
-    const ngx_rl_once_t *once, ngx_uint_t when);
+void ngx_rl_once_end(ngx_rl_check_t *check, const ngx_rl_once_t *once,
+    ngx_uint_t when);
 
 /*
  * retry.c, of rules with "retry=growth". A bit for each counter whose client
@@ -289,8 +280,7 @@ ngx_uint_t ngx_rl_retry_early(ngx_rl_check_t *check);
  * Rejects the request: takes of no counter and asks nobody. early has a bit for
  * each counter, by its number, whose client had to wait. Always NGX_OK.
  */
-ngx_int_t ngx_rl_check_early(ngx_rl_check_t *check,
-    ngx_uint_t early);
+ngx_int_t ngx_rl_check_early(ngx_rl_check_t *check, ngx_uint_t early);
 
 /*
  * new_keys.c, of zones with "new_keys=". Whether the value of the client's key
@@ -298,16 +288,15 @@ ngx_int_t ngx_rl_check_early(ngx_rl_check_t *check,
  *
  * look: changes nothing.
  */
-ngx_uint_t ngx_rl_key_known(ngx_rl_client_t *client,
-    const ngx_rl_rule_t *rule, ngx_uint_t look);
+ngx_uint_t ngx_rl_key_known(ngx_rl_client_t *client, const ngx_rl_rule_t *rule,
+    ngx_uint_t look);
 
 /*
  * Whether the value is known by now, or the network may bring one more: then it
  * is known from here on. If not, the network takes the place of the key.
  */
-ngx_uint_t ngx_rl_key_admit(ngx_rl_client_t *client,
-    const ngx_rl_rule_t *rule, const ngx_str_t *network,
-    ngx_uint_t look);
+ngx_uint_t ngx_rl_key_admit(ngx_rl_client_t *client, const ngx_rl_rule_t *rule,
+    const ngx_str_t *network, ngx_uint_t look);
 
 /*
  * The check was started, is complete and rejects: from here on its client has
@@ -356,8 +345,7 @@ const u_char *ngx_rl_client_hash(ngx_rl_client_t *client);
  * A worker begins to serve, after Redis has started, and ends, before Redis is
  * stopped: then unspent tokens of leases go back. NGX_ERROR: memory is out.
  */
-ngx_int_t ngx_rl_refill_begin(ngx_rl_limiter_t *limiter,
-    ngx_log_t *log);
+ngx_int_t ngx_rl_refill_begin(ngx_rl_limiter_t *limiter, ngx_log_t *log);
 void ngx_rl_refill_end(ngx_rl_limiter_t *limiter);
 
 #endif /* NGX_RL_CHECK_H_INCLUDED */

@@ -18,7 +18,6 @@ _Static_assert(offsetof(ngx_rl_lease_t, tokens)
                == NGX_RL_LEASE_TOKENS * sizeof(uint64_t),
                "the tokens of a lease are where its table finds them");
 
-
 const ngx_rl_backend_t  ngx_rl_nowhere = {
     NULL, NULL, NULL, NULL, NULL
 };
@@ -36,30 +35,25 @@ ngx_rl_check_answered(ngx_rl_check_t *check)
 uint32_t
 ngx_rl_counter_weight(const ngx_rl_counter_t *counter)
 {
-    if (counter->source != NGX_RL_SOURCE_FALLBACK
-        || counter->emergency)
-    {
+    if (counter->source != NGX_RL_SOURCE_FALLBACK || counter->emergency) {
         return 2;
     }
 
-    return ngx_max(ngx_rl_redis_fleet(counter->client->limiter->redis),
-                   2);
+    return ngx_max(ngx_rl_redis_fleet(counter->client->limiter->redis), 2);
 }
 
 
 uint64_t
-ngx_rl_counter_age_us(const ngx_rl_counter_t *counter,
-    uint64_t asked_us)
+ngx_rl_counter_age_us(const ngx_rl_counter_t *counter, uint64_t asked_us)
 {
-    return ngx_rl_window_answer_age_us(counter->limit,
-                                       ngx_rl_local_now_us(),
+    return ngx_rl_window_answer_age_us(counter->limit, ngx_rl_local_now_us(),
                                        asked_us, &counter->answer);
 }
 
 
 void *
-ngx_rl_leased_lock(const ngx_rl_counter_t *counter,
-    ngx_uint_t make, ngx_rl_locked_t *locked)
+ngx_rl_leased_lock(const ngx_rl_counter_t *counter, ngx_uint_t make,
+    ngx_rl_locked_t *locked)
 {
     ngx_rl_id_t              id;
     ngx_rl_leases_t         *leases;
@@ -85,14 +79,12 @@ ngx_rl_leased_lock(const ngx_rl_counter_t *counter,
         make = NGX_RL_LEASE_HOLDS;
     }
 
-    return ngx_rl_leases_lock(leases, id, make, env->now_us,
-                              &locked->entry);
+    return ngx_rl_leases_lock(leases, id, make, env->now_us, &locked->entry);
 }
 
 
 ngx_uint_t
-ngx_rl_forgotten(const ngx_rl_limiter_t *limiter,
-    uint64_t asked_us)
+ngx_rl_forgotten(const ngx_rl_limiter_t *limiter, uint64_t asked_us)
 {
     uint64_t  forgot_us;
 
@@ -103,8 +95,8 @@ ngx_rl_forgotten(const ngx_rl_limiter_t *limiter,
 
 
 void
-ngx_rl_fallback(ngx_rl_counter_t *counter,
-    ngx_rl_redis_status_e reason, ngx_msec_t wait_ms)
+ngx_rl_fallback(ngx_rl_counter_t *counter, ngx_rl_redis_status_e reason,
+    ngx_msec_t wait_ms)
 {
     counter->remote->reason = reason;
     counter->source = NGX_RL_SOURCE_FALLBACK;
@@ -121,9 +113,7 @@ ngx_rl_fallback(ngx_rl_counter_t *counter,
     counter->emergency = (counter->fail_mode == NGX_RL_FAIL_OPEN
                           && counter->rule->emergency != NULL);
 
-    if (counter->emergency
-        || counter->fail_mode == NGX_RL_FAIL_LOCAL)
-    {
+    if (counter->emergency || counter->fail_mode == NGX_RL_FAIL_LOCAL) {
         counter->backend = &ngx_rl_local;
         counter->client->remote->noted_us = ngx_rl_local_now_us();
         ngx_rl_local_take(counter);
@@ -132,8 +122,7 @@ ngx_rl_fallback(ngx_rl_counter_t *counter,
 
 
 void
-ngx_rl_fallback_note(ngx_rl_counter_t *counter,
-    uint64_t asked_us)
+ngx_rl_fallback_note(ngx_rl_counter_t *counter, uint64_t asked_us)
 {
     counter->client->remote->noted_us = ngx_rl_local_now_us();
 

@@ -16,12 +16,12 @@
 typedef struct {
     ngx_rl_limiter_t        *limiter;
     const ngx_rl_rule_t     *rule;
-    const ngx_rl_limit_t    *limit;    /* NULL: not known, and the
-                                          outcome has no answer */
-    uint32_t                 used;     /* of a reset: tokens that the
-                                          fresh counter has used */
-    uint32_t                 add;      /* tokens that come back, as
-                                          far as they are used */
+    const ngx_rl_limit_t    *limit;    /* NULL: not known, and the outcome has
+                                          no answer */
+    uint32_t                 used;     /* of a reset: tokens that the fresh
+                                          counter has used */
+    uint32_t                 add;      /* tokens that come back, as far as they
+                                          are used */
     unsigned                 reset:1;
     ngx_str_t                key;
     ngx_pool_t              *pool;
@@ -33,8 +33,8 @@ typedef struct {
     ngx_rl_answer_t          answer;   /* remaining, reset_us */
     uint64_t                 wait_us;  /* on this gateway: until then no
                                           request passes; 0: none */
-    unsigned                 done:1;   /* a change: Redis has done it,
-                                          or may have, or in part */
+    unsigned                 done:1;   /* a change: Redis has done it, or may
+                                          have, or in part */
 
     /* the engine's */
     ngx_rl_check_t           check;

@@ -55,226 +55,11 @@ typedef struct {
     unsigned               later:1;  /* nothing reads remaining here */
 } ngx_rl_local_op_t;
 
-static void ngx_rl_local_settle(ngx_rl_counter_t *counter);
-static NGX_RL_APART void ngx_rl_local_run(
-    ngx_rl_counter_t *counter, uint32_t tokens, uint32_t want,
-    ngx_rl_answer_t *answer);
-static ngx_rl_inline ngx_rl_local_op_t ngx_rl_local_op(
-    ngx_rl_counter_t *counter, uint32_t tokens, uint32_t want,
-    ngx_rl_answer_t *answer);
-static void ngx_rl_local_stand_in(
-    const ngx_rl_counter_t *counter, ngx_rl_local_op_t *op);
-static uint32_t ngx_rl_local_weigh(uint32_t tokens, uint32_t weight,
-    uint64_t most);
-static NGX_RL_APART void ngx_rl_local_apply(
-    const ngx_rl_local_op_t *op);
-static void ngx_rl_local_window(const ngx_rl_local_op_t *op);
-static ngx_rl_inline void ngx_rl_local_bucket(
-    ngx_rl_local_op_t op);
-static NGX_RL_APART
-    ngx_rl_token_bucket_t ngx_rl_local_noted_bucket(
-    ngx_rl_local_op_t op);
-static void ngx_rl_local_fixed_window(
-    const ngx_rl_local_op_t *op, ngx_rl_state_t *state);
-static ngx_uint_t ngx_rl_local_window_goes_on(
-    const ngx_rl_window_t *w, const ngx_rl_limit_t *limit,
-    uint64_t now_us, uint64_t passed_us, uint64_t left_us);
-static void ngx_rl_local_sliding_window(
-    const ngx_rl_local_op_t *op, ngx_rl_state_t *state);
-static void ngx_rl_local_note_sliding(ngx_rl_window_t *w,
-    const ngx_rl_local_op_t *op);
-static void ngx_rl_local_sliding_log(const ngx_rl_local_op_t *op,
-    ngx_rl_state_t *state);
-static void ngx_rl_local_place_get(void *data, uint32_t n,
-    ngx_rl_log_place_t *place);
-static void ngx_rl_local_place_set(void *data, uint32_t n,
-    const ngx_rl_log_place_t *place);
-static void ngx_rl_local_inner(const ngx_rl_local_op_t *op,
-    uint64_t n, ngx_rl_entry_t *entry);
-
-
-const ngx_rl_backend_t  ngx_rl_local = {
-    ngx_rl_local_take,
-    NULL,
-    NULL,
-    ngx_rl_local_give,
-    ngx_rl_local_settle
-};
-
-
-void
-ngx_rl_local_take(ngx_rl_counter_t *counter)
-{
-    uint32_t           cost, want;
-    ngx_rl_local_op_t  op;
-
-    cost = counter->cost;
-    want = counter->look ? NGX_RL_LOOK : 0;
-
-    /* an emergency's limit is one of requests, whatever they cost */
-
-    if (counter->emergency) {
-        cost = ngx_min(cost, 1);
-    }
-
-    op = ngx_rl_local_op(counter, cost, want, &counter->answer);
-
-    if (ngx_rl_local_is_bucket(op.limit)
-        && counter->client->limiter->redis == NULL)
-    {
-        ngx_rl_local_bucket(op);
-
-    } else if (op.limit->algorithm == NGX_RL_CONCURRENCY) {
-        ngx_rl_permit_take(counter);
-
-    } else {
-        ngx_rl_local_run(counter, cost, want, &counter->answer);
-    }
-}
-
-
-void
-ngx_rl_local_charge(ngx_rl_counter_t *counter, uint32_t tokens)
-{
-    ngx_rl_answer_t  unused;
-
-    ngx_rl_local_run(counter, tokens, NGX_RL_CHARGE,
-                     ngx_rl_local_only(counter)
-                     ? &counter->answer : &unused);
-}
-
-
-static void
-ngx_rl_local_settle(ngx_rl_counter_t *counter)
-{
-    /* an emergency's limit has counted the request, or does it now */
-
-    if (!counter->emergency) {
-        ngx_rl_local_charge(counter, counter->charge);
-
-    } else if (counter->look) {
-        ngx_rl_local_charge(counter, 1);
-    }
-}
-
-
-/* The counter's answer stays that of the take, but for the tokens left. */
-void
-ngx_rl_local_give(ngx_rl_counter_t *counter, uint32_t tokens)
-{
-    ngx_rl_answer_t  left;
-
-    if (ngx_rl_counter_limit(counter)->algorithm
-        == NGX_RL_CONCURRENCY)
-    {
-        if (counter->permit) {
-            ngx_rl_permit_free(counter);
-        }
-
-        return;
-    }
-
-    ngx_rl_local_run(counter, tokens, NGX_RL_LOCAL_GIVE, &left);
-
-    if (ngx_rl_local_only(counter)) {
-        counter->answer.remaining = left.remaining;
-        counter->answer.reset_us = left.reset_us;
-    }
-}
-
-
-void
-ngx_rl_local_note(ngx_rl_counter_t *counter)
-{
-    ngx_rl_local_run(counter, 0, NGX_RL_LOCAL_NOTE,
-                     &counter->answer);
-}
-
-
-void
-ngx_rl_local_lower(ngx_rl_counter_t *counter, uint32_t remaining)
-{
-    ngx_rl_answer_t  left;
-
-    ngx_rl_local_run(counter, 0, 0, &left);
-
-    left.remaining = ngx_rl_limit_left(
-                                         ngx_rl_counter_limit(counter),
-                                         &left);
-
-    if (left.remaining > remaining) {
-        ngx_rl_local_run(counter, 0, left.remaining - remaining, &left);
-    }
-}
-
-
-void
-ngx_rl_local_drop(const ngx_rl_counter_t *counter,
-    ngx_rl_algorithm_e algorithm)
-{
-    ngx_rl_id_t      id;
-    ngx_rl_table_t  *table;
-    ngx_rl_entry_t   entry;
-
-    id = ngx_rl_counter_id(counter);
-    table = counter->client->limiter->zone.table;
-
-    if (algorithm == NGX_RL_SLIDING_WINDOW
-        || algorithm == NGX_RL_SLIDING_LOG
-        || algorithm == NGX_RL_CONCURRENCY)
-    {
-        ngx_rl_table_lock_outer(table, &id,
-                                ngx_rl_local_now_us(), &entry);
-
-    } else {
-        ngx_rl_table_lock(table, &id, ngx_rl_local_now_us(),
-                          &entry);
-    }
-
-    if (!entry.found) {
-        ngx_rl_table_unlock(&entry);
-        return;
-    }
-
-    ngx_memzero(&entry.state, sizeof(ngx_rl_state_t));
-    ngx_rl_table_store(&entry, 0);
-}
-
-
-static void
-ngx_rl_local_run(ngx_rl_counter_t *counter, uint32_t tokens,
-    uint32_t want, ngx_rl_answer_t *answer)
-{
-    ngx_rl_local_op_t  op;
-
-    op = ngx_rl_local_op(counter, tokens, want, answer);
-
-    op.note = (want == NGX_RL_LOCAL_NOTE);
-    op.later = (want == 0 || want == NGX_RL_LOOK);
-
-    if (want == NGX_RL_LOCAL_GIVE) {
-        op.cost = 0;
-        op.want = 0;
-        op.give = tokens;
-        op.taken_us = (counter->source == NGX_RL_SOURCE_LOCAL
-                       || counter->here)
-                      ? counter->client->check->taken_us
-                      : counter->client->remote->noted_us;
-    }
-
-    if (counter->client->limiter->redis == NULL || counter->emergency) {
-        ngx_rl_local_apply(&op);
-
-    } else {
-        ngx_rl_local_stand_in(counter, &op);
-    }
-}
-
 
 /* It takes, and nothing reads what is left here. */
 static ngx_rl_inline ngx_rl_local_op_t
-ngx_rl_local_op(ngx_rl_counter_t *counter, uint32_t tokens,
-    uint32_t want, ngx_rl_answer_t *answer)
+ngx_rl_local_op(ngx_rl_counter_t *counter, uint32_t tokens, uint32_t want,
+    ngx_rl_answer_t *answer)
 {
     ngx_rl_local_op_t  op;
 
@@ -295,14 +80,390 @@ ngx_rl_local_op(ngx_rl_counter_t *counter, uint32_t tokens,
 
 
 /*
+ * Redis rounds milliseconds up: by so much that a token less were there, they
+ * are not used. An empty bucket may owe: then it is what its time says.
+ */
+static ngx_rl_token_bucket_t
+ngx_rl_local_noted_bucket(ngx_rl_local_op_t op)
+{
+    uint64_t                used, most_us;
+    const ngx_rl_rate_t    *rate;
+    ngx_rl_token_bucket_t   tb;
+
+    rate = &op.limit->rate;
+    used = op.limit->capacity - op.answer->remaining;
+    most_us = used * rate->step_us + used * rate->step_frac / rate->scale;
+
+    if (op.answer->remaining == 0
+        && op.answer->reset_us > most_us + NGX_RL_ROUND_US)
+    {
+        most_us = ngx_min(op.answer->reset_us - NGX_RL_ROUND_US,
+                          2 * rate->span_us);
+    }
+
+    tb.tat_us = op.now_us + ngx_min(op.answer->reset_us, most_us);
+    tb.tat_frac = 0;
+    tb.span_code = rate->span_code;
+
+    return tb;
+}
+
+
+/*
+ * Inlined: where the compiler sees that a request takes, nothing of the other
+ * operations is left.
+ */
+static ngx_rl_inline void
+ngx_rl_local_bucket(ngx_rl_local_op_t op)
+{
+    ngx_rl_id_t             id;
+    ngx_rl_entry_t          entry;
+    const ngx_rl_rate_t    *rate;
+    ngx_rl_token_bucket_t   tb;
+
+    id = op.id;
+    rate = &op.limit->rate;
+
+    ngx_rl_table_lock(op.table, &id, op.now_us, &entry);
+
+    tb.tat_us = entry.state.fresh_us;
+    tb.tat_frac = entry.state.extra;
+    tb.span_code = entry.state.aux;
+
+    if (op.give) {
+        ngx_rl_token_bucket_give(&tb, rate, op.now_us, op.taken_us, op.give);
+    }
+
+    if (op.note) {
+        tb = ngx_rl_local_noted_bucket(op);
+
+    } else {
+        ngx_rl_token_bucket_pay(&tb, rate, op.now_us, op.cost, op.want,
+                                op.answer);
+        if (!op.later) {
+            op.answer->remaining
+                        = ngx_rl_token_bucket_remaining(rate, op.answer);
+        }
+    }
+
+    entry.state.fresh_us = tb.tat_us;
+    entry.state.extra = tb.tat_frac;
+    entry.state.aux = tb.span_code;
+
+    ngx_rl_table_store(&entry,
+                ngx_rl_token_bucket_used(rate, tb.tat_us > op.now_us
+                                                      ? tb.tat_us - op.now_us
+                                                      : 0));
+}
+
+
+/*
+ * Whether a window has ended too early: it ended inside the window of now,
+ * since the wall clock was set back. Where more than half of that is left, the
+ * clock was set ahead, and it ended too late.
+ */
+static ngx_uint_t
+ngx_rl_local_window_goes_on(const ngx_rl_window_t *w,
+    const ngx_rl_limit_t *limit, uint64_t now_us, uint64_t passed_us,
+    uint64_t left_us)
+{
+    return w->code == limit->code
+           && w->fresh_us <= now_us
+           && w->fresh_us + passed_us > now_us + NGX_RL_WINDOW_SLACK_US
+           && left_us < limit->window_us / 2;
+}
+
+
+static void
+ngx_rl_local_fixed_window(const ngx_rl_local_op_t *op, ngx_rl_state_t *state)
+{
+    uint64_t               wall_us, left_us, passed_us, next_us;
+    ngx_time_t            *now;
+    ngx_rl_bounds_t        bounds, next;
+    ngx_rl_window_t        w;
+    const ngx_rl_limit_t  *limit;
+
+    limit = op->limit;
+    now = ngx_timeofday();
+    wall_us = ((uint64_t) now->sec * 1000 + now->msec) * 1000;
+    bounds = ngx_rl_calendar_bounds(limit, wall_us);
+    passed_us = wall_us - bounds.start_us;
+    left_us = bounds.end_us - wall_us;
+
+    if (left_us < NGX_RL_WINDOW_SLACK_US) {
+        bounds = ngx_rl_calendar_bounds(limit, bounds.end_us);
+        left_us = bounds.end_us - wall_us;
+    }
+
+    w.fresh_us = state->fresh_us;
+    w.count = state->extra;
+    w.before = 0;
+    w.code = state->aux;
+
+    if (ngx_rl_local_window_goes_on(&w, limit, op->now_us, passed_us,
+                                    left_us))
+    {
+        w.fresh_us = op->now_us + left_us;
+    }
+
+    if (op->give) {
+        ngx_rl_fixed_window_give(&w, limit, op->now_us, passed_us,
+                                 left_us, op->taken_us, op->give);
+    }
+
+    if (op->note) {
+        ngx_memzero(&w, sizeof(ngx_rl_window_t));
+        w.count = limit->capacity - op->answer->remaining;
+
+        if (w.count) {
+            w.fresh_us = op->now_us + ngx_min(op->answer->reset_us,
+                                              limit->window_us);
+            w.code = limit->code;
+        }
+
+    } else {
+        next_us = limit->window_us;
+
+        if (w.code == NGX_RL_CODE_OWES) {
+            next = ngx_rl_calendar_bounds(limit, bounds.end_us);
+            next_us = next.end_us - next.start_us;
+        }
+
+        ngx_rl_fixed_window_take(&w, limit, op->now_us, left_us, next_us,
+                                 op->cost, op->want, op->answer);
+    }
+
+    state->fresh_us = w.fresh_us;
+    state->extra = w.count;
+    state->aux = w.code;
+}
+
+
+static void
+ngx_rl_local_inner(const ngx_rl_local_op_t *op, uint64_t n,
+    ngx_rl_entry_t *entry)
+{
+    ngx_rl_id_t  id;
+
+    id = ngx_rl_table_inner_id(&op->id, n);
+
+    ngx_rl_table_lock_inner(op->table, &id, op->now_us, entry);
+}
+
+
+/*
+ * Windows stand elsewhere in Redis, and its answer is one number for both. So
+ * the difference is taken from the current window, or given back to it first
+ * and then to the one before.
+ */
+static void
+ngx_rl_local_note_sliding(ngx_rl_window_t *w, const ngx_rl_local_op_t *op)
+{
+    uint32_t               remaining;
+    uint64_t               taken_us;
+    ngx_uint_t             i;
+    ngx_rl_answer_t        left;
+    const ngx_rl_limit_t  *limit;
+
+    limit = op->limit;
+    remaining = op->answer->remaining;
+    taken_us = op->now_us;
+
+    for (i = 0; i < 2; i++) {
+        ngx_rl_sliding_window_take(w, limit, op->now_us, 0, 0, &left);
+
+        if (left.remaining >= remaining) {
+            break;
+        }
+
+        ngx_rl_sliding_window_give(w, limit, op->now_us, taken_us,
+                                   remaining - left.remaining);
+        taken_us -= ngx_min(taken_us, limit->window_us);
+    }
+
+    if (left.remaining > remaining) {
+        ngx_rl_sliding_window_take(w, limit, op->now_us, 0,
+                                   left.remaining - remaining, &left);
+    }
+}
+
+
+/*
+ * The count of the window before stands in an inner counter, which changes
+ * once a window. Where it was lost, or belongs to another window, it is 0.
+ */
+static void
+ngx_rl_local_sliding_window(const ngx_rl_local_op_t *op, ngx_rl_state_t *state)
+{
+    ngx_rl_entry_t   before;
+    ngx_rl_window_t  w;
+
+    ngx_rl_local_inner(op, 1, &before);
+
+    w.fresh_us = state->fresh_us;
+    w.count = state->extra;
+    w.code = state->aux;
+    w.before = (before.state.fresh_us == w.fresh_us) ? before.state.extra : 0;
+
+    if (op->give) {
+        ngx_rl_sliding_window_give(&w, op->limit, op->now_us,
+                                   op->taken_us, op->give);
+    }
+
+    if (op->note) {
+        ngx_rl_local_note_sliding(&w, op);
+
+    } else {
+        ngx_rl_sliding_window_take(&w, op->limit, op->now_us, op->cost,
+                                   op->want, op->answer);
+    }
+
+    if (before.state.extra != w.before
+        || (w.before && before.state.fresh_us != w.fresh_us))
+    {
+        before.state.fresh_us = w.fresh_us;
+        before.state.extra = w.before;
+        before.state.aux = 0;
+        ngx_rl_table_store(&before, ngx_rl_limit_used(op->limit,
+                                                      op->answer->remaining));
+
+    } else {
+        ngx_rl_table_unlock(&before);
+    }
+
+    state->fresh_us = w.fresh_us;
+    state->extra = w.count;
+    state->aux = w.code;
+}
+
+
+static void
+ngx_rl_local_place_get(void *data, uint32_t n, ngx_rl_log_place_t *place)
+{
+    ngx_rl_entry_t  entry;
+
+    ngx_rl_local_inner(data, n + 1, &entry);
+
+    place->fresh_us = entry.state.fresh_us;
+    place->window_us = ((uint64_t) entry.state.aux << 32 | entry.state.extra)
+                       * 1000;
+
+    ngx_rl_table_unlock(&entry);
+}
+
+
+static void
+ngx_rl_local_place_set(void *data, uint32_t n, const ngx_rl_log_place_t *place)
+{
+    uint64_t        window_ms;
+    ngx_rl_entry_t  entry;
+
+    ngx_rl_local_inner(data, n + 1, &entry);
+
+    window_ms = place->window_us / 1000;
+    entry.state.fresh_us = place->fresh_us;
+    entry.state.extra = (uint32_t) window_ms;
+    entry.state.aux = window_ms >> 32;
+
+    ngx_rl_table_store(&entry, NGX_RL_PLACE_LOSS);
+}
+
+
+/* The log's places are inner counters, numbered from 1. */
+static void
+ngx_rl_local_sliding_log(const ngx_rl_local_op_t *op, ngx_rl_state_t *state)
+{
+    ngx_rl_log_t         log;
+    ngx_rl_log_places_t  places;
+
+    places.get = ngx_rl_local_place_get;
+    places.set = ngx_rl_local_place_set;
+    places.data = (void *) op;
+
+    log.fresh_us = state->fresh_us;
+    log.head = state->extra & (NGX_RL_LOG_PLACES - 1);
+    log.count = state->extra >> NGX_RL_LOG_BITS;
+
+    /* places that have expired may be others by now */
+
+    if (log.fresh_us <= op->now_us) {
+        log.count = 0;
+    }
+
+    if (op->give) {
+        ngx_rl_sliding_log_give(&log, &places, op->limit, op->now_us,
+                                op->taken_us, op->give);
+    }
+
+    ngx_rl_sliding_log_take(&log, &places, op->limit, op->now_us,
+                            op->cost, op->want, op->answer);
+
+    state->fresh_us = log.fresh_us;
+    state->extra = log.count << NGX_RL_LOG_BITS | log.head;
+    state->aux = 0;
+}
+
+
+/* The loss of a counter is the share of it that is used. */
+static void
+ngx_rl_local_window(const ngx_rl_local_op_t *op)
+{
+    ngx_rl_entry_t  entry;
+
+    switch (op->limit->algorithm) {
+
+    case NGX_RL_FIXED_WINDOW:
+        ngx_rl_table_lock(op->table, &op->id, op->now_us, &entry);
+        ngx_rl_local_fixed_window(op, &entry.state);
+        break;
+
+    case NGX_RL_SLIDING_WINDOW:
+        ngx_rl_table_lock_outer(op->table, &op->id, op->now_us, &entry);
+        ngx_rl_local_sliding_window(op, &entry.state);
+        break;
+
+    default: /* NGX_RL_SLIDING_LOG */
+        ngx_rl_table_lock_outer(op->table, &op->id, op->now_us, &entry);
+        ngx_rl_local_sliding_log(op, &entry.state);
+    }
+
+    ngx_rl_table_store(&entry, ngx_rl_limit_used(op->limit,
+                                                 op->answer->remaining));
+}
+
+
+static void
+ngx_rl_local_apply(const ngx_rl_local_op_t *op)
+{
+    if (ngx_rl_local_is_bucket(op->limit)) {
+        ngx_rl_local_bucket(*op);
+
+    } else {
+        ngx_rl_local_window(op);
+    }
+}
+
+
+static uint32_t
+ngx_rl_local_weigh(uint32_t tokens, uint32_t weight, uint64_t most)
+{
+    uint64_t  weighed;
+
+    weighed = (uint64_t) tokens * weight;
+    weighed = ngx_min(weighed, most);
+
+    return (uint32_t) ngx_min(weighed, UINT32_MAX - 1);
+}
+
+
+/*
  * A counter that stands in for one in Redis. With n gateways alive, each may
  * admit 2/n of the tokens that it knows to be left. So a token that it admits
  * alone weighs n half tokens, and one that Redis has counted weighs two. The
  * state does not depend on n, which may change at any time.
  */
 static void
-ngx_rl_local_stand_in(const ngx_rl_counter_t *counter,
-    ngx_rl_local_op_t *op)
+ngx_rl_local_stand_in(const ngx_rl_counter_t *counter, ngx_rl_local_op_t *op)
 {
     uint32_t           weight;
     uint64_t           most, forgot_us;
@@ -357,8 +518,7 @@ ngx_rl_local_stand_in(const ngx_rl_counter_t *counter,
     half.cost = ngx_rl_local_weigh(op->cost, weight, most);
 
     if (op->want < NGX_RL_CHARGE) {
-        half.want = ngx_rl_local_weigh(op->want, weight,
-                                       halves.capacity);
+        half.want = ngx_rl_local_weigh(op->want, weight, halves.capacity);
     }
 
     half.give = ngx_rl_local_weigh(op->give, weight, halves.capacity);
@@ -382,386 +542,171 @@ ngx_rl_local_stand_in(const ngx_rl_counter_t *counter,
 }
 
 
-static uint32_t
-ngx_rl_local_weigh(uint32_t tokens, uint32_t weight, uint64_t most)
-{
-    uint64_t  weighed;
-
-    weighed = (uint64_t) tokens * weight;
-    weighed = ngx_min(weighed, most);
-
-    return (uint32_t) ngx_min(weighed, UINT32_MAX - 1);
-}
-
-
 static void
-ngx_rl_local_apply(const ngx_rl_local_op_t *op)
+ngx_rl_local_run(ngx_rl_counter_t *counter, uint32_t tokens, uint32_t want,
+    ngx_rl_answer_t *answer)
 {
-    if (ngx_rl_local_is_bucket(op->limit)) {
-        ngx_rl_local_bucket(*op);
+    ngx_rl_local_op_t  op;
+
+    op = ngx_rl_local_op(counter, tokens, want, answer);
+
+    op.note = (want == NGX_RL_LOCAL_NOTE);
+    op.later = (want == 0 || want == NGX_RL_LOOK);
+
+    if (want == NGX_RL_LOCAL_GIVE) {
+        op.cost = 0;
+        op.want = 0;
+        op.give = tokens;
+        op.taken_us = (counter->source == NGX_RL_SOURCE_LOCAL
+                       || counter->here)
+                      ? counter->client->check->taken_us
+                      : counter->client->remote->noted_us;
+    }
+
+    if (counter->client->limiter->redis == NULL || counter->emergency) {
+        ngx_rl_local_apply(&op);
 
     } else {
-        ngx_rl_local_window(op);
+        ngx_rl_local_stand_in(counter, &op);
     }
 }
 
 
-/* The loss of a counter is the share of it that is used. */
-static void
-ngx_rl_local_window(const ngx_rl_local_op_t *op)
+void
+ngx_rl_local_take(ngx_rl_counter_t *counter)
 {
-    ngx_rl_entry_t  entry;
+    uint32_t           cost, want;
+    ngx_rl_local_op_t  op;
 
-    switch (op->limit->algorithm) {
+    cost = counter->cost;
+    want = counter->look ? NGX_RL_LOOK : 0;
 
-    case NGX_RL_FIXED_WINDOW:
-        ngx_rl_table_lock(op->table, &op->id, op->now_us, &entry);
-        ngx_rl_local_fixed_window(op, &entry.state);
-        break;
+    /* an emergency's limit is one of requests, whatever they cost */
 
-    case NGX_RL_SLIDING_WINDOW:
-        ngx_rl_table_lock_outer(op->table, &op->id, op->now_us, &entry);
-        ngx_rl_local_sliding_window(op, &entry.state);
-        break;
-
-    default: /* NGX_RL_SLIDING_LOG */
-        ngx_rl_table_lock_outer(op->table, &op->id, op->now_us, &entry);
-        ngx_rl_local_sliding_log(op, &entry.state);
+    if (counter->emergency) {
+        cost = ngx_min(cost, 1);
     }
 
-    ngx_rl_table_store(&entry,
-                  ngx_rl_limit_used(op->limit, op->answer->remaining));
-}
+    op = ngx_rl_local_op(counter, cost, want, &counter->answer);
 
-
-/*
- * Inlined: where the compiler sees that a request takes, nothing of the other
- * operations is left.
- */
-static ngx_rl_inline void
-ngx_rl_local_bucket(ngx_rl_local_op_t op)
-{
-    ngx_rl_id_t             id;
-    ngx_rl_entry_t          entry;
-    const ngx_rl_rate_t    *rate;
-    ngx_rl_token_bucket_t   tb;
-
-    id = op.id;
-    rate = &op.limit->rate;
-
-    ngx_rl_table_lock(op.table, &id, op.now_us, &entry);
-
-    tb.tat_us = entry.state.fresh_us;
-    tb.tat_frac = entry.state.extra;
-    tb.span_code = entry.state.aux;
-
-    if (op.give) {
-        ngx_rl_token_bucket_give(&tb, rate, op.now_us, op.taken_us,
-                                 op.give);
-    }
-
-    if (op.note) {
-        tb = ngx_rl_local_noted_bucket(op);
-
-    } else {
-        ngx_rl_token_bucket_pay(&tb, rate, op.now_us, op.cost, op.want,
-                                op.answer);
-        if (!op.later) {
-            op.answer->remaining
-                        = ngx_rl_token_bucket_remaining(rate, op.answer);
-        }
-    }
-
-    entry.state.fresh_us = tb.tat_us;
-    entry.state.extra = tb.tat_frac;
-    entry.state.aux = tb.span_code;
-
-    ngx_rl_table_store(&entry,
-                ngx_rl_token_bucket_used(rate, tb.tat_us > op.now_us
-                                                      ? tb.tat_us - op.now_us
-                                                      : 0));
-}
-
-
-/*
- * Redis rounds milliseconds up: by so much that a token less were there, they
- * are not used. An empty bucket may owe: then it is what its time says.
- */
-static ngx_rl_token_bucket_t
-ngx_rl_local_noted_bucket(ngx_rl_local_op_t op)
-{
-    uint64_t                used, most_us;
-    const ngx_rl_rate_t    *rate;
-    ngx_rl_token_bucket_t   tb;
-
-    rate = &op.limit->rate;
-    used = op.limit->capacity - op.answer->remaining;
-    most_us = used * rate->step_us + used * rate->step_frac / rate->scale;
-
-    if (op.answer->remaining == 0
-        && op.answer->reset_us > most_us + NGX_RL_ROUND_US)
+    if (ngx_rl_local_is_bucket(op.limit)
+        && counter->client->limiter->redis == NULL)
     {
-        most_us = ngx_min(op.answer->reset_us - NGX_RL_ROUND_US,
-                          2 * rate->span_us);
+        ngx_rl_local_bucket(op);
+
+    } else if (op.limit->algorithm == NGX_RL_CONCURRENCY) {
+        ngx_rl_permit_take(counter);
+
+    } else {
+        ngx_rl_local_run(counter, cost, want, &counter->answer);
+    }
+}
+
+
+/* The counter's answer stays that of the take, but for the tokens left. */
+void
+ngx_rl_local_give(ngx_rl_counter_t *counter, uint32_t tokens)
+{
+    ngx_rl_answer_t  left;
+
+    if (ngx_rl_counter_limit(counter)->algorithm == NGX_RL_CONCURRENCY) {
+        if (counter->permit) {
+            ngx_rl_permit_free(counter);
+        }
+
+        return;
     }
 
-    tb.tat_us = op.now_us + ngx_min(op.answer->reset_us, most_us);
-    tb.tat_frac = 0;
-    tb.span_code = rate->span_code;
+    ngx_rl_local_run(counter, tokens, NGX_RL_LOCAL_GIVE, &left);
 
-    return tb;
+    if (ngx_rl_local_only(counter)) {
+        counter->answer.remaining = left.remaining;
+        counter->answer.reset_us = left.reset_us;
+    }
+}
+
+
+void
+ngx_rl_local_charge(ngx_rl_counter_t *counter, uint32_t tokens)
+{
+    ngx_rl_answer_t  unused;
+
+    ngx_rl_local_run(counter, tokens, NGX_RL_CHARGE,
+                     ngx_rl_local_only(counter)
+                     ? &counter->answer : &unused);
 }
 
 
 static void
-ngx_rl_local_fixed_window(const ngx_rl_local_op_t *op,
-    ngx_rl_state_t *state)
+ngx_rl_local_settle(ngx_rl_counter_t *counter)
 {
-    uint64_t               wall_us, left_us, passed_us, next_us;
-    ngx_time_t            *now;
-    ngx_rl_bounds_t        bounds, next;
-    ngx_rl_window_t        w;
-    const ngx_rl_limit_t  *limit;
+    /* an emergency's limit has counted the request, or does it now */
 
-    limit = op->limit;
-    now = ngx_timeofday();
-    wall_us = ((uint64_t) now->sec * 1000 + now->msec) * 1000;
-    bounds = ngx_rl_calendar_bounds(limit, wall_us);
-    passed_us = wall_us - bounds.start_us;
-    left_us = bounds.end_us - wall_us;
+    if (!counter->emergency) {
+        ngx_rl_local_charge(counter, counter->charge);
 
-    if (left_us < NGX_RL_WINDOW_SLACK_US) {
-        bounds = ngx_rl_calendar_bounds(limit, bounds.end_us);
-        left_us = bounds.end_us - wall_us;
+    } else if (counter->look) {
+        ngx_rl_local_charge(counter, 1);
     }
-
-    w.fresh_us = state->fresh_us;
-    w.count = state->extra;
-    w.before = 0;
-    w.code = state->aux;
-
-    if (ngx_rl_local_window_goes_on(&w, limit, op->now_us, passed_us,
-                                    left_us))
-    {
-        w.fresh_us = op->now_us + left_us;
-    }
-
-    if (op->give) {
-        ngx_rl_fixed_window_give(&w, limit, op->now_us, passed_us,
-                                 left_us, op->taken_us, op->give);
-    }
-
-    if (op->note) {
-        ngx_memzero(&w, sizeof(ngx_rl_window_t));
-        w.count = limit->capacity - op->answer->remaining;
-
-        if (w.count) {
-            w.fresh_us = op->now_us + ngx_min(op->answer->reset_us,
-                                              limit->window_us);
-            w.code = limit->code;
-        }
-
-    } else {
-        next_us = limit->window_us;
-
-        if (w.code == NGX_RL_CODE_OWES) {
-            next = ngx_rl_calendar_bounds(limit, bounds.end_us);
-            next_us = next.end_us - next.start_us;
-        }
-
-        ngx_rl_fixed_window_take(&w, limit, op->now_us, left_us,
-                                 next_us, op->cost, op->want,
-                                 op->answer);
-    }
-
-    state->fresh_us = w.fresh_us;
-    state->extra = w.count;
-    state->aux = w.code;
 }
 
 
-/*
- * Whether a window has ended too early: it ended inside the window of now,
- * since the wall clock was set back. Where more than half of that is left, the
- * clock was set ahead, and it ended too late.
- */
-static ngx_uint_t
-ngx_rl_local_window_goes_on(const ngx_rl_window_t *w,
-    const ngx_rl_limit_t *limit, uint64_t now_us, uint64_t passed_us,
-    uint64_t left_us)
+const ngx_rl_backend_t  ngx_rl_local = {
+    ngx_rl_local_take,
+    NULL,
+    NULL,
+    ngx_rl_local_give,
+    ngx_rl_local_settle
+};
+
+
+void
+ngx_rl_local_note(ngx_rl_counter_t *counter)
 {
-    return w->code == limit->code
-           && w->fresh_us <= now_us
-           && w->fresh_us + passed_us > now_us + NGX_RL_WINDOW_SLACK_US
-           && left_us < limit->window_us / 2;
+    ngx_rl_local_run(counter, 0, NGX_RL_LOCAL_NOTE, &counter->answer);
 }
 
 
-/*
- * The count of the window before stands in an inner counter, which changes
- * once a window. Where it was lost, or belongs to another window, it is 0.
- */
-static void
-ngx_rl_local_sliding_window(const ngx_rl_local_op_t *op,
-    ngx_rl_state_t *state)
+void
+ngx_rl_local_lower(ngx_rl_counter_t *counter, uint32_t remaining)
 {
-    ngx_rl_entry_t   before;
-    ngx_rl_window_t  w;
+    ngx_rl_answer_t  left;
 
-    ngx_rl_local_inner(op, 1, &before);
+    ngx_rl_local_run(counter, 0, 0, &left);
 
-    w.fresh_us = state->fresh_us;
-    w.count = state->extra;
-    w.code = state->aux;
-    w.before = (before.state.fresh_us == w.fresh_us) ? before.state.extra : 0;
-
-    if (op->give) {
-        ngx_rl_sliding_window_give(&w, op->limit, op->now_us,
-                                   op->taken_us, op->give);
-    }
-
-    if (op->note) {
-        ngx_rl_local_note_sliding(&w, op);
-
-    } else {
-        ngx_rl_sliding_window_take(&w, op->limit, op->now_us, op->cost,
-                                   op->want, op->answer);
-    }
-
-    if (before.state.extra != w.before
-        || (w.before && before.state.fresh_us != w.fresh_us))
-    {
-        before.state.fresh_us = w.fresh_us;
-        before.state.extra = w.before;
-        before.state.aux = 0;
-        ngx_rl_table_store(&before,
-                  ngx_rl_limit_used(op->limit, op->answer->remaining));
-
-    } else {
-        ngx_rl_table_unlock(&before);
-    }
-
-    state->fresh_us = w.fresh_us;
-    state->extra = w.count;
-    state->aux = w.code;
-}
-
-
-/*
- * Windows stand elsewhere in Redis, and its answer is one number for both. So
- * the difference is taken from the current window, or given back to it first
- * and then to the one before.
- */
-static void
-ngx_rl_local_note_sliding(ngx_rl_window_t *w,
-    const ngx_rl_local_op_t *op)
-{
-    uint32_t               remaining;
-    uint64_t               taken_us;
-    ngx_uint_t             i;
-    ngx_rl_answer_t        left;
-    const ngx_rl_limit_t  *limit;
-
-    limit = op->limit;
-    remaining = op->answer->remaining;
-    taken_us = op->now_us;
-
-    for (i = 0; i < 2; i++) {
-        ngx_rl_sliding_window_take(w, limit, op->now_us, 0, 0, &left);
-
-        if (left.remaining >= remaining) {
-            break;
-        }
-
-        ngx_rl_sliding_window_give(w, limit, op->now_us, taken_us,
-                                   remaining - left.remaining);
-        taken_us -= ngx_min(taken_us, limit->window_us);
-    }
+    left.remaining = ngx_rl_limit_left(ngx_rl_counter_limit(counter), &left);
 
     if (left.remaining > remaining) {
-        ngx_rl_sliding_window_take(w, limit, op->now_us, 0,
-                                   left.remaining - remaining, &left);
+        ngx_rl_local_run(counter, 0, left.remaining - remaining, &left);
     }
 }
 
 
-/* The log's places are inner counters, numbered from 1. */
-static void
-ngx_rl_local_sliding_log(const ngx_rl_local_op_t *op,
-    ngx_rl_state_t *state)
+void
+ngx_rl_local_drop(const ngx_rl_counter_t *counter, ngx_rl_algorithm_e algorithm)
 {
-    ngx_rl_log_t         log;
-    ngx_rl_log_places_t  places;
+    ngx_rl_id_t      id;
+    ngx_rl_table_t  *table;
+    ngx_rl_entry_t   entry;
 
-    places.get = ngx_rl_local_place_get;
-    places.set = ngx_rl_local_place_set;
-    places.data = (void *) op;
+    id = ngx_rl_counter_id(counter);
+    table = counter->client->limiter->zone.table;
 
-    log.fresh_us = state->fresh_us;
-    log.head = state->extra & (NGX_RL_LOG_PLACES - 1);
-    log.count = state->extra >> NGX_RL_LOG_BITS;
+    if (algorithm == NGX_RL_SLIDING_WINDOW
+        || algorithm == NGX_RL_SLIDING_LOG
+        || algorithm == NGX_RL_CONCURRENCY)
+    {
+        ngx_rl_table_lock_outer(table, &id, ngx_rl_local_now_us(), &entry);
 
-    /* places that have expired may be others by now */
-
-    if (log.fresh_us <= op->now_us) {
-        log.count = 0;
+    } else {
+        ngx_rl_table_lock(table, &id, ngx_rl_local_now_us(), &entry);
     }
 
-    if (op->give) {
-        ngx_rl_sliding_log_give(&log, &places, op->limit, op->now_us,
-                                op->taken_us, op->give);
+    if (!entry.found) {
+        ngx_rl_table_unlock(&entry);
+        return;
     }
 
-    ngx_rl_sliding_log_take(&log, &places, op->limit, op->now_us,
-                            op->cost, op->want, op->answer);
-
-    state->fresh_us = log.fresh_us;
-    state->extra = log.count << NGX_RL_LOG_BITS | log.head;
-    state->aux = 0;
-}
-
-
-static void
-ngx_rl_local_place_get(void *data, uint32_t n,
-    ngx_rl_log_place_t *place)
-{
-    ngx_rl_entry_t  entry;
-
-    ngx_rl_local_inner(data, n + 1, &entry);
-
-    place->fresh_us = entry.state.fresh_us;
-    place->window_us = ((uint64_t) entry.state.aux << 32 | entry.state.extra)
-                       * 1000;
-
-    ngx_rl_table_unlock(&entry);
-}
-
-
-static void
-ngx_rl_local_place_set(void *data, uint32_t n,
-    const ngx_rl_log_place_t *place)
-{
-    uint64_t        window_ms;
-    ngx_rl_entry_t  entry;
-
-    ngx_rl_local_inner(data, n + 1, &entry);
-
-    window_ms = place->window_us / 1000;
-    entry.state.fresh_us = place->fresh_us;
-    entry.state.extra = (uint32_t) window_ms;
-    entry.state.aux = window_ms >> 32;
-
-    ngx_rl_table_store(&entry, NGX_RL_PLACE_LOSS);
-}
-
-
-static void
-ngx_rl_local_inner(const ngx_rl_local_op_t *op, uint64_t n,
-    ngx_rl_entry_t *entry)
-{
-    ngx_rl_id_t  id;
-
-    id = ngx_rl_table_inner_id(&op->id, n);
-
-    ngx_rl_table_lock_inner(op->table, &id, op->now_us, entry);
+    ngx_memzero(&entry.state, sizeof(ngx_rl_state_t));
+    ngx_rl_table_store(&entry, 0);
 }

@@ -23,18 +23,21 @@
 #define ngx_rl_once_applies(counter)                                          \
     ((counter)->limit->algorithm != NGX_RL_CONCURRENCY)
 
-static ngx_uint_t ngx_rl_once_lock(
-    const ngx_rl_counter_t *counter, const ngx_rl_id_t *mark,
-    ngx_rl_entry_t *entry);
-static void ngx_rl_once_back(const ngx_rl_counter_t *counter,
-    const ngx_rl_id_t *mark);
-static void ngx_rl_once_paid(ngx_rl_counter_t *counter,
-    const ngx_rl_once_t *once, const ngx_rl_id_t *mark);
+
+/* Whether there is a mark; it is locked in any case. */
+static ngx_uint_t
+ngx_rl_once_lock(const ngx_rl_counter_t *counter, const ngx_rl_id_t *mark,
+    ngx_rl_entry_t *entry)
+{
+    ngx_rl_table_lock(counter->client->limiter->zone.table, mark,
+                      ngx_rl_local_now_us(), entry);
+
+    return entry->state.fresh_us > entry->now_us;
+}
 
 
 void
-ngx_rl_once_begin(ngx_rl_check_t *check,
-    ngx_rl_once_t *once, ngx_uint_t use)
+ngx_rl_once_begin(ngx_rl_check_t *check, ngx_rl_once_t *once, ngx_uint_t use)
 {
     ngx_uint_t                i;
     ngx_rl_id_t              *mark, id;
@@ -54,13 +57,10 @@ ngx_rl_once_begin(ngx_rl_check_t *check,
         id = ngx_rl_counter_id(counter);
         ngx_memcpy(once->text, &id, sizeof(ngx_rl_id_t));
 
-        hash_key = ngx_rl_table_hash_key(
-                                         counter->client->limiter->zone.table);
+        hash_key = ngx_rl_table_hash_key(counter->client->limiter->zone.table);
         *mark = ngx_rl_hash(hash_key, once->text, once->len);
 
-        if (!ngx_rl_once_lock(counter, mark, &entry)
-            || entry.state.aux == 0)
-        {
+        if (!ngx_rl_once_lock(counter, mark, &entry) || entry.state.aux == 0) {
             ngx_rl_table_unlock(&entry);
             continue;
         }
@@ -74,9 +74,49 @@ ngx_rl_once_begin(ngx_rl_check_t *check,
 }
 
 
+static void
+ngx_rl_once_back(const ngx_rl_counter_t *counter, const ngx_rl_id_t *mark)
+{
+    ngx_rl_entry_t  entry;
+
+    if (!ngx_rl_once_lock(counter, mark, &entry)
+        || entry.state.aux == NGX_RL_ONCE_REPLAYS)
+    {
+        ngx_rl_table_unlock(&entry);
+        return;
+    }
+
+    entry.state.aux++;
+    ngx_rl_table_store_mark(&entry);
+}
+
+
+/* A counter without an answer has counted nothing, or on this gateway alone. */
+static void
+ngx_rl_once_paid(ngx_rl_counter_t *counter, const ngx_rl_once_t *once,
+    const ngx_rl_id_t *mark)
+{
+    ngx_rl_entry_t  entry;
+
+    if (counter->cost == 0 || counter->answer.retry_us
+        || counter->source == NGX_RL_SOURCE_FALLBACK)
+    {
+        return;
+    }
+
+    (void) ngx_rl_once_lock(counter, mark, &entry);
+
+    entry.state.fresh_us = entry.now_us + once->time_us;
+    entry.state.extra = counter->cost;
+    entry.state.aux = NGX_RL_ONCE_REPLAYS;
+
+    ngx_rl_table_store_mark(&entry);
+}
+
+
 void
-ngx_rl_once_end(ngx_rl_check_t *check,
-    const ngx_rl_once_t *once, ngx_uint_t when)
+ngx_rl_once_end(ngx_rl_check_t *check, const ngx_rl_once_t *once,
+    ngx_uint_t when)
 {
     ngx_uint_t         i, needs, last;
     ngx_rl_counter_t  *counter;
@@ -120,57 +160,4 @@ ngx_rl_once_end(ngx_rl_check_t *check,
             ngx_rl_once_paid(counter, once, &once->marks[i]);
         }
     }
-}
-
-
-/* Whether there is a mark; it is locked in any case. */
-static ngx_uint_t
-ngx_rl_once_lock(const ngx_rl_counter_t *counter,
-    const ngx_rl_id_t *mark, ngx_rl_entry_t *entry)
-{
-    ngx_rl_table_lock(counter->client->limiter->zone.table, mark,
-                      ngx_rl_local_now_us(), entry);
-
-    return entry->state.fresh_us > entry->now_us;
-}
-
-
-static void
-ngx_rl_once_back(const ngx_rl_counter_t *counter,
-    const ngx_rl_id_t *mark)
-{
-    ngx_rl_entry_t  entry;
-
-    if (!ngx_rl_once_lock(counter, mark, &entry)
-        || entry.state.aux == NGX_RL_ONCE_REPLAYS)
-    {
-        ngx_rl_table_unlock(&entry);
-        return;
-    }
-
-    entry.state.aux++;
-    ngx_rl_table_store_mark(&entry);
-}
-
-
-/* A counter without an answer has counted nothing, or on this gateway alone. */
-static void
-ngx_rl_once_paid(ngx_rl_counter_t *counter,
-    const ngx_rl_once_t *once, const ngx_rl_id_t *mark)
-{
-    ngx_rl_entry_t  entry;
-
-    if (counter->cost == 0 || counter->answer.retry_us
-        || counter->source == NGX_RL_SOURCE_FALLBACK)
-    {
-        return;
-    }
-
-    (void) ngx_rl_once_lock(counter, mark, &entry);
-
-    entry.state.fresh_us = entry.now_us + once->time_us;
-    entry.state.extra = counter->cost;
-    entry.state.aux = NGX_RL_ONCE_REPLAYS;
-
-    ngx_rl_table_store_mark(&entry);
 }

@@ -17,70 +17,9 @@
 /* "/" and these */
 typedef u_char  ngx_rl_penalty_covered_t[1 + NGX_RL_PENALTY_V6];
 
-static ngx_rl_penalty_t *ngx_rl_penalty_of(
-    const ngx_rl_limiter_t *limiter, uint64_t kind);
-static ngx_str_t ngx_rl_penalty_covered(
-    const ngx_rl_penalty_t *penalty, const ngx_str_t *key,
-    ngx_rl_penalty_covered_t covered);
-static ngx_uint_t ngx_rl_penalty_by_address(const ngx_str_t *key);
-static ngx_rl_id_t ngx_rl_penalty_prefix(
-    const ngx_rl_penalty_t *penalty,
-    const u_char address[NGX_RL_ADDRESS], ngx_uint_t bits);
-static ngx_uint_t ngx_rl_penalty_v6(
-    const u_char address[NGX_RL_ADDRESS]);
-static ngx_rl_id_t ngx_rl_penalty_hash(
-    const ngx_rl_limiter_t *limiter, const ngx_str_t *text);
-
-
 const char *const  ngx_rl_penalty_actions[] = {
     "ban", "close", "delay", NULL
 };
-
-
-/*
- * An event is counted as the limit of an emergency is: on this gateway, whether
- * the zone has Redis or not.
- */
-ngx_int_t
-ngx_rl_penalty_prepare(ngx_rl_penalty_t *penalty,
-    ngx_pool_t *pool)
-{
-    u_char         *p, *name;
-    ngx_str_t      *zone;
-    ngx_rl_rule_t  *rule;
-
-    static const u_char     hash_key[NGX_RL_SIPHASH_KEY_BYTES];
-    static const ngx_str_t  binary = ngx_string("$binary_remote_addr");
-    static const ngx_str_t  text = ngx_string("$remote_addr");
-
-    zone = &penalty->limiter->zone.name;
-
-    name = ngx_palloc(pool, zone->len + penalty->id.len + penalty->key.len
-                            + sizeof("::"));
-    if (name == NULL) {
-        return NGX_ERROR;
-    }
-
-    p = ngx_sprintf(name, "%V%Z%V%Z%V", zone, &penalty->id, &penalty->key);
-
-    /* hash functions that no rule of that name has */
-
-    penalty->salt = ngx_rl_siphash(hash_key, name, p - name, 3, 5);
-    penalty->kind = penalty->salt.hi;
-    penalty->binary = ngx_rl_equal(&penalty->key, &binary);
-    penalty->text = ngx_rl_equal(&penalty->key, &text);
-    penalty->address = ngx_rl_penalty_by_address(&penalty->key);
-
-    rule = &penalty->rule;
-    rule->id = penalty->id;
-    rule->key = penalty->key;
-    rule->key_salt = ngx_rl_key_salt(&penalty->key);
-    rule->emergency = &penalty->after;
-    rule->emergency_salt = ngx_rl_siphash(hash_key, name, p - name, 3,
-                                          6);
-
-    return NGX_OK;
-}
 
 
 /* Whether the key, as it is written, has the address of the client. */
@@ -127,6 +66,50 @@ ngx_rl_penalty_by_address(const ngx_str_t *key)
 }
 
 
+/*
+ * An event is counted as the limit of an emergency is: on this gateway, whether
+ * the zone has Redis or not.
+ */
+ngx_int_t
+ngx_rl_penalty_prepare(ngx_rl_penalty_t *penalty, ngx_pool_t *pool)
+{
+    u_char         *p, *name;
+    ngx_str_t      *zone;
+    ngx_rl_rule_t  *rule;
+
+    static const u_char     hash_key[NGX_RL_SIPHASH_KEY_BYTES];
+    static const ngx_str_t  binary = ngx_string("$binary_remote_addr");
+    static const ngx_str_t  text = ngx_string("$remote_addr");
+
+    zone = &penalty->limiter->zone.name;
+
+    name = ngx_palloc(pool, zone->len + penalty->id.len + penalty->key.len
+                            + sizeof("::"));
+    if (name == NULL) {
+        return NGX_ERROR;
+    }
+
+    p = ngx_sprintf(name, "%V%Z%V%Z%V", zone, &penalty->id, &penalty->key);
+
+    /* hash functions that no rule of that name has */
+
+    penalty->salt = ngx_rl_siphash(hash_key, name, p - name, 3, 5);
+    penalty->kind = penalty->salt.hi;
+    penalty->binary = ngx_rl_equal(&penalty->key, &binary);
+    penalty->text = ngx_rl_equal(&penalty->key, &text);
+    penalty->address = ngx_rl_penalty_by_address(&penalty->key);
+
+    rule = &penalty->rule;
+    rule->id = penalty->id;
+    rule->key = penalty->key;
+    rule->key_salt = ngx_rl_key_salt(&penalty->key);
+    rule->emergency = &penalty->after;
+    rule->emergency_salt = ngx_rl_siphash(hash_key, name, p - name, 3, 6);
+
+    return NGX_OK;
+}
+
+
 /* The penalty of that number in the limiter's list, or NULL. */
 static ngx_rl_penalty_t *
 ngx_rl_penalty_of(const ngx_rl_limiter_t *limiter, uint64_t kind)
@@ -147,8 +130,8 @@ ngx_rl_penalty_of(const ngx_rl_limiter_t *limiter, uint64_t kind)
 
 
 ngx_rl_penalty_t *
-ngx_rl_penalty_next(const ngx_rl_limiter_t *limiter,
-    uint64_t now_ms, ngx_uint_t *at, ngx_rl_penalized_t *row)
+ngx_rl_penalty_next(const ngx_rl_limiter_t *limiter, uint64_t now_ms,
+    ngx_uint_t *at, ngx_rl_penalized_t *row)
 {
     ngx_rl_penalty_t  *penalty;
 
@@ -173,8 +156,7 @@ ngx_rl_penalty_next(const ngx_rl_limiter_t *limiter,
 
 
 ngx_uint_t
-ngx_rl_penalty_active(const ngx_rl_limiter_t *limiter,
-    uint64_t now_ms)
+ngx_rl_penalty_active(const ngx_rl_limiter_t *limiter, uint64_t now_ms)
 {
     ngx_uint_t          at, n;
     ngx_rl_penalized_t  row;
@@ -192,8 +174,7 @@ ngx_rl_penalty_active(const ngx_rl_limiter_t *limiter,
 
 /* With Redis it is the same on all gateways. */
 static ngx_rl_id_t
-ngx_rl_penalty_hash(const ngx_rl_limiter_t *limiter,
-    const ngx_str_t *text)
+ngx_rl_penalty_hash(const ngx_rl_limiter_t *limiter, const ngx_str_t *text)
 {
     return limiter->redis
            ? ngx_rl_redis_id(limiter->redis, text->data, text->len)
@@ -204,28 +185,21 @@ ngx_rl_penalty_hash(const ngx_rl_limiter_t *limiter,
 }
 
 
-ngx_rl_id_t
-ngx_rl_penalty_id(const ngx_rl_penalty_t *penalty,
-    const ngx_str_t *key)
+/* IPv4 is ::ffff:0:0/96 */
+static ngx_uint_t
+ngx_rl_penalty_v6(const u_char address[NGX_RL_ADDRESS])
 {
-    ngx_str_t                 text;
-    ngx_rl_id_t               id;
-    ngx_rl_penalty_covered_t  covered;
+    static const u_char  mapped[NGX_RL_MAPPED / 8] = {
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff };
 
-    text = ngx_rl_penalty_covered(penalty, key, covered);
-    id = ngx_rl_penalty_hash(penalty->limiter, &text);
-
-    id.hi ^= penalty->salt.hi;
-    id.lo ^= penalty->salt.lo;
-
-    return id;
+    return ngx_memcmp(address, mapped, sizeof(mapped)) != 0;
 }
 
 
 /* The key; of an address of IPv6 its /64, in covered. */
 static ngx_str_t
-ngx_rl_penalty_covered(const ngx_rl_penalty_t *penalty,
-    const ngx_str_t *key, ngx_rl_penalty_covered_t covered)
+ngx_rl_penalty_covered(const ngx_rl_penalty_t *penalty, const ngx_str_t *key,
+    ngx_rl_penalty_covered_t covered)
 {
     ngx_str_t         text;
     ngx_rl_network_t  network;
@@ -251,6 +225,23 @@ ngx_rl_penalty_covered(const ngx_rl_penalty_t *penalty,
     text.len = sizeof(ngx_rl_penalty_covered_t);
 
     return text;
+}
+
+
+ngx_rl_id_t
+ngx_rl_penalty_id(const ngx_rl_penalty_t *penalty, const ngx_str_t *key)
+{
+    ngx_str_t                 text;
+    ngx_rl_id_t               id;
+    ngx_rl_penalty_covered_t  covered;
+
+    text = ngx_rl_penalty_covered(penalty, key, covered);
+    id = ngx_rl_penalty_hash(penalty->limiter, &text);
+
+    id.hi ^= penalty->salt.hi;
+    id.lo ^= penalty->salt.lo;
+
+    return id;
 }
 
 
@@ -286,8 +277,7 @@ ngx_rl_penalty_network(const ngx_rl_penalty_t *penalty,
     wide = 0;
 
     if (v6) {
-        id = ngx_rl_penalty_prefix(penalty, address,
-                                   NGX_RL_PENALTY_WIDE_V6);
+        id = ngx_rl_penalty_prefix(penalty, address, NGX_RL_PENALTY_WIDE_V6);
         wide = of_address ? id.hi : id.lo;
         wide = ((wide | 3) - 2) << 32;
     }
@@ -302,8 +292,7 @@ ngx_rl_penalty_network(const ngx_rl_penalty_t *penalty,
 
 ngx_uint_t
 ngx_rl_penalty_crowd(const ngx_rl_penalty_t *penalty,
-    const u_char address[NGX_RL_ADDRESS],
-    ngx_rl_penalized_t *made)
+    const u_char address[NGX_RL_ADDRESS], ngx_rl_penalized_t *made)
 {
     ngx_uint_t  bits, prefix;
 
@@ -327,8 +316,7 @@ ngx_rl_penalty_crowd(const ngx_rl_penalty_t *penalty,
 
 uint64_t
 ngx_rl_penalty_networks(const ngx_rl_penalty_t *penalty,
-    const u_char address[NGX_RL_ADDRESS], uint64_t now_ms,
-    ngx_uint_t *bits)
+    const u_char address[NGX_RL_ADDRESS], uint64_t now_ms, ngx_uint_t *bits)
 {
     uint64_t             ms, until_ms;
     ngx_uint_t           of;
@@ -365,22 +353,9 @@ ngx_rl_penalty_networks(const ngx_rl_penalty_t *penalty,
 }
 
 
-/* IPv4 is ::ffff:0:0/96 */
-static ngx_uint_t
-ngx_rl_penalty_v6(const u_char address[NGX_RL_ADDRESS])
-{
-    static const u_char  mapped[NGX_RL_MAPPED / 8] = {
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff
-    };
-
-    return ngx_memcmp(address, mapped, sizeof(mapped)) != 0;
-}
-
-
 ngx_rl_penalty_t *
-ngx_rl_penalty_find(const ngx_rl_limiter_t *limiter,
-    const ngx_str_t *of, const ngx_str_t *key,
-    const u_char address[NGX_RL_ADDRESS], uint64_t now_ms,
+ngx_rl_penalty_find(const ngx_rl_limiter_t *limiter, const ngx_str_t *of,
+    const ngx_str_t *key, const u_char address[NGX_RL_ADDRESS], uint64_t now_ms,
     uint64_t *until_ms)
 {
     uint64_t            ms;
@@ -409,9 +384,8 @@ ngx_rl_penalty_find(const ngx_rl_limiter_t *limiter,
                                   &id, now_ms);
 
         if (address && penalties[i]->address) {
-            ms = ngx_max(ms, ngx_rl_penalty_networks(penalties[i],
-                                                     address, now_ms,
-                                                     &bits));
+            ms = ngx_max(ms, ngx_rl_penalty_networks(penalties[i], address,
+                                                     now_ms, &bits));
         }
 
         if (ms > *until_ms) {
@@ -426,8 +400,7 @@ ngx_rl_penalty_find(const ngx_rl_limiter_t *limiter,
 
 /* With the penalty the count begins anew. */
 ngx_uint_t
-ngx_rl_penalty_event(ngx_rl_penalty_t *penalty,
-    const ngx_str_t *key)
+ngx_rl_penalty_event(ngx_rl_penalty_t *penalty, const ngx_str_t *key)
 {
     ngx_rl_client_t           client;
     ngx_rl_counter_t          counter;

@@ -50,8 +50,7 @@ typedef struct {
 
 
 /* Completes a penalty. Returns NGX_OK, or NGX_ERROR when memory is out. */
-ngx_int_t ngx_rl_penalty_prepare(ngx_rl_penalty_t *penalty,
-    ngx_pool_t *pool);
+ngx_int_t ngx_rl_penalty_prepare(ngx_rl_penalty_t *penalty, ngx_pool_t *pool);
 
 /*
  * Copies the next row that is not forgotten, *at is 0 at first, and returns its
@@ -95,16 +94,14 @@ uint64_t ngx_rl_penalty_network(const ngx_rl_penalty_t *penalty,
  * made->id, and returns the bits of its prefix.
  */
 ngx_uint_t ngx_rl_penalty_crowd(const ngx_rl_penalty_t *penalty,
-    const u_char address[NGX_RL_ADDRESS],
-    ngx_rl_penalized_t *made);
+    const u_char address[NGX_RL_ADDRESS], ngx_rl_penalized_t *made);
 
 /*
  * Until when a network of the address is penalized, 0: none is, and the bits of
  * its prefix.
  */
 uint64_t ngx_rl_penalty_networks(const ngx_rl_penalty_t *penalty,
-    const u_char address[NGX_RL_ADDRESS], uint64_t now_ms,
-    ngx_uint_t *bits);
+    const u_char address[NGX_RL_ADDRESS], uint64_t now_ms, ngx_uint_t *bits);
 
 /* Counts an event of a key. Returns whether the key has had too many now. */
 ngx_uint_t ngx_rl_penalty_event(ngx_rl_penalty_t *penalty,

@@ -40,62 +40,10 @@ typedef struct {
     ngx_rl_entry_t   entry;
 } ngx_rl_permits_t;
 
-static ngx_rl_limit_t ngx_rl_permit_limit(
-    const ngx_rl_counter_t *counter);
-static uint32_t ngx_rl_permit_begin(
-    const ngx_rl_counter_t *counter, ngx_rl_permits_t *p);
-static void ngx_rl_permit_lock(const ngx_rl_counter_t *counter,
-    ngx_rl_permits_t *p);
-static uint32_t ngx_rl_permit_count(ngx_rl_permits_t *p);
-static uint32_t ngx_rl_permit_inner(ngx_rl_permits_t *p,
-    uint64_t life, ngx_int_t n);
-static void ngx_rl_permit_store(ngx_rl_entry_t *entry,
-    uint32_t in_use, uint64_t now_us);
-static void ngx_rl_permit_keep(ngx_rl_counter_t *counter);
-static void ngx_rl_permit_renewal_handler(ngx_event_t *ev);
-
 
 /* of this worker: the checks that hold permits here */
 static ngx_queue_t  ngx_rl_permit_checks;
 static ngx_event_t  ngx_rl_permit_renewal;
-
-
-void
-ngx_rl_permit_take(ngx_rl_counter_t *counter)
-{
-    uint32_t           want, in_use, tick;
-    ngx_rl_limit_t     limit;
-    ngx_rl_answer_t   *answer;
-    ngx_rl_permits_t   p;
-
-    limit = ngx_rl_permit_limit(counter);
-    answer = &counter->answer;
-    want = counter->look ? NGX_RL_LOOK : 0;
-
-    in_use = ngx_rl_permit_begin(counter, &p);
-
-    ngx_rl_concurrency_take(&in_use, &limit, counter->cost, want,
-                            answer);
-
-    tick = (p.now_us >> NGX_RL_PERMIT_TICK_SHIFT)
-           & NGX_RL_PERMIT_TICK_MASK;
-
-    if (answer->retry_us && p.entry.found && p.entry.state.aux != tick) {
-
-        p.entry.state.aux = tick;
-        in_use = ngx_rl_permit_count(&p);
-
-        ngx_rl_concurrency_take(&in_use, &limit, counter->cost, want,
-                                answer);
-    }
-
-    if (answer->granted) {
-        (void) ngx_rl_permit_inner(&p, ngx_rl_life, 1);
-        ngx_rl_permit_keep(counter);
-    }
-
-    ngx_rl_permit_store(&p.entry, in_use, p.now_us);
-}
 
 
 /*
@@ -109,93 +57,38 @@ ngx_rl_permit_limit(const ngx_rl_counter_t *counter)
     ngx_rl_limit_t  limit;
 
     limit = *counter->limit;
-    share = (uint64_t) limit.capacity * 2
-            / ngx_rl_counter_weight(counter);
+    share = (uint64_t) limit.capacity * 2 / ngx_rl_counter_weight(counter);
     limit.capacity = (uint32_t) ngx_max(share, 1);
 
     return limit;
 }
 
 
-void
-ngx_rl_permit_hold(ngx_rl_counter_t *counter)
-{
-    uint32_t          in_use;
-    ngx_rl_permits_t  p;
-
-    in_use = ngx_rl_permit_begin(counter, &p);
-
-    (void) ngx_rl_permit_inner(&p, ngx_rl_life, 1);
-    ngx_rl_permit_keep(counter);
-
-    ngx_rl_permit_store(&p.entry, in_use + 1, p.now_us);
-}
-
-
-void
-ngx_rl_permit_free(ngx_rl_counter_t *counter)
-{
-    uint32_t          in_use;
-    ngx_rl_permits_t  p;
-
-    counter->permit = 0;
-
-    ngx_rl_permit_lock(counter, &p);
-    in_use = p.entry.state.extra;   /* NOLINT(clang-analyzer-*) */
-
-    (void) ngx_rl_permit_inner(&p, ngx_rl_life, -1);
-    ngx_rl_permit_store(&p.entry, in_use ? in_use - 1 : 0, p.now_us);
-}
-
-
-/* Locks to take; returns the number of permits in use. */
-static uint32_t
-ngx_rl_permit_begin(const ngx_rl_counter_t *counter,
-    ngx_rl_permits_t *p)
-{
-    ngx_rl_permit_lock(counter, p);
-
-    return p->entry.found                   /* NOLINT(clang-analyzer-*) */
-           ? p->entry.state.extra : ngx_rl_permit_count(p);
-}
-
-
 static void
-ngx_rl_permit_lock(const ngx_rl_counter_t *counter,
-    ngx_rl_permits_t *p)
+ngx_rl_permit_lock(const ngx_rl_counter_t *counter, ngx_rl_permits_t *p)
 {
     p->zone = &counter->client->limiter->zone;
     p->id = ngx_rl_counter_id(counter);
     p->now_us = ngx_rl_local_now_us();
 
-    ngx_rl_table_lock_outer(p->zone->table, &p->id, p->now_us,
-                            &p->entry);
+    ngx_rl_table_lock_outer(p->zone->table, &p->id, p->now_us, &p->entry);
 }
 
 
-/* The permits that the requests of living workers hold. */
-static uint32_t
-ngx_rl_permit_count(ngx_rl_permits_t *p)
+/* With no permit in use a counter equals a fresh one. */
+static void
+ngx_rl_permit_store(ngx_rl_entry_t *entry, uint32_t in_use, uint64_t now_us)
 {
-    uint32_t    in_use;
-    uint64_t    life;
-    ngx_uint_t  at;
+    entry->state.extra = in_use;
+    entry->state.fresh_us = in_use ? now_us + NGX_RL_PERMIT_FAR_US : 0;
 
-    at = 0;
-    in_use = ngx_rl_permit_inner(p, ngx_rl_life, 0);
-
-    while ((life = ngx_rl_life_next(&at)) != 0) {
-        in_use += ngx_rl_permit_inner(p, life, 0);
-    }
-
-    return in_use;
+    ngx_rl_table_store(entry, in_use ? NGX_RL_PERMIT_LOSS : 0);
 }
 
 
 /* Adds n to what one worker holds, and returns the sum. */
 static uint32_t
-ngx_rl_permit_inner(ngx_rl_permits_t *p, uint64_t life,
-    ngx_int_t n)
+ngx_rl_permit_inner(ngx_rl_permits_t *p, uint64_t life, ngx_int_t n)
 {
     uint32_t        held;
     ngx_rl_id_t     inner;
@@ -222,47 +115,33 @@ ngx_rl_permit_inner(ngx_rl_permits_t *p, uint64_t life,
 }
 
 
-/* With no permit in use a counter equals a fresh one. */
-static void
-ngx_rl_permit_store(ngx_rl_entry_t *entry, uint32_t in_use,
-    uint64_t now_us)
+/* The permits that the requests of living workers hold. */
+static uint32_t
+ngx_rl_permit_count(ngx_rl_permits_t *p)
 {
-    entry->state.extra = in_use;
-    entry->state.fresh_us = in_use ? now_us + NGX_RL_PERMIT_FAR_US : 0;
+    uint32_t    in_use;
+    uint64_t    life;
+    ngx_uint_t  at;
 
-    ngx_rl_table_store(entry, in_use ? NGX_RL_PERMIT_LOSS : 0);
+    at = 0;
+    in_use = ngx_rl_permit_inner(p, ngx_rl_life, 0);
+
+    while ((life = ngx_rl_life_next(&at)) != 0) {
+        in_use += ngx_rl_permit_inner(p, life, 0);
+    }
+
+    return in_use;
 }
 
 
-static void
-ngx_rl_permit_keep(ngx_rl_counter_t *counter)
+/* Locks to take; returns the number of permits in use. */
+static uint32_t
+ngx_rl_permit_begin(const ngx_rl_counter_t *counter, ngx_rl_permits_t *p)
 {
-    ngx_event_t     *ev;
-    ngx_rl_check_t  *check;
+    ngx_rl_permit_lock(counter, p);
 
-    counter->permit = 1;
-    check = counter->client->check;
-
-    if (check->permits) {
-        return;
-    }
-
-    check->permits = 1;
-    ev = &ngx_rl_permit_renewal;
-
-    if (ev->handler == NULL) {
-        ngx_queue_init(&ngx_rl_permit_checks);
-        ev->handler = ngx_rl_permit_renewal_handler;
-        ev->data = ev;              /* debug logs read some bytes of it */
-        ev->cancelable = 1;
-    }
-
-    ngx_queue_insert_tail(&ngx_rl_permit_checks, &check->holds);
-
-    if (!ev->timer_set) {
-        ev->log = ngx_cycle->log;
-        ngx_add_timer(ev, NGX_RL_PERMIT_RENEW_MS);
-    }
+    return p->entry.found                   /* NOLINT(clang-analyzer-*) */
+           ? p->entry.state.extra : ngx_rl_permit_count(p);
 }
 
 
@@ -305,4 +184,102 @@ ngx_rl_permit_renewal_handler(ngx_event_t *ev)
         ev->log = ngx_cycle->log;
         ngx_add_timer(ev, NGX_RL_PERMIT_RENEW_MS);
     }
+}
+
+
+static void
+ngx_rl_permit_keep(ngx_rl_counter_t *counter)
+{
+    ngx_event_t     *ev;
+    ngx_rl_check_t  *check;
+
+    counter->permit = 1;
+    check = counter->client->check;
+
+    if (check->permits) {
+        return;
+    }
+
+    check->permits = 1;
+    ev = &ngx_rl_permit_renewal;
+
+    if (ev->handler == NULL) {
+        ngx_queue_init(&ngx_rl_permit_checks);
+        ev->handler = ngx_rl_permit_renewal_handler;
+        ev->data = ev;              /* debug logs read some bytes of it */
+        ev->cancelable = 1;
+    }
+
+    ngx_queue_insert_tail(&ngx_rl_permit_checks, &check->holds);
+
+    if (!ev->timer_set) {
+        ev->log = ngx_cycle->log;
+        ngx_add_timer(ev, NGX_RL_PERMIT_RENEW_MS);
+    }
+}
+
+
+void
+ngx_rl_permit_take(ngx_rl_counter_t *counter)
+{
+    uint32_t           want, in_use, tick;
+    ngx_rl_limit_t     limit;
+    ngx_rl_answer_t   *answer;
+    ngx_rl_permits_t   p;
+
+    limit = ngx_rl_permit_limit(counter);
+    answer = &counter->answer;
+    want = counter->look ? NGX_RL_LOOK : 0;
+
+    in_use = ngx_rl_permit_begin(counter, &p);
+
+    ngx_rl_concurrency_take(&in_use, &limit, counter->cost, want, answer);
+
+    tick = (p.now_us >> NGX_RL_PERMIT_TICK_SHIFT) & NGX_RL_PERMIT_TICK_MASK;
+
+    if (answer->retry_us && p.entry.found && p.entry.state.aux != tick) {
+
+        p.entry.state.aux = tick;
+        in_use = ngx_rl_permit_count(&p);
+
+        ngx_rl_concurrency_take(&in_use, &limit, counter->cost, want, answer);
+    }
+
+    if (answer->granted) {
+        (void) ngx_rl_permit_inner(&p, ngx_rl_life, 1);
+        ngx_rl_permit_keep(counter);
+    }
+
+    ngx_rl_permit_store(&p.entry, in_use, p.now_us);
+}
+
+
+void
+ngx_rl_permit_hold(ngx_rl_counter_t *counter)
+{
+    uint32_t          in_use;
+    ngx_rl_permits_t  p;
+
+    in_use = ngx_rl_permit_begin(counter, &p);
+
+    (void) ngx_rl_permit_inner(&p, ngx_rl_life, 1);
+    ngx_rl_permit_keep(counter);
+
+    ngx_rl_permit_store(&p.entry, in_use + 1, p.now_us);
+}
+
+
+void
+ngx_rl_permit_free(ngx_rl_counter_t *counter)
+{
+    uint32_t          in_use;
+    ngx_rl_permits_t  p;
+
+    counter->permit = 0;
+
+    ngx_rl_permit_lock(counter, &p);
+    in_use = p.entry.state.extra;   /* NOLINT(clang-analyzer-*) */
+
+    (void) ngx_rl_permit_inner(&p, ngx_rl_life, -1);
+    ngx_rl_permit_store(&p.entry, in_use ? in_use - 1 : 0, p.now_us);
 }

@@ -47,15 +47,86 @@
 #define ngx_rl_retry_number(counter)                                          \
     ((counter)->limit->whole / 2 % NGX_RL_RETRY_ENTRIES)
 
-static ngx_uint_t ngx_rl_retry_early_one(
-    ngx_rl_counter_t *counter);
-static void ngx_rl_retry_lock(const ngx_rl_counter_t *counter,
-    ngx_uint_t number, ngx_rl_entry_t *entry);
-static ngx_uint_t ngx_rl_retry_waits(
-    const ngx_rl_counter_t *counter,
-    const ngx_rl_entry_t *entry);
-static uint64_t ngx_rl_retry_wait_us(
-    const ngx_rl_state_t *state);
+
+/* With Redis another gateway's reset of any counter forgets all of them. */
+static void
+ngx_rl_retry_lock(const ngx_rl_counter_t *counter, ngx_uint_t number,
+    ngx_rl_entry_t *entry)
+{
+    uint64_t              beside;
+    ngx_rl_id_t           id;
+    const ngx_rl_zone_t  *zone;
+
+    zone = &counter->client->limiter->zone;
+    beside = NGX_RL_RETRY_BESIDE + ((uint64_t) number << 56);
+
+    if (zone->leases) {
+        beside += ngx_rl_leases_forgot_us(zone->leases);
+    }
+
+    id = ngx_rl_counter_id(counter);
+    id = ngx_rl_id_vary(&id, beside);
+
+    ngx_rl_table_lock(zone->table, &id, ngx_rl_local_now_us(), entry);
+}
+
+
+/* Whether the client has to wait, by a rejection under the same limit. */
+static ngx_uint_t
+ngx_rl_retry_waits(const ngx_rl_counter_t *counter, const ngx_rl_entry_t *entry)
+{
+    return entry->state.fresh_us > entry->now_us + NGX_RL_RETRY_SLACK_US
+           && entry->state.aux - ngx_rl_retry_step(&entry->state)
+              == ngx_rl_retry_mark(counter);
+}
+
+
+static uint64_t
+ngx_rl_retry_wait_us(const ngx_rl_state_t *state)
+{
+    uint64_t  wait_s;
+
+    wait_s = state->extra;
+
+    if (wait_s < NGX_RL_RETRY_MAX_S) {
+        wait_s = ngx_min(wait_s << ngx_rl_retry_step(state),
+                         NGX_RL_RETRY_MAX_S);
+    }
+
+    return wait_s * 1000000;
+}
+
+
+static ngx_uint_t
+ngx_rl_retry_early_one(ngx_rl_counter_t *counter)
+{
+    uint64_t         since_us;
+    ngx_rl_entry_t   entry;
+    ngx_rl_state_t  *state;
+
+    ngx_rl_retry_lock(counter, ngx_rl_retry_number(counter), &entry);
+
+    if (!ngx_rl_retry_waits(counter, &entry)) {
+        ngx_rl_table_unlock(&entry);
+        return 0;
+    }
+
+    state = &entry.state;
+    since_us = state->fresh_us - ngx_rl_retry_wait_us(state);
+
+    if (state->extra < NGX_RL_RETRY_MAX_S
+        && entry.now_us >= since_us + NGX_RL_RETRY_FLIGHT_US)
+    {
+        state->aux += (ngx_rl_retry_step(state) < NGX_RL_RETRY_STEPS);
+        state->fresh_us = entry.now_us + ngx_rl_retry_wait_us(state);
+    }
+
+    counter->answer.retry_us = state->fresh_us - entry.now_us;
+
+    ngx_rl_table_store(&entry, NGX_RL_RETRY_LOSS);
+
+    return 1;
+}
 
 
 /* A dry run makes nobody wait, and what costs nothing always passes. */
@@ -78,40 +149,6 @@ ngx_rl_retry_early(ngx_rl_check_t *check)
     }
 
     return early;
-}
-
-
-static ngx_uint_t
-ngx_rl_retry_early_one(ngx_rl_counter_t *counter)
-{
-    uint64_t         since_us;
-    ngx_rl_entry_t   entry;
-    ngx_rl_state_t  *state;
-
-    ngx_rl_retry_lock(counter, ngx_rl_retry_number(counter),
-                      &entry);
-
-    if (!ngx_rl_retry_waits(counter, &entry)) {
-        ngx_rl_table_unlock(&entry);
-        return 0;
-    }
-
-    state = &entry.state;
-    since_us = state->fresh_us - ngx_rl_retry_wait_us(state);
-
-    if (state->extra < NGX_RL_RETRY_MAX_S
-        && entry.now_us >= since_us + NGX_RL_RETRY_FLIGHT_US)
-    {
-        state->aux += (ngx_rl_retry_step(state)
-                       < NGX_RL_RETRY_STEPS);
-        state->fresh_us = entry.now_us + ngx_rl_retry_wait_us(state);
-    }
-
-    counter->answer.retry_us = state->fresh_us - entry.now_us;
-
-    ngx_rl_table_store(&entry, NGX_RL_RETRY_LOSS);
-
-    return 1;
 }
 
 
@@ -138,8 +175,7 @@ ngx_rl_retry_note(const ngx_rl_check_t *check)
             continue;
         }
 
-        ngx_rl_retry_lock(counter,
-                          ngx_rl_retry_number(counter), &entry);
+        ngx_rl_retry_lock(counter, ngx_rl_retry_number(counter), &entry);
 
         if (ngx_rl_retry_waits(counter, &entry)) {
             ngx_rl_table_unlock(&entry);
@@ -187,8 +223,7 @@ ngx_rl_retry_left(const ngx_rl_counter_t *counter)
         return 0;
     }
 
-    ngx_rl_retry_lock(counter, ngx_rl_retry_number(counter),
-                      &entry);
+    ngx_rl_retry_lock(counter, ngx_rl_retry_number(counter), &entry);
 
     left_us = ngx_rl_retry_waits(counter, &entry)
               ? entry.state.fresh_us - entry.now_us : 0;
@@ -196,55 +231,4 @@ ngx_rl_retry_left(const ngx_rl_counter_t *counter)
     ngx_rl_table_unlock(&entry);
 
     return left_us;
-}
-
-
-/* With Redis another gateway's reset of any counter forgets all of them. */
-static void
-ngx_rl_retry_lock(const ngx_rl_counter_t *counter,
-    ngx_uint_t number, ngx_rl_entry_t *entry)
-{
-    uint64_t              beside;
-    ngx_rl_id_t           id;
-    const ngx_rl_zone_t  *zone;
-
-    zone = &counter->client->limiter->zone;
-    beside = NGX_RL_RETRY_BESIDE + ((uint64_t) number << 56);
-
-    if (zone->leases) {
-        beside += ngx_rl_leases_forgot_us(zone->leases);
-    }
-
-    id = ngx_rl_counter_id(counter);
-    id = ngx_rl_id_vary(&id, beside);
-
-    ngx_rl_table_lock(zone->table, &id, ngx_rl_local_now_us(),
-                      entry);
-}
-
-
-/* Whether the client has to wait, by a rejection under the same limit. */
-static ngx_uint_t
-ngx_rl_retry_waits(const ngx_rl_counter_t *counter,
-    const ngx_rl_entry_t *entry)
-{
-    return entry->state.fresh_us > entry->now_us + NGX_RL_RETRY_SLACK_US
-           && entry->state.aux - ngx_rl_retry_step(&entry->state)
-              == ngx_rl_retry_mark(counter);
-}
-
-
-static uint64_t
-ngx_rl_retry_wait_us(const ngx_rl_state_t *state)
-{
-    uint64_t  wait_s;
-
-    wait_s = state->extra;
-
-    if (wait_s < NGX_RL_RETRY_MAX_S) {
-        wait_s = ngx_min(wait_s << ngx_rl_retry_step(state),
-                         NGX_RL_RETRY_MAX_S);
-    }
-
-    return wait_s * 1000000;
 }

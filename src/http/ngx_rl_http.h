@@ -70,8 +70,8 @@ typedef struct {
 typedef struct {
     ngx_rl_draft_t       draft;     /* the rule, and what it says */
     ngx_rl_values_t      values;
-    ngx_str_t            shared;    /* as written, what is of use with
-                                       Redis alone; empty: nothing */
+    ngx_str_t            shared;    /* as written, what is of use with Redis
+                                       alone; empty: nothing */
     ngx_rl_conf_place_t  place;
 } ngx_rl_rule_conf_t;
 
@@ -87,8 +87,7 @@ typedef struct {
     unsigned              look:1;    /* its requests take nothing */
 
     ngx_rl_limiter_t  *limiter;   /* these when all is read */
-    ngx_uint_t         number;    /* of the rule, in policy->fixed,
-                                     or ALL */
+    ngx_uint_t         number;    /* of the rule, in policy->fixed, or ALL */
     ngx_uint_t         part;      /* of the rule that spec is for, in
                                      policy->fixed, or ALL */
     ngx_rl_limit_t     limit;     /* of that, unless it is dynamic */
@@ -150,8 +149,8 @@ typedef struct {
     ngx_array_t   apis;       /* ngx_rl_api_conf_t * */
     ngx_array_t   penalties;  /* ngx_rl_penalty_conf_t * */
     ngx_array_t   sources;    /* ngx_rl_source_t *, of variables */
-    ngx_uint_t   *held;       /* each worker's own: answers that penalties
-                                 hold back */
+    ngx_uint_t   *held;       /* each worker's own: answers that penalties hold
+                                 back */
     ngx_rl_log_limit_t  *logs;  /* each worker's own: of
                                     ngx_rl_log_e */
     ngx_rl_jwt_files_t  *jwt_files;  /* NULL: none */
@@ -168,16 +167,15 @@ typedef struct {
                                          empty: off */
     ngx_uint_t            exempt;     /* from those inherited */
     ngx_uint_t            limited;    /* there are, and not exempt */
-    ngx_uint_t            checks;     /* phase, or 0: requests are
-                                         neither limited nor
-                                         explained */
+    ngx_uint_t            checks;     /* phase, or 0: requests are neither
+                                         limited nor explained */
     ngx_uint_t            needs;      /* bits */
     void                 *api;        /* ngx_rl_api_conf_t;
                                          NULL: no endpoint */
-    ngx_rl_guard_t       *guard;      /* of the endpoint, or of the
-                                         metrics; NULL: neither */
-    ngx_rl_conf_place_t  *page;       /* where its status page is
-                                         configured; NULL: none */
+    ngx_rl_guard_t       *guard;      /* of the endpoint, or of the metrics;
+                                         NULL: neither */
+    ngx_rl_conf_place_t  *page;       /* where its status page is configured;
+                                         NULL: none */
     ngx_uint_t            headers;    /* bits */
     ngx_uint_t            response;
     ngx_uint_t            status;
@@ -190,8 +188,7 @@ typedef struct {
     ngx_flag_t            dry_run;
     ngx_rl_once_conf_t   *once;       /* NULL: as off */
     ngx_rl_value_t       *tier;       /* NULL: none */
-    ngx_array_t          *explain;    /* ngx_rl_token_t;
-                                         empty: off */
+    ngx_array_t          *explain;    /* ngx_rl_token_t; empty: off */
     ngx_array_t          *sources;    /* ngx_rl_source_t */
     ngx_rl_jwt_key_t     *jwt_key;
     ngx_uint_t            jwt_invalid;

@@ -29,8 +29,8 @@ typedef struct ngx_rl_redis_shared_s  ngx_rl_redis_shared_t;
 /* How a call ended. From MOVED on it is the error that Redis answered. */
 typedef enum {
     NGX_RL_REDIS_OK = 0,
-    NGX_RL_REDIS_OPEN,         /* the breaker is open: not asked; or
-                                  not waited for, the probe: it ran */
+    NGX_RL_REDIS_OPEN,         /* the breaker is open: not asked; or not waited
+                                  for, the probe: it ran */
     NGX_RL_REDIS_UNREACHABLE,  /* not sent: no connection, no slot map */
     NGX_RL_REDIS_TIMEOUT,      /* no reply in time, it may have run */
     NGX_RL_REDIS_LOST,         /* sent, and the connection broke */
@@ -69,8 +69,7 @@ typedef struct {
 } ngx_rl_redis_result_t;
 
 /* "ok", "breaker_open", "timeout", "oom" and so on. */
-const ngx_str_t *ngx_rl_redis_status_name(
-    ngx_rl_redis_status_e status);
+const ngx_str_t *ngx_rl_redis_status_name(ngx_rl_redis_status_e status);
 
 /*
  * Called exactly once for each call that was not forgotten (but see "late"
@@ -112,8 +111,8 @@ typedef struct {
 struct ngx_rl_redis_s {
     ngx_str_t               name;
     ngx_rl_redis_mode_e     mode;
-    ngx_array_t             hosts;      /* ngx_rl_redis_host_t:
-                                           the server, or any to ask */
+    ngx_array_t             hosts;      /* ngx_rl_redis_host_t: the server, or
+                                           any to ask */
     ngx_str_t               master;     /* what sentinels call it */
     ngx_str_t               sentinel_username; /* as the two below */
     ngx_str_t               sentinel_password;
@@ -121,8 +120,8 @@ struct ngx_rl_redis_s {
     ngx_msec_t              timeout;    /* a call waits no longer */
     ngx_uint_t              buckets;    /* hash keys, a power of two */
     ngx_str_t               username;   /* empty: AUTH password */
-    ngx_str_t               password;   /* empty: no AUTH; else as it
-                                           was when the file was read */
+    ngx_str_t               password;   /* empty: no AUTH; else as it was when
+                                           the file was read */
     ngx_str_t               password_file; /* a whole path */
     ngx_uint_t              database;
     ngx_rl_redis_tls_t      tls;
@@ -148,8 +147,7 @@ struct ngx_rl_redis_s {
  * Finds the first line in the n bytes of a file, without its end. Returns
  * NGX_OK, or NGX_DECLINED: the line is empty or longer than FILE_BYTES.
  */
-ngx_int_t ngx_rl_redis_first_line(u_char *buf, size_t n,
-    ngx_str_t *line);
+ngx_int_t ngx_rl_redis_first_line(u_char *buf, size_t n, ngx_str_t *line);
 
 /*
  * Completes a block when its directives are read: derives the key of its ids.
@@ -161,8 +159,7 @@ ngx_int_t ngx_rl_redis_prepare(ngx_rl_redis_t *redis);
  * Makes what connections with TLS need, where tls.on; in cf->pool. Returns
  * NGX_OK, or NGX_ERROR: an error is logged, nginx may be built without SSL.
  */
-ngx_int_t ngx_rl_redis_tls_prepare(ngx_conf_t *cf,
-    ngx_rl_redis_t *redis);
+ngx_int_t ngx_rl_redis_tls_prepare(ngx_conf_t *cf, ngx_rl_redis_t *redis);
 
 /*
  * Declares the memory that the node's workers share about a complete block:
@@ -170,15 +167,13 @@ ngx_int_t ngx_rl_redis_tls_prepare(ngx_conf_t *cf,
  * hosts and master as they are. tag is the module. redis must live in
  * cf->pool. Returns NGX_OK or NGX_ERROR (logged by nginx).
  */
-ngx_int_t ngx_rl_redis_share(ngx_conf_t *cf,
-    ngx_rl_redis_t *redis, void *tag);
+ngx_int_t ngx_rl_redis_share(ngx_conf_t *cf, ngx_rl_redis_t *redis, void *tag);
 
 /*
  * Starts the worker's client and its first connections. Returns NGX_OK, or
  * NGX_ERROR when memory is out. Redis that cannot be reached is no error.
  */
-ngx_int_t ngx_rl_redis_start(ngx_rl_redis_t *redis,
-    ngx_cycle_t *cycle);
+ngx_int_t ngx_rl_redis_start(ngx_rl_redis_t *redis, ngx_cycle_t *cycle);
 
 /*
  * Closes every connection, frees the client and the calls not answered: their
@@ -191,16 +186,16 @@ void ngx_rl_redis_stop(ngx_rl_redis_t *redis);
  * SipHash-2-4 with 128 bits, under a key derived from the secret. In memory it
  * is the 16 bytes of the reference, on machines of either byte order.
  */
-ngx_rl_id_t ngx_rl_redis_id(const ngx_rl_redis_t *redis,
-    const u_char *data, size_t len);
+ngx_rl_id_t ngx_rl_redis_id(const ngx_rl_redis_t *redis, const u_char *data,
+    size_t len);
 
 /*
  * Encrypts a value of Redis under the secret, or decrypts it; without a secret
  * it does neither. The mask is SipHash-2-4 of the value's name and of a count.
  * Whoever has two values of one name knows in which bits they differ.
  */
-void ngx_rl_redis_mask(const ngx_rl_redis_t *redis,
-    const ngx_str_t *name, u_char *data, size_t len);
+void ngx_rl_redis_mask(const ngx_rl_redis_t *redis, const ngx_str_t *name,
+    u_char *data, size_t len);
 
 /* the longest of these names */
 #define NGX_RL_REDIS_MASKED  16
@@ -210,8 +205,7 @@ void ngx_rl_redis_mask(const ngx_rl_redis_t *redis,
  * returns the end; at most NGX_RL_REDIS_BULK(len) bytes. So what
  * many calls have in common is written once.
  */
-u_char *ngx_rl_redis_write_bulk(u_char *p, const u_char *data,
-    size_t len);
+u_char *ngx_rl_redis_write_bulk(u_char *p, const u_char *data, size_t len);
 
 #define NGX_RL_REDIS_BULK(len)  ((len) + 25)
 
@@ -257,8 +251,8 @@ ngx_rl_redis_call_t *ngx_rl_redis_eval(
  * The key that the script is called with, in pool: of a bucket, or, where set
  * is a name of SET_NAME bytes, of that sorted set. NGX_ERROR: memory is out.
  */
-ngx_int_t ngx_rl_redis_key(const ngx_rl_redis_t *redis,
-    uint32_t bucket, const u_char *set, ngx_pool_t *pool, ngx_str_t *key);
+ngx_int_t ngx_rl_redis_key(const ngx_rl_redis_t *redis, uint32_t bucket,
+    const u_char *set, ngx_pool_t *pool, ngx_str_t *key);
 
 /* The monotonic clock, read now. Only for what is shown: nginx's decides. */
 static ngx_inline uint64_t
@@ -295,8 +289,8 @@ void ngx_rl_redis_forget(ngx_rl_redis_call_t *call);
 /* Counts of all workers of this gateway, since the memory was made. */
 typedef struct {
     uint64_t    calls[NGX_RL_REDIS_STATUSES];   /* ended so */
-    uint64_t    replies[NGX_RL_REDIS_STATUSES]; /* errors, by word; also
-                                                   those healed */
+    uint64_t    replies[NGX_RL_REDIS_STATUSES]; /* errors, by word; also those
+                                                   healed */
     uint64_t    refreshes;     /* questions for the slot map, the master */
     uint64_t    reconnects;    /* connections that came back */
     uint64_t    handshakes;    /* of TLS that succeeded */
@@ -304,9 +298,9 @@ typedef struct {
     uint64_t    opened;        /* breakers, how often */
     uint64_t    gateways;      /* of the fleet, as redis_gateways() */
     int64_t     clock_ms;      /* Redis' clock less this gateway's, if */
-    int64_t     map_age_ms;    /* since a Sentinel or a Cluster's node was asked
-                                  for the master or the slot map that it named
-                                  last, if */
+    int64_t     map_age_ms;    /* since a Sentinel or a Cluster's node was
+                                  asked for the master or the slot map that it
+                                  named last, if */
     unsigned    clocked:1;     /* the clock is known */
     unsigned    mapped:1;      /* there was such an answer */
 } ngx_rl_redis_stat_t;
@@ -319,8 +313,7 @@ typedef struct {
                                             /* of calls */
 } ngx_rl_redis_node_stat_t;
 
-void ngx_rl_redis_stat(const ngx_rl_redis_t *redis,
-    ngx_rl_redis_stat_t *stat);
+void ngx_rl_redis_stat(const ngx_rl_redis_t *redis, ngx_rl_redis_stat_t *stat);
 
 /*
  * The breaker of each Redis node in use: of the server, or of the nodes in the
@@ -328,7 +321,7 @@ void ngx_rl_redis_stat(const ngx_rl_redis_t *redis,
  * NULL for the first one and is moved on. Use it within one turn of the event
  * loop. Returns NGX_OK, or NGX_DONE: there are no more.
  */
-ngx_int_t ngx_rl_redis_node_stat(const ngx_rl_redis_t *redis,
-    ngx_queue_t **at, ngx_rl_redis_node_stat_t *stat);
+ngx_int_t ngx_rl_redis_node_stat(const ngx_rl_redis_t *redis, ngx_queue_t **at,
+    ngx_rl_redis_node_stat_t *stat);
 
 #endif /* NGX_RL_REDIS_H_INCLUDED */

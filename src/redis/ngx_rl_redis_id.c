@@ -37,8 +37,7 @@ ngx_rl_redis_prepare(ngx_rl_redis_t *redis)
 
 
 ngx_rl_id_t
-ngx_rl_redis_id(const ngx_rl_redis_t *redis, const u_char *data,
-    size_t len)
+ngx_rl_redis_id(const ngx_rl_redis_t *redis, const u_char *data, size_t len)
 {
     ngx_rl_id_t  id;
 
@@ -54,8 +53,8 @@ ngx_rl_redis_id(const ngx_rl_redis_t *redis, const u_char *data,
 
 
 void
-ngx_rl_redis_mask(const ngx_rl_redis_t *redis,
-    const ngx_str_t *name, u_char *data, size_t len)
+ngx_rl_redis_mask(const ngx_rl_redis_t *redis, const ngx_str_t *name,
+    u_char *data, size_t len)
 {
     u_char       text[NGX_RL_REDIS_MASKED + 1];
     uint64_t     word;
@@ -72,8 +71,7 @@ ngx_rl_redis_mask(const ngx_rl_redis_t *redis,
     for (i = 0; i < len; i++) {
 
         if (i % sizeof(mask) == 0) {
-            mask = ngx_rl_siphash(redis->mask_key, text, name->len + 1,
-                                  2, 4);
+            mask = ngx_rl_siphash(redis->mask_key, text, name->len + 1, 2, 4);
             text[name->len]++;
         }
 

@@ -39,67 +39,6 @@
 /* "~" and an id in hex */
 #define NGX_RL_REDIS_PLACE_ID       17
 
-static uint32_t ngx_rl_redis_shared_hash(
-    const ngx_rl_redis_t *redis);
-static ngx_int_t ngx_rl_redis_shared_init(ngx_shm_zone_t *shm_zone,
-    void *data);
-static ngx_rl_redis_place_t *ngx_rl_redis_place_find(
-    ngx_rl_redis_shared_t *shared, uint64_t id, uint64_t from);
-static ngx_uint_t ngx_rl_redis_place_unused(
-    ngx_rl_redis_place_t *place);
-static ngx_uint_t ngx_rl_redis_place_claim(
-    ngx_rl_redis_shared_t *shared, ngx_rl_redis_place_t *place,
-    uint64_t id);
-static void ngx_rl_redis_place_name(ngx_rl_redis_place_t *place,
-    uint64_t id, const ngx_str_t *name);
-
-
-ngx_int_t
-ngx_rl_redis_share(ngx_conf_t *cf, ngx_rl_redis_t *redis,
-    void *tag)
-{
-    size_t           size;
-    ngx_str_t        name;
-    ngx_shm_zone_t  *shm_zone;
-
-    size = sizeof("ratelimit_redis:::") + redis->name.len + 2 * NGX_INT32_LEN;
-
-    name.data = ngx_pnalloc(cf->pool, size);
-    if (name.data == NULL) {
-        return NGX_ERROR;
-    }
-
-    /* no zone has a name with a colon */
-
-    name.len = ngx_sprintf(name.data, "ratelimit_redis:%V:%d:%08xD",
-                           &redis->name, NGX_RL_REDIS_SHARED_LAYOUT,
-                           ngx_rl_redis_shared_hash(redis))
-               - name.data;
-
-    size = sizeof(ngx_rl_redis_shared_t)
-           + ngx_rl_blob_size(NGX_RL_REDIS_SHARED_MAPS,
-                              NGX_RL_REDIS_SHARED_RING);
-
-    size += NGX_RL_REDIS_SHARED_TIMES;
-    size = ngx_align(size, ngx_pagesize);
-
-    /* nginx needs some bytes for each page */
-
-    size += size / ngx_pagesize * sizeof(ngx_slab_page_t)
-            + NGX_RL_REDIS_SHARED_SPARE * ngx_pagesize;
-    size = ngx_align(size, ngx_pagesize);
-
-    shm_zone = ngx_shared_memory_add(cf, &name, size, tag);
-    if (shm_zone == NULL) {
-        return NGX_ERROR;
-    }
-
-    shm_zone->init = ngx_rl_redis_shared_init;
-    shm_zone->data = redis;
-
-    return NGX_OK;
-}
-
 
 /*
  * A hash of the mode and the hosts: with others there are other places, and
@@ -168,10 +107,8 @@ ngx_rl_redis_shared_init(ngx_shm_zone_t *shm_zone, void *data)
     /* most of the ring and of the times stays untouched: they are zero */
 
     ngx_memzero(shared, sizeof(ngx_rl_redis_shared_t));
-    ngx_memzero(map, ngx_rl_blob_size(NGX_RL_REDIS_SHARED_MAPS,
-                                      0));
-    ngx_rl_blob_init(map, NGX_RL_REDIS_SHARED_MAPS,
-                     NGX_RL_REDIS_SHARED_RING);
+    ngx_memzero(map, ngx_rl_blob_size(NGX_RL_REDIS_SHARED_MAPS, 0));
+    ngx_rl_blob_init(map, NGX_RL_REDIS_SHARED_MAPS, NGX_RL_REDIS_SHARED_RING);
 
     redis->shared = shared;
     shared->slab = shpool;
@@ -192,49 +129,67 @@ ngx_rl_redis_shared_init(ngx_shm_zone_t *shm_zone, void *data)
 }
 
 
-/*
- * Places are never freed but given to another Redis node, so no chain of places
- * gets a gap: the place of a name is found before the first free one.
- */
-
-ngx_rl_redis_place_t *
-ngx_rl_redis_place(ngx_rl_redis_shared_t *shared,
-    const ngx_str_t *name)
+ngx_int_t
+ngx_rl_redis_share(ngx_conf_t *cf, ngx_rl_redis_t *redis, void *tag)
 {
-    uint64_t               id;
-    ngx_uint_t             i;
-    ngx_rl_id_t            hash;
-    ngx_rl_redis_place_t  *place;
-    static const u_char    key[NGX_RL_SIPHASH_KEY_BYTES];
+    size_t           size;
+    ngx_str_t        name;
+    ngx_shm_zone_t  *shm_zone;
 
-    /* the operator names the hosts: nobody has to be kept from guessing */
+    size = sizeof("ratelimit_redis:::") + redis->name.len + 2 * NGX_INT32_LEN;
 
-    hash = ngx_rl_siphash(key, name->data, name->len, 1, 3);
-    id = hash.lo ? hash.lo : 1;
-
-    for (i = 0; i < NGX_RL_REDIS_PLACE_TRIES; i++) {
-        place = ngx_rl_redis_place_find(shared, id, hash.hi);
-
-        if (place == NULL) {
-            return NULL;
-        }
-
-        if (ngx_rl_redis_place_claim(shared, place, id)) {
-            atomic_store(&place->used_ms, ngx_current_msec);
-            ngx_rl_redis_place_name(place, id, name);
-            return place;
-        }
+    name.data = ngx_pnalloc(cf->pool, size);
+    if (name.data == NULL) {
+        return NGX_ERROR;
     }
 
-    return NULL;
+    /* no zone has a name with a colon */
+
+    name.len = ngx_sprintf(name.data, "ratelimit_redis:%V:%d:%08xD",
+                           &redis->name, NGX_RL_REDIS_SHARED_LAYOUT,
+                           ngx_rl_redis_shared_hash(redis))
+               - name.data;
+
+    size = sizeof(ngx_rl_redis_shared_t)
+           + ngx_rl_blob_size(NGX_RL_REDIS_SHARED_MAPS,
+                              NGX_RL_REDIS_SHARED_RING);
+
+    size += NGX_RL_REDIS_SHARED_TIMES;
+    size = ngx_align(size, ngx_pagesize);
+
+    /* nginx needs some bytes for each page */
+
+    size += size / ngx_pagesize * sizeof(ngx_slab_page_t)
+            + NGX_RL_REDIS_SHARED_SPARE * ngx_pagesize;
+    size = ngx_align(size, ngx_pagesize);
+
+    shm_zone = ngx_shared_memory_add(cf, &name, size, tag);
+    if (shm_zone == NULL) {
+        return NGX_ERROR;
+    }
+
+    shm_zone->init = ngx_rl_redis_shared_init;
+    shm_zone->data = redis;
+
+    return NGX_OK;
+}
+
+
+/* Other workers' time may be a moment ahead. */
+
+static ngx_uint_t
+ngx_rl_redis_place_unused(ngx_rl_redis_place_t *place)
+{
+    return (int64_t) (ngx_current_msec - atomic_load(&place->used_ms))
+           >= NGX_RL_REDIS_PLACE_UNUSED_MS;
 }
 
 
 /* The place of that id, else the first one that can be had; NULL: none. */
 
 static ngx_rl_redis_place_t *
-ngx_rl_redis_place_find(ngx_rl_redis_shared_t *shared,
-    uint64_t id, uint64_t from)
+ngx_rl_redis_place_find(ngx_rl_redis_shared_t *shared, uint64_t id,
+    uint64_t from)
 {
     uint64_t               found;
     ngx_uint_t             i;
@@ -250,9 +205,7 @@ ngx_rl_redis_place_find(ngx_rl_redis_shared_t *shared,
             return place;
         }
 
-        if (first == NULL
-            && (found == 0 || ngx_rl_redis_place_unused(place)))
-        {
+        if (first == NULL && (found == 0 || ngx_rl_redis_place_unused(place))) {
             first = place;
         }
 
@@ -262,16 +215,6 @@ ngx_rl_redis_place_find(ngx_rl_redis_shared_t *shared,
     }
 
     return first;
-}
-
-
-/* Other workers' time may be a moment ahead. */
-
-static ngx_uint_t
-ngx_rl_redis_place_unused(ngx_rl_redis_place_t *place)
-{
-    return (int64_t) (ngx_current_msec - atomic_load(&place->used_ms))
-           >= NGX_RL_REDIS_PLACE_UNUSED_MS;
 }
 
 
@@ -322,8 +265,8 @@ ngx_rl_redis_place_claim(ngx_rl_redis_shared_t *shared,
 /* A worker that finds no name of that id writes it: all write the same. */
 
 static void
-ngx_rl_redis_place_name(ngx_rl_redis_place_t *place,
-    uint64_t id, const ngx_str_t *name)
+ngx_rl_redis_place_name(ngx_rl_redis_place_t *place, uint64_t id,
+    const ngx_str_t *name)
 {
     size_t  len;
 
@@ -347,11 +290,47 @@ ngx_rl_redis_place_name(ngx_rl_redis_place_t *place,
 }
 
 
+/*
+ * Places are never freed but given to another Redis node, so no chain of places
+ * gets a gap: the place of a name is found before the first free one.
+ */
+
+ngx_rl_redis_place_t *
+ngx_rl_redis_place(ngx_rl_redis_shared_t *shared, const ngx_str_t *name)
+{
+    uint64_t               id;
+    ngx_uint_t             i;
+    ngx_rl_id_t            hash;
+    ngx_rl_redis_place_t  *place;
+    static const u_char    key[NGX_RL_SIPHASH_KEY_BYTES];
+
+    /* the operator names the hosts: nobody has to be kept from guessing */
+
+    hash = ngx_rl_siphash(key, name->data, name->len, 1, 3);
+    id = hash.lo ? hash.lo : 1;
+
+    for (i = 0; i < NGX_RL_REDIS_PLACE_TRIES; i++) {
+        place = ngx_rl_redis_place_find(shared, id, hash.hi);
+
+        if (place == NULL) {
+            return NULL;
+        }
+
+        if (ngx_rl_redis_place_claim(shared, place, id)) {
+            atomic_store(&place->used_ms, ngx_current_msec);
+            ngx_rl_redis_place_name(place, id, name);
+            return place;
+        }
+    }
+
+    return NULL;
+}
+
+
 /* Only of workers that there are: the others' memory stays untouched. */
 void
 ngx_rl_redis_times(ngx_rl_redis_shared_t *shared,
-    const ngx_rl_redis_place_t *place,
-    uint64_t words[NGX_RL_HISTOGRAM_WORDS])
+    const ngx_rl_redis_place_t *place, uint64_t words[NGX_RL_HISTOGRAM_WORDS])
 {
     ngx_uint_t         i, n;
     _Atomic uint64_t  *times;
@@ -373,9 +352,20 @@ ngx_rl_redis_times(ngx_rl_redis_shared_t *shared,
 }
 
 
+ngx_uint_t
+ngx_rl_redis_gateways(const ngx_rl_redis_t *redis)
+{
+    uint64_t  gateways;
+
+    gateways = atomic_load_explicit(&redis->shared->gateways,
+                                    memory_order_relaxed);
+
+    return gateways ? (ngx_uint_t) gateways : 1;
+}
+
+
 void
-ngx_rl_redis_stat(const ngx_rl_redis_t *redis,
-    ngx_rl_redis_stat_t *stat)
+ngx_rl_redis_stat(const ngx_rl_redis_t *redis, ngx_rl_redis_stat_t *stat)
 {
     ngx_uint_t              i, n;
     ngx_rl_redis_shared_t  *shared;
@@ -403,18 +393,6 @@ ngx_rl_redis_stat(const ngx_rl_redis_t *redis,
                     && atomic_load(&shared->answered_ms));
     stat->map_age_ms = ngx_max(0, (int64_t) (ngx_current_msec
                                      - atomic_load(&shared->answered_ms)));
-}
-
-
-ngx_uint_t
-ngx_rl_redis_gateways(const ngx_rl_redis_t *redis)
-{
-    uint64_t  gateways;
-
-    gateways = atomic_load_explicit(&redis->shared->gateways,
-                                    memory_order_relaxed);
-
-    return gateways ? (ngx_uint_t) gateways : 1;
 }
 
 

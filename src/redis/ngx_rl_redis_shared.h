@@ -115,8 +115,7 @@ ngx_rl_redis_place_t *ngx_rl_redis_place(
 
 /* Adds up how long the calls of all workers to that node took. */
 void ngx_rl_redis_times(ngx_rl_redis_shared_t *shared,
-    const ngx_rl_redis_place_t *place,
-    uint64_t words[NGX_RL_HISTOGRAM_WORDS]);
+    const ngx_rl_redis_place_t *place, uint64_t words[NGX_RL_HISTOGRAM_WORDS]);
 
 /* Whether a worker is connected: each says so once a second. */
 static ngx_inline ngx_uint_t
@@ -126,8 +125,7 @@ ngx_rl_redis_connected(ngx_rl_redis_place_t *place)
 
     up_ms = atomic_load(&place->up_ms);
 
-    return up_ms && (int64_t) (ngx_current_msec - up_ms)
-                    < NGX_RL_REDIS_UP_MS;
+    return up_ms && (int64_t) (ngx_current_msec - up_ms) < NGX_RL_REDIS_UP_MS;
 }
 
 
@@ -135,8 +133,8 @@ ngx_rl_redis_connected(ngx_rl_redis_place_t *place)
     (void) atomic_fetch_add_explicit(&(counter), 1, memory_order_relaxed)
 
 static ngx_inline _Atomic uint64_t *
-ngx_rl_redis_times_of(ngx_rl_redis_shared_t *shared,
-    ngx_uint_t worker, const ngx_rl_redis_place_t *place)
+ngx_rl_redis_times_of(ngx_rl_redis_shared_t *shared, ngx_uint_t worker,
+    const ngx_rl_redis_place_t *place)
 {
     return shared->times[worker * NGX_RL_REDIS_PLACES
                          + (place - shared->places)];
@@ -150,9 +148,8 @@ ngx_rl_redis_time(ngx_rl_redis_shared_t *shared,
 {
     _Atomic uint64_t  *times;
 
-    times = ngx_rl_redis_times_of(shared,
-                                      ngx_worker % NGX_RL_REDIS_WORKERS,
-                                      place);
+    times = ngx_rl_redis_times_of(shared, ngx_worker % NGX_RL_REDIS_WORKERS,
+                                  place);
 
     ngx_rl_redis_count(times[ngx_rl_histogram_bucket(us)]);
     (void) atomic_fetch_add_explicit(&times[NGX_RL_HISTOGRAM_SUM], us,

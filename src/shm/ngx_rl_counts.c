@@ -45,11 +45,6 @@ struct ngx_rl_counts_s {
 _Static_assert(NGX_RL_HISTOGRAM_WORDS < NGX_RL_COUNTS_USES,
                "a histogram fits a row");
 
-static uint64_t ngx_rl_counts_now(void);
-static uint32_t ngx_rl_counts_find(uint64_t id);
-static void ngx_rl_counts_clear(uint32_t row);
-static ngx_uint_t ngx_rl_counts_shown(uint32_t row);
-
 
 /* until a worker has begun */
 static uint64_t  ngx_rl_counts_nowhere
@@ -111,6 +106,17 @@ ngx_rl_counts_begin(ngx_rl_counts_t *counts)
 }
 
 
+static uint64_t
+ngx_rl_counts_now(void)
+{
+    struct timespec  ts;
+
+    (void) clock_gettime(CLOCK_MONOTONIC, &ts);
+
+    return (uint64_t) ts.tv_sec;
+}
+
+
 void
 ngx_rl_counts_end(void)
 {
@@ -125,28 +131,107 @@ ngx_rl_counts_end(void)
         uses = &ngx_rl_counts_block[row * NGX_RL_COUNTS_WORDS
                                     + NGX_RL_COUNTS_USES];
         if (*uses) {
-            ngx_rl_counts->names[row].used_s
-                                               = ngx_rl_counts_now();
+            ngx_rl_counts->names[row].used_s = ngx_rl_counts_now();
             *uses = 0;
         }
     }
 }
 
 
-static uint64_t
-ngx_rl_counts_now(void)
+/* Without an id its making was cut short. */
+static ngx_uint_t
+ngx_rl_counts_shown(uint32_t row)
 {
-    struct timespec  ts;
+    uint64_t          n, uses;
+    ngx_rl_counts_t  *counts;
 
-    (void) clock_gettime(CLOCK_MONOTONIC, &ts);
+    counts = ngx_rl_counts;
 
-    return (uint64_t) ts.tv_sec;
+    if (row < NGX_RL_COUNTS_KINDS) {
+        return 1;
+    }
+
+    if (counts->ids[row] == 0) {
+        return 0;
+    }
+
+    if ((int64_t) (ngx_rl_counts_now() - counts->names[row].used_s)
+        < NGX_RL_COUNTS_ENDED_S)
+    {
+        return 1;
+    }
+
+    for (n = 0, uses = 0; n < counts->nblocks; n++) {
+        uses += counts->blocks[n][row][NGX_RL_COUNTS_USES];
+    }
+
+    return uses != 0;
+}
+
+
+/*
+ * The row of that id, else one that can be had; 0: there is none. Such a row is
+ * searched for once in a second, not for each rule of a document.
+ */
+static uint32_t
+ngx_rl_counts_find(uint64_t id)
+{
+    uint32_t          row, nrows, n;
+    uint64_t          now_s;
+    ngx_rl_counts_t  *counts;
+
+    counts = ngx_rl_counts;
+    nrows = (uint32_t) counts->nrows;
+
+    for (row = NGX_RL_COUNTS_KINDS; row < nrows; row++) {
+        if (atomic_load_explicit(&counts->ids[row], memory_order_relaxed)
+            == id)
+        {
+            return row;
+        }
+    }
+
+    if (nrows < NGX_RL_COUNTS_ROWS) {
+        return nrows;
+    }
+
+    now_s = ngx_rl_counts_now();
+
+    if (ngx_rl_counts_full_s == now_s) {
+        return 0;
+    }
+
+    for (n = NGX_RL_COUNTS_KINDS; n < nrows; n++) {
+        row = NGX_RL_COUNTS_KINDS
+              + ngx_rl_counts_at++
+                % (NGX_RL_COUNTS_ROWS - NGX_RL_COUNTS_KINDS);
+
+        if (!ngx_rl_counts_shown(row)) {
+            return row;
+        }
+    }
+
+    ngx_rl_counts_full_s = now_s;
+
+    return 0;
+}
+
+
+static void
+ngx_rl_counts_clear(uint32_t row)
+{
+    uint64_t  n;
+
+    for (n = 0; n < ngx_rl_counts->nblocks; n++) {
+        ngx_memzero(ngx_rl_counts->blocks[n][row],
+                    NGX_RL_COUNTS_WORDS * sizeof(uint64_t));
+    }
 }
 
 
 uint32_t
-ngx_rl_counts_use(ngx_rl_counts_kind_e kind,
-    const ngx_str_t *zone, const ngx_str_t *rule, ngx_uint_t shared)
+ngx_rl_counts_use(ngx_rl_counts_kind_e kind, const ngx_str_t *zone,
+    const ngx_str_t *rule, ngx_uint_t shared)
 {
     u_char                 text[2 * NGX_RL_COUNTS_NAME + 2], *p;
     uint32_t               row;
@@ -214,66 +299,6 @@ ngx_rl_counts_use(ngx_rl_counts_kind_e kind,
 }
 
 
-/*
- * The row of that id, else one that can be had; 0: there is none. Such a row is
- * searched for once in a second, not for each rule of a document.
- */
-static uint32_t
-ngx_rl_counts_find(uint64_t id)
-{
-    uint32_t          row, nrows, n;
-    uint64_t          now_s;
-    ngx_rl_counts_t  *counts;
-
-    counts = ngx_rl_counts;
-    nrows = (uint32_t) counts->nrows;
-
-    for (row = NGX_RL_COUNTS_KINDS; row < nrows; row++) {
-        if (atomic_load_explicit(&counts->ids[row], memory_order_relaxed)
-            == id)
-        {
-            return row;
-        }
-    }
-
-    if (nrows < NGX_RL_COUNTS_ROWS) {
-        return nrows;
-    }
-
-    now_s = ngx_rl_counts_now();
-
-    if (ngx_rl_counts_full_s == now_s) {
-        return 0;
-    }
-
-    for (n = NGX_RL_COUNTS_KINDS; n < nrows; n++) {
-        row = NGX_RL_COUNTS_KINDS
-              + ngx_rl_counts_at++
-                % (NGX_RL_COUNTS_ROWS - NGX_RL_COUNTS_KINDS);
-
-        if (!ngx_rl_counts_shown(row)) {
-            return row;
-        }
-    }
-
-    ngx_rl_counts_full_s = now_s;
-
-    return 0;
-}
-
-
-static void
-ngx_rl_counts_clear(uint32_t row)
-{
-    uint64_t  n;
-
-    for (n = 0; n < ngx_rl_counts->nblocks; n++) {
-        ngx_memzero(ngx_rl_counts->blocks[n][row],
-                    NGX_RL_COUNTS_WORDS * sizeof(uint64_t));
-    }
-}
-
-
 void
 ngx_rl_counts_release(uint32_t row)
 {
@@ -287,37 +312,6 @@ ngx_rl_counts_release(uint32_t row)
 
     ngx_rl_counts->names[n].used_s = ngx_rl_counts_now();
     ngx_rl_count(row, NGX_RL_COUNTS_USES, (uint64_t) -1);
-}
-
-
-/* Without an id its making was cut short. */
-static ngx_uint_t
-ngx_rl_counts_shown(uint32_t row)
-{
-    uint64_t          n, uses;
-    ngx_rl_counts_t  *counts;
-
-    counts = ngx_rl_counts;
-
-    if (row < NGX_RL_COUNTS_KINDS) {
-        return 1;
-    }
-
-    if (counts->ids[row] == 0) {
-        return 0;
-    }
-
-    if ((int64_t) (ngx_rl_counts_now() - counts->names[row].used_s)
-        < NGX_RL_COUNTS_ENDED_S)
-    {
-        return 1;
-    }
-
-    for (n = 0, uses = 0; n < counts->nblocks; n++) {
-        uses += counts->blocks[n][row][NGX_RL_COUNTS_USES];
-    }
-
-    return uses != 0;
 }
 
 

@@ -48,8 +48,8 @@ typedef enum {
     NGX_RL_COUNTS_PENALIZED,    /* requests */
     NGX_RL_COUNTS_BY_NETWORK,   /* requests: their key is too new */
     NGX_RL_COUNTS_TOO_MANY,     /* requests with too many rules */
-    NGX_RL_COUNTS_PENALTIES     /* by action; behind them those that
-                                   had no place, those of networks */
+    NGX_RL_COUNTS_PENALTIES     /* by action; behind them those that had no
+                                   place, those of networks */
 } ngx_rl_counts_of_zone_e;
 
 /* the row of all that finds none */
@@ -96,16 +96,15 @@ void ngx_rl_counts_end(void);
  * place of its first word in a block, the same in all workers. If there is no
  * room for one more, it is the kind's. Each use ends with a release.
  */
-uint32_t ngx_rl_counts_use(ngx_rl_counts_kind_e kind,
-    const ngx_str_t *zone, const ngx_str_t *rule, ngx_uint_t shared);
+uint32_t ngx_rl_counts_use(ngx_rl_counts_kind_e kind, const ngx_str_t *zone,
+    const ngx_str_t *rule, ngx_uint_t shared);
 void ngx_rl_counts_release(uint32_t row);
 
 /*
  * Reads the next row that is to be shown; *at is 0 at first. Takes no lock.
  * Returns NGX_OK, or NGX_DONE: there are no more.
  */
-ngx_int_t ngx_rl_counts_next(uint32_t *at,
-    ngx_rl_counts_row_t *row);
+ngx_int_t ngx_rl_counts_next(uint32_t *at, ngx_rl_counts_row_t *row);
 
 /* Counts a time in a histogram. */
 void ngx_rl_counts_time(uint32_t row, uint64_t us);

@@ -50,14 +50,37 @@ typedef struct {
 } ngx_rl_lease_place_t;
 
 
-static ngx_inline void ngx_rl_lease_mend(
-    ngx_rl_table_segment_t *segment, ngx_rl_lease_set_t *sets);
-static uint64_t *ngx_rl_lease_make(const ngx_rl_places_t *at,
-    ngx_rl_lease_set_t *first, uint64_t now_us, ngx_uint_t holds);
-static ngx_rl_lease_place_t ngx_rl_lease_place(
-    ngx_rl_lease_set_t *set, uint64_t now_us);
-static void ngx_rl_lease_look_set(const void *set, uint64_t now_us,
-    ngx_rl_segments_stat_t *stat);
+static void
+ngx_rl_lease_look_set(const void *data, uint64_t now_us,
+    ngx_rl_segments_stat_t *stat)
+{
+    const ngx_rl_lease_set_t *set = data;
+
+    uint32_t    tokens;
+    uint64_t    busy_us;
+    ngx_uint_t  i;
+
+    for (i = 0; i < NGX_RL_LEASES_PLACES; i++) {
+
+        /* most places are empty: their lines are not touched */
+
+        if (__atomic_load_n(&set->tag[i], __ATOMIC_RELAXED) == 0) {
+            continue;
+        }
+
+        busy_us = __atomic_load_n(&set->lease[i][0], __ATOMIC_RELAXED);
+
+        if (busy_us > now_us) {
+            stat->busy++;
+
+            if (set->holds >> i & 1) {
+                ngx_memcpy(&tokens, &set->lease[i][NGX_RL_LEASE_TOKENS],
+                           sizeof(uint32_t));
+                stat->tokens += tokens;
+            }
+        }
+    }
+}
 
 
 static const ngx_rl_segments_kind_t  ngx_rl_leases_kind = {
@@ -75,16 +98,14 @@ static const ngx_rl_segments_kind_t  ngx_rl_leases_kind = {
 ngx_int_t
 ngx_rl_leases_init(ngx_rl_leases_t *leases, size_t size)
 {
-    return ngx_rl_segments_init(&ngx_rl_leases_kind,
-                                &leases->shape, size);
+    return ngx_rl_segments_init(&ngx_rl_leases_kind, &leases->shape, size);
 }
 
 
 ngx_int_t
 ngx_rl_leases_check(ngx_rl_leases_t *leases, size_t size)
 {
-    return ngx_rl_segments_check(&ngx_rl_leases_kind,
-                                 &leases->shape, size);
+    return ngx_rl_segments_check(&ngx_rl_leases_kind, &leases->shape, size);
 }
 
 
@@ -104,9 +125,8 @@ ngx_rl_leases_deny(ngx_rl_leases_t *leases, uint64_t until_us)
 
 /* From here on a death costs this lease. Returns the lease. */
 static ngx_inline uint64_t *
-ngx_rl_lease_open(const ngx_rl_places_t *at,
-    ngx_rl_lease_set_t *first, ngx_rl_lease_set_t *set,
-    ngx_uint_t i)
+ngx_rl_lease_open(const ngx_rl_places_t *at, ngx_rl_lease_set_t *first,
+    ngx_rl_lease_set_t *set, ngx_uint_t i)
 {
     at->segment->open = (uint32_t) ((set - first) * NGX_RL_LEASES_PLACES
                                     + i + 1);
@@ -116,50 +136,9 @@ ngx_rl_lease_open(const ngx_rl_places_t *at,
 }
 
 
-void *
-ngx_rl_leases_lock(ngx_rl_leases_t *leases,
-    ngx_rl_id_t id, ngx_uint_t make, uint64_t now_us,
-    ngx_rl_lease_entry_t *entry)
-{
-    uint64_t             n, *lease;
-    ngx_rl_places_t      at;
-    ngx_rl_lease_set_t  *first, *set;
-
-    n = id.hi & (leases->shape.nsegments - 1);
-    first = ngx_rl_segment_sets(&ngx_rl_leases_kind,
-                                &leases->shape, n);
-    entry->segment = NULL;
-
-    ngx_rl_places_lock(&ngx_rl_leases_kind, &leases->shape, n,
-                       &id, &at);
-
-    ngx_rl_lease_mend(at.segment, first);
-
-    set = ngx_rl_places_find(&ngx_rl_leases_kind, &at);
-
-    if (set) {
-        lease = ngx_rl_lease_open(&at, first, set, at.place);
-    } else {
-        lease = make ? ngx_rl_lease_make(&at, first, now_us,
-                                             make == NGX_RL_LEASE_HOLDS)
-                     : NULL;
-    }
-
-    if (lease == NULL) {
-        ngx_rl_unlock(&at.segment->lock);
-        return NULL;
-    }
-
-    entry->segment = at.segment;
-
-    return lease;
-}
-
-
 /* Called behind a lock, before a set is looked at: empties what was open. */
 static ngx_inline void
-ngx_rl_lease_mend(ngx_rl_table_segment_t *segment,
-    ngx_rl_lease_set_t *sets)
+ngx_rl_lease_mend(ngx_rl_table_segment_t *segment, ngx_rl_lease_set_t *sets)
 {
     uint64_t             n;
     ngx_rl_lease_set_t  *set;
@@ -179,14 +158,46 @@ ngx_rl_lease_mend(ngx_rl_table_segment_t *segment,
 }
 
 
+/* The place of a set that is free for the longest. */
+static ngx_rl_lease_place_t
+ngx_rl_lease_place(ngx_rl_lease_set_t *set, uint64_t now_us)
+{
+    uint64_t               busy_us;
+    ngx_uint_t             i;
+    ngx_rl_lease_place_t   place;
+
+    place.set = set;
+    place.i = 0;
+    place.busy_us = UINT64_MAX;
+    place.nfree = 0;
+
+    for (i = 0; i < NGX_RL_LEASES_PLACES; i++) {
+
+        /* without a tag it need not be looked at */
+        busy_us = set->tag[i] ? set->lease[i][0] : 0;
+
+        if (busy_us <= now_us) {
+            place.nfree++;
+        }
+
+        if (busy_us < place.busy_us) {
+            place.i = i;
+            place.busy_us = busy_us;
+        }
+    }
+
+    return place;
+}
+
+
 /*
  * Makes an empty lease and leaves it open: in that of its two sets that has
  * more free places, so that they fill evenly, the one that is free for the
  * longest. NULL: there is none.
  */
 static uint64_t *
-ngx_rl_lease_make(const ngx_rl_places_t *at,
-    ngx_rl_lease_set_t *first, uint64_t now_us, ngx_uint_t holds)
+ngx_rl_lease_make(const ngx_rl_places_t *at, ngx_rl_lease_set_t *first,
+    uint64_t now_us, ngx_uint_t holds)
 {
     uint64_t              *lease;
     ngx_uint_t             i;
@@ -225,75 +236,47 @@ ngx_rl_lease_make(const ngx_rl_places_t *at,
 }
 
 
-/* The place of a set that is free for the longest. */
-static ngx_rl_lease_place_t
-ngx_rl_lease_place(ngx_rl_lease_set_t *set, uint64_t now_us)
+void *
+ngx_rl_leases_lock(ngx_rl_leases_t *leases, ngx_rl_id_t id, ngx_uint_t make,
+    uint64_t now_us, ngx_rl_lease_entry_t *entry)
 {
-    uint64_t               busy_us;
-    ngx_uint_t             i;
-    ngx_rl_lease_place_t   place;
+    uint64_t             n, *lease;
+    ngx_rl_places_t      at;
+    ngx_rl_lease_set_t  *first, *set;
 
-    place.set = set;
-    place.i = 0;
-    place.busy_us = UINT64_MAX;
-    place.nfree = 0;
+    n = id.hi & (leases->shape.nsegments - 1);
+    first = ngx_rl_segment_sets(&ngx_rl_leases_kind, &leases->shape, n);
+    entry->segment = NULL;
 
-    for (i = 0; i < NGX_RL_LEASES_PLACES; i++) {
+    ngx_rl_places_lock(&ngx_rl_leases_kind, &leases->shape, n, &id, &at);
 
-        /* without a tag it need not be looked at */
-        busy_us = set->tag[i] ? set->lease[i][0] : 0;
+    ngx_rl_lease_mend(at.segment, first);
 
-        if (busy_us <= now_us) {
-            place.nfree++;
-        }
+    set = ngx_rl_places_find(&ngx_rl_leases_kind, &at);
 
-        if (busy_us < place.busy_us) {
-            place.i = i;
-            place.busy_us = busy_us;
-        }
+    if (set) {
+        lease = ngx_rl_lease_open(&at, first, set, at.place);
+    } else {
+        lease = make ? ngx_rl_lease_make(&at, first, now_us,
+                                             make == NGX_RL_LEASE_HOLDS)
+                     : NULL;
     }
 
-    return place;
+    if (lease == NULL) {
+        ngx_rl_unlock(&at.segment->lock);
+        return NULL;
+    }
+
+    entry->segment = at.segment;
+
+    return lease;
 }
 
 
 void
-ngx_rl_leases_stat(ngx_rl_leases_t *leases, uint64_t now_us,
-    uint64_t max, ngx_rl_segments_stat_t *stat)
+ngx_rl_leases_stat(ngx_rl_leases_t *leases, uint64_t now_us, uint64_t max,
+    ngx_rl_segments_stat_t *stat)
 {
     ngx_rl_segments_stat(&ngx_rl_leases_kind, &leases->shape,
                          now_us, max, stat);
-}
-
-
-static void
-ngx_rl_lease_look_set(const void *data, uint64_t now_us,
-    ngx_rl_segments_stat_t *stat)
-{
-    const ngx_rl_lease_set_t *set = data;
-
-    uint32_t    tokens;
-    uint64_t    busy_us;
-    ngx_uint_t  i;
-
-    for (i = 0; i < NGX_RL_LEASES_PLACES; i++) {
-
-        /* most places are empty: their lines are not touched */
-
-        if (__atomic_load_n(&set->tag[i], __ATOMIC_RELAXED) == 0) {
-            continue;
-        }
-
-        busy_us = __atomic_load_n(&set->lease[i][0], __ATOMIC_RELAXED);
-
-        if (busy_us > now_us) {
-            stat->busy++;
-
-            if (set->holds >> i & 1) {
-                ngx_memcpy(&tokens, &set->lease[i][NGX_RL_LEASE_TOKENS],
-                           sizeof(uint32_t));
-                stat->tokens += tokens;
-            }
-        }
-    }
 }

@@ -48,15 +48,13 @@ typedef struct {
  * NGX_OK, or NGX_ERROR when size is below NGX_RL_LEASES_MIN_BYTES. Must
  * run before any process uses the table.
  */
-ngx_int_t ngx_rl_leases_init(ngx_rl_leases_t *leases,
-    size_t size);
+ngx_int_t ngx_rl_leases_init(ngx_rl_leases_t *leases, size_t size);
 
 /*
  * Whether the memory holds a table of this layout and size, without writing
  * to it: NGX_OK or NGX_ERROR.
  */
-ngx_int_t ngx_rl_leases_check(ngx_rl_leases_t *leases,
-    size_t size);
+ngx_int_t ngx_rl_leases_check(ngx_rl_leases_t *leases, size_t size);
 
 /*
  * Finds the counter's lease and returns its NGX_RL_LEASE_BYTES, locked:
@@ -69,28 +67,25 @@ ngx_int_t ngx_rl_leases_check(ngx_rl_leases_t *leases,
  * Returns NULL, and nothing is locked, where there is none and make is 0, or
  * where no place is free for one (counted). now_us is monotonic.
  */
-void *ngx_rl_leases_lock(ngx_rl_leases_t *leases,
-    ngx_rl_id_t id, ngx_uint_t make, uint64_t now_us,
-    ngx_rl_lease_entry_t *entry);
+void *ngx_rl_leases_lock(ngx_rl_leases_t *leases, ngx_rl_id_t id,
+    ngx_uint_t make, uint64_t now_us, ngx_rl_lease_entry_t *entry);
 
 /*
  * A counter was reset: what Redis said of counters until now_us, the clock of
  * lock, denies nothing any more, in any process. forgot_us: when that was last,
  * 0: never.
  */
-void ngx_rl_leases_forget(ngx_rl_leases_t *leases,
-    uint64_t now_us);
+void ngx_rl_leases_forget(ngx_rl_leases_t *leases, uint64_t now_us);
 
 /*
  * A counter is rejected until then, and its requests look for its lease. From
  * denied_us on none is, and no such request need look.
  */
-void ngx_rl_leases_deny(ngx_rl_leases_t *leases,
-    uint64_t until_us);
+void ngx_rl_leases_deny(ngx_rl_leases_t *leases, uint64_t until_us);
 
 /* See ngx_rl_segments_stat(). */
-void ngx_rl_leases_stat(ngx_rl_leases_t *leases,
-    uint64_t now_us, uint64_t max, ngx_rl_segments_stat_t *stat);
+void ngx_rl_leases_stat(ngx_rl_leases_t *leases, uint64_t now_us, uint64_t max,
+    ngx_rl_segments_stat_t *stat);
 
 
 static ngx_inline uint64_t

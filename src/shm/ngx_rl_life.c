@@ -21,8 +21,6 @@ struct ngx_rl_lives_s {
     ngx_rl_life_place_t  places[NGX_RL_LIVES];
 };
 
-static ngx_uint_t ngx_rl_life_lock(ngx_rl_life_place_t *place);
-
 
 uint64_t  ngx_rl_life = NGX_RL_LIFE_NONE;
 
@@ -147,9 +145,7 @@ ngx_rl_life_next(ngx_uint_t *at)
     while (*at < atomic_load(&ngx_rl_lives->nlives)) {
         life = atomic_load(&ngx_rl_lives->places[(*at)++].life);
 
-        if (life && life != ngx_rl_life
-            && ngx_rl_life_goes_on(life))
-        {
+        if (life && life != ngx_rl_life && ngx_rl_life_goes_on(life)) {
             return life;
         }
     }

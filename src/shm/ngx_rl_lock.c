@@ -17,9 +17,7 @@ ngx_rl_lock_try(ngx_rl_lock_t *lock)
         return ngx_rl_lock_swap(lock, 0);
     }
 
-    if (ngx_rl_life_goes_on(owner)
-        || !ngx_rl_lock_swap(lock, owner))
-    {
+    if (ngx_rl_life_goes_on(owner) || !ngx_rl_lock_swap(lock, owner)) {
         return 0;
     }
 

@@ -48,33 +48,6 @@ typedef struct {
     ngx_uint_t               way;    /* NONE: it is not there */
 } ngx_rl_penalties_place_t;
 
-static void ngx_rl_penalties_lock(
-    ngx_rl_penalties_t *p, const ngx_rl_id_t *id,
-    ngx_rl_penalties_place_t *place);
-static void ngx_rl_penalties_room(
-    ngx_rl_penalties_place_t *place, uint64_t now_ms);
-static void ngx_rl_penalties_store(ngx_rl_penalties_t *p,
-    ngx_rl_penalties_place_t *place,
-    const ngx_rl_penalized_t *row);
-static void ngx_rl_penalties_store_change(ngx_rl_penalties_t *p,
-    ngx_rl_penalties_place_t *place, ngx_rl_penalized_t *row);
-static ngx_uint_t ngx_rl_penalties_most(uint32_t network);
-static _Atomic uint16_t *ngx_rl_penalties_counter(
-    ngx_rl_penalties_t *p, uint32_t network);
-static ngx_uint_t ngx_rl_penalties_full(
-    ngx_rl_penalties_t *p, uint32_t network);
-static ngx_int_t ngx_rl_penalties_crowded(
-    ngx_rl_penalties_t *p, uint64_t *network, uint64_t now_ms,
-    uint64_t *until_ms);
-static void ngx_rl_penalties_count(ngx_rl_penalties_t *p,
-    uint64_t network);
-static void ngx_rl_penalties_raise(_Atomic uint64_t *latest_ms,
-    uint64_t until_ms);
-static uint64_t ngx_rl_penalties_change(
-    ngx_rl_penalties_t *p);
-static uint64_t ngx_rl_penalties_time(
-    const ngx_rl_penalty_time_t *time, uint32_t times);
-
 
 size_t
 ngx_rl_penalties_bytes(void)
@@ -95,24 +68,50 @@ ngx_rl_penalties_hash_key(ngx_rl_penalties_t *p)
  * this moment, as one that comes before it does.
  */
 ngx_uint_t
-ngx_rl_penalties_any(const ngx_rl_penalties_t *p,
-    uint64_t now_ms)
+ngx_rl_penalties_any(const ngx_rl_penalties_t *p, uint64_t now_ms)
 {
     return atomic_load_explicit(&p->latest_ms, memory_order_relaxed) > now_ms;
 }
 
 
 ngx_uint_t
-ngx_rl_penalties_any_network(const ngx_rl_penalties_t *p,
-    uint64_t now_ms)
+ngx_rl_penalties_any_network(const ngx_rl_penalties_t *p, uint64_t now_ms)
 {
     return atomic_load_explicit(&p->network_ms, memory_order_relaxed) > now_ms;
 }
 
 
+/* Locks the set of that id, and finds its row. */
+static void
+ngx_rl_penalties_lock(ngx_rl_penalties_t *p, const ngx_rl_id_t *id,
+    ngx_rl_penalties_place_t *place)
+{
+    ngx_uint_t  i, n;
+
+    n = id->hi % NGX_RL_PENALTIES_SETS;
+
+    place->set = &p->sets[n];
+    place->rows = &p->rows[n * NGX_RL_PENALTIES_WAYS];
+    place->tag = id->lo ? id->lo : 1;
+
+    ngx_rl_lock(&place->set->lock);
+
+    for (i = 0; i < NGX_RL_PENALTIES_WAYS; i++) {
+
+        if (place->set->tags[i] == place->tag
+            && place->rows[i].id.hi == id->hi && place->rows[i].id.lo == id->lo)
+        {
+            break;
+        }
+    }
+
+    place->way = i;
+}
+
+
 uint64_t
-ngx_rl_penalties_until(ngx_rl_penalties_t *p,
-    const ngx_rl_id_t *id, uint64_t now_ms)
+ngx_rl_penalties_until(ngx_rl_penalties_t *p, const ngx_rl_id_t *id,
+    uint64_t now_ms)
 {
     uint64_t                  until_ms;
     ngx_rl_penalties_place_t  place;
@@ -128,168 +127,37 @@ ngx_rl_penalties_until(ngx_rl_penalties_t *p,
 }
 
 
-ngx_int_t
-ngx_rl_penalties_begin(ngx_rl_penalties_t *p,
-    ngx_rl_penalized_t *made, const ngx_rl_penalty_time_t *time,
-    uint64_t now_ms)
+/* NULL: this half of a row's networks is none. */
+static _Atomic uint16_t *
+ngx_rl_penalties_counter(ngx_rl_penalties_t *p, uint32_t network)
 {
-    uint64_t                   network, until_ms;
-    ngx_int_t                  rc;
-    ngx_rl_penalized_t        *row;
-    ngx_rl_penalties_place_t   place;
-
-    network = made->network;
-    rc = ngx_rl_penalties_crowded(p, &network, now_ms, &until_ms);
-    made->times = 0;
-
-    ngx_rl_penalties_lock(p, &made->id, &place);
-
-    if (place.way != NGX_RL_PENALTIES_NONE) {
-        row = &place.rows[place.way];
-
-        if (row->until_ms > now_ms) {
-            rc = NGX_BUSY;
-
-        } else if (row->forget_ms > now_ms) {
-            made->times = row->times;
-        }
-
-    } else if (rc == NGX_OK) {
-        ngx_rl_penalties_room(&place, now_ms);
-
-        if (place.way == NGX_RL_PENALTIES_NONE) {
-            rc = NGX_DECLINED;
-        }
-    }
-
-    if (rc == NGX_OK) {
-        made->times++;
-
-        if (time) {
-            made->until_ms = now_ms + ngx_rl_penalties_time(time,
-                                                                 made->times);
-        }
-
-        made->forget_ms = made->until_ms + (time ? time->max_ms : 0);
-        made->changed_ms = now_ms;
-
-        ngx_rl_penalties_count(p, made->network);
-        ngx_rl_penalties_store_change(p, &place, made);
-    }
-
-    ngx_rl_unlock(&place.set->lock);
-
-    if (rc == NGX_ABORT) {
-        made->network = network;
-        made->until_ms = time ? ngx_min(until_ms, now_ms + time->time_ms)
-                              : until_ms;
-    }
-
-    return rc;
+    return (network <= NGX_RL_PENALTIES_OWN)
+           ? NULL
+           : &p->networks[(network >> 2) % NGX_RL_PENALTIES_NETS];
 }
 
 
-/* The time of a penalty after so many, this one among them. */
-static uint64_t
-ngx_rl_penalties_time(const ngx_rl_penalty_time_t *time,
-    uint32_t times)
+static ngx_uint_t
+ngx_rl_penalties_most(uint32_t network)
 {
-    uint64_t  ms, next;
-
-    /* 366 days times 1,000,000 fit 64 bits */
-
-    for (ms = time->time_ms; --times && ms < time->max_ms; ms = next) {
-        next = ms * time->growth / 1000;
-
-        if (next == ms) {
-            break;
-        }
+    if (!(network & 2)) {
+        return NGX_RL_PENALTIES_WIDE;
     }
 
-    return ngx_min(ms, time->max_ms);
+    return (network & 1) ? NGX_RL_PENALTIES_NET_V6 : NGX_RL_PENALTIES_NET_V4;
 }
 
 
-ngx_int_t
-ngx_rl_penalties_end(ngx_rl_penalties_t *p,
-    const ngx_rl_id_t *id, uint64_t now_ms)
+static ngx_uint_t
+ngx_rl_penalties_full(ngx_rl_penalties_t *p, uint32_t network)
 {
-    ngx_int_t                 rc;
-    ngx_rl_penalized_t        row;
-    ngx_rl_penalties_place_t  place;
+    _Atomic uint16_t  *counter;
 
-    rc = NGX_DECLINED;
+    counter = ngx_rl_penalties_counter(p, network);
 
-    ngx_rl_penalties_lock(p, id, &place);
-
-    if (place.way != NGX_RL_PENALTIES_NONE) {
-        row = place.rows[place.way];
-        row.until_ms = now_ms;
-        row.forget_ms = now_ms;
-        row.changed_ms = now_ms;
-        row.times = 0;
-
-        ngx_rl_penalties_store_change(p, &place, &row);
-        rc = NGX_OK;
-    }
-
-    ngx_rl_unlock(&place.set->lock);
-
-    return rc;
-}
-
-
-ngx_int_t
-ngx_rl_penalties_put(ngx_rl_penalties_t *p,
-    const ngx_rl_penalized_t *row, uint64_t now_ms)
-{
-    uint64_t                  network, until_ms;
-    ngx_int_t                 rc;
-    ngx_uint_t                begins, crowded;
-    ngx_rl_penalties_place_t  place;
-
-    rc = NGX_OK;
-    network = row->network;
-    begins = (row->until_ms > now_ms);
-    crowded = begins
-              && ngx_rl_penalties_crowded(p, &network, now_ms,
-                                          &until_ms)
-                 != NGX_OK;
-
-    ngx_rl_penalties_lock(p, &row->id, &place);
-
-    if (place.way == NGX_RL_PENALTIES_NONE) {
-
-        if (crowded) {
-            rc = NGX_ABORT;
-
-        } else if (row->forget_ms > now_ms) {
-            ngx_rl_penalties_room(&place, now_ms);
-            rc = (place.way == NGX_RL_PENALTIES_NONE) ? NGX_DECLINED
-                                                             : NGX_OK;
-        }
-
-    } else if (place.rows[place.way].change
-               && place.rows[place.way].changed_ms >= row->changed_ms)
-    {
-        place.way = NGX_RL_PENALTIES_NONE;
-
-    } else {
-        begins &= (place.rows[place.way].until_ms <= now_ms);
-    }
-
-    if (place.way != NGX_RL_PENALTIES_NONE) {
-
-        if (begins) {
-            ngx_rl_penalties_count(p, row->network);
-        }
-
-        ngx_rl_penalties_store(p, &place, row);
-    }
-
-    ngx_rl_unlock(&place.set->lock);
-
-    return rc;
+    return counter
+           && atomic_load_explicit(counter, memory_order_relaxed)
+              >= ngx_rl_penalties_most(network);
 }
 
 
@@ -333,190 +201,19 @@ ngx_rl_penalties_next(ngx_rl_penalties_t *p, ngx_uint_t *at,
 }
 
 
-uint64_t
-ngx_rl_penalties_changes(const ngx_rl_penalties_t *p)
-{
-    return atomic_load_explicit(&p->changes, memory_order_acquire);
-}
-
-
-static uint64_t
-ngx_rl_penalties_change(ngx_rl_penalties_t *p)
-{
-    return atomic_fetch_add_explicit(&p->changes, 1,
-                                     memory_order_release) + 1;
-}
-
-
-void
-ngx_rl_penalties_sent(ngx_rl_penalties_t *p,
-    const ngx_rl_id_t *id, uint64_t change)
-{
-    ngx_rl_penalties_place_t  place;
-
-    ngx_rl_penalties_lock(p, id, &place);
-
-    if (place.way != NGX_RL_PENALTIES_NONE
-        && place.rows[place.way].change == change)
-    {
-        place.rows[place.way].change = 0;
-    }
-
-    ngx_rl_unlock(&place.set->lock);
-}
-
-
-void
-ngx_rl_penalties_resend(ngx_rl_penalties_t *p, uint64_t now_ms,
-    ngx_uint_t recent)
-{
-    uint64_t                  age_ms;
-    ngx_uint_t                at;
-    ngx_rl_penalized_t        row;
-    ngx_rl_penalties_place_t  place;
-
-    at = 0;
-
-    while (ngx_rl_penalties_next(p, &at, &row) == NGX_OK) {
-
-        age_ms = now_ms - ngx_min(row.changed_ms, now_ms);
-
-        if (recent ? (age_ms < NGX_RL_PENALTIES_YOUNGER
-                      || age_ms > NGX_RL_PENALTIES_OLDER)
-                   : (row.forget_ms <= now_ms))
-        {
-            continue;
-        }
-
-        ngx_rl_penalties_lock(p, &row.id, &place);
-
-        if (place.way != NGX_RL_PENALTIES_NONE) {
-            place.rows[place.way].change
-                = ngx_rl_penalties_change(p);
-        }
-
-        ngx_rl_unlock(&place.set->lock);
-    }
-}
-
-
-uint64_t
-ngx_rl_penalties_set(const ngx_rl_penalties_t *p)
-{
-    return atomic_load_explicit(&p->set, memory_order_relaxed);
-}
-
-
-void
-ngx_rl_penalties_set_is(ngx_rl_penalties_t *p, uint64_t set)
-{
-    atomic_store_explicit(&p->set, set, memory_order_relaxed);
-}
-
-
-ngx_uint_t
-ngx_rl_penalties_lead(ngx_rl_penalties_t *p)
-{
-    return p->leader.owner == ngx_rl_life
-           || ngx_rl_lock_try(&p->leader);
-}
-
-
-void
-ngx_rl_penalties_leave(ngx_rl_penalties_t *p)
-{
-    if (p->leader.owner == ngx_rl_life) {
-        ngx_rl_unlock(&p->leader);
-    }
-}
-
-
-/* Locks the set of that id, and finds its row. */
 static void
-ngx_rl_penalties_lock(ngx_rl_penalties_t *p,
-    const ngx_rl_id_t *id, ngx_rl_penalties_place_t *place)
+ngx_rl_penalties_count(ngx_rl_penalties_t *p, uint64_t network)
 {
-    ngx_uint_t  i, n;
-
-    n = id->hi % NGX_RL_PENALTIES_SETS;
-
-    place->set = &p->sets[n];
-    place->rows = &p->rows[n * NGX_RL_PENALTIES_WAYS];
-    place->tag = id->lo ? id->lo : 1;
-
-    ngx_rl_lock(&place->set->lock);
-
-    for (i = 0; i < NGX_RL_PENALTIES_WAYS; i++) {
-
-        if (place->set->tags[i] == place->tag
-            && place->rows[i].id.hi == id->hi && place->rows[i].id.lo == id->lo)
-        {
-            break;
-        }
-    }
-
-    place->way = i;
-}
-
-
-/* A row for one more: a free one, or of those that are over the oldest. */
-static void
-ngx_rl_penalties_room(ngx_rl_penalties_place_t *place,
-    uint64_t now_ms)
-{
-    ngx_uint_t           i;
-    ngx_rl_penalized_t  *row;
-
-    for (i = 0; i < NGX_RL_PENALTIES_WAYS; i++) {
-        row = &place->rows[i];
-
-        if (place->set->tags[i] == 0) {
-            place->way = i;
-            return;
-        }
-
-        if (row->until_ms <= now_ms
-            && (place->way == NGX_RL_PENALTIES_NONE
-                || row->forget_ms < place->rows[place->way].forget_ms))
-        {
-            place->way = i;
-        }
-    }
-}
-
-
-static ngx_uint_t
-ngx_rl_penalties_most(uint32_t network)
-{
-    if (!(network & 2)) {
-        return NGX_RL_PENALTIES_WIDE;
-    }
-
-    return (network & 1) ? NGX_RL_PENALTIES_NET_V6
-                         : NGX_RL_PENALTIES_NET_V4;
-}
-
-
-/* NULL: this half of a row's networks is none. */
-static _Atomic uint16_t *
-ngx_rl_penalties_counter(ngx_rl_penalties_t *p, uint32_t network)
-{
-    return (network <= NGX_RL_PENALTIES_OWN)
-           ? NULL
-           : &p->networks[(network >> 2) % NGX_RL_PENALTIES_NETS];
-}
-
-
-static ngx_uint_t
-ngx_rl_penalties_full(ngx_rl_penalties_t *p, uint32_t network)
-{
+    ngx_uint_t         i;
     _Atomic uint16_t  *counter;
 
-    counter = ngx_rl_penalties_counter(p, network);
+    for (i = 0; i < 2; i++, network >>= 32) {
+        counter = ngx_rl_penalties_counter(p, (uint32_t) network);
 
-    return counter
-           && atomic_load_explicit(counter, memory_order_relaxed)
-              >= ngx_rl_penalties_most(network);
+        if (counter) {
+            (void) atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
+        }
+    }
 }
 
 
@@ -528,8 +225,8 @@ ngx_rl_penalties_full(ngx_rl_penalties_t *p, uint32_t network)
  * too low, until the next time.
  */
 static ngx_int_t
-ngx_rl_penalties_crowded(ngx_rl_penalties_t *p,
-    uint64_t *network, uint64_t now_ms, uint64_t *until_ms)
+ngx_rl_penalties_crowded(ngx_rl_penalties_t *p, uint64_t *network,
+    uint64_t now_ms, uint64_t *until_ms)
 {
     uint32_t             of[2];
     uint64_t             counted_ms, first_ms[2];
@@ -542,9 +239,7 @@ ngx_rl_penalties_crowded(ngx_rl_penalties_t *p,
     of[1] = (uint32_t) *network;
     *until_ms = 0;
 
-    if (!ngx_rl_penalties_full(p, of[0])
-        && !ngx_rl_penalties_full(p, of[1]))
-    {
+    if (!ngx_rl_penalties_full(p, of[0]) && !ngx_rl_penalties_full(p, of[1])) {
         return NGX_OK;
     }
 
@@ -590,8 +285,7 @@ ngx_rl_penalties_crowded(ngx_rl_penalties_t *p,
         if (of[i] > NGX_RL_PENALTIES_OWN
             && n[i] >= ngx_rl_penalties_most(of[i]))
         {
-            *network = (i ? (uint64_t) of[0] << 32 : 0)
-                       | NGX_RL_PENALTIES_OWN;
+            *network = (i ? (uint64_t) of[0] << 32 : 0) | NGX_RL_PENALTIES_OWN;
             *until_ms = first_ms[i];
             return NGX_ABORT;
         }
@@ -601,19 +295,55 @@ ngx_rl_penalties_crowded(ngx_rl_penalties_t *p,
 }
 
 
+/* A row for one more: a free one, or of those that are over the oldest. */
 static void
-ngx_rl_penalties_count(ngx_rl_penalties_t *p, uint64_t network)
+ngx_rl_penalties_room(ngx_rl_penalties_place_t *place, uint64_t now_ms)
 {
-    ngx_uint_t         i;
-    _Atomic uint16_t  *counter;
+    ngx_uint_t           i;
+    ngx_rl_penalized_t  *row;
 
-    for (i = 0; i < 2; i++, network >>= 32) {
-        counter = ngx_rl_penalties_counter(p, (uint32_t) network);
+    for (i = 0; i < NGX_RL_PENALTIES_WAYS; i++) {
+        row = &place->rows[i];
 
-        if (counter) {
-            (void) atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
+        if (place->set->tags[i] == 0) {
+            place->way = i;
+            return;
+        }
+
+        if (row->until_ms <= now_ms
+            && (place->way == NGX_RL_PENALTIES_NONE
+                || row->forget_ms < place->rows[place->way].forget_ms))
+        {
+            place->way = i;
         }
     }
+}
+
+
+/* The time of a penalty after so many, this one among them. */
+static uint64_t
+ngx_rl_penalties_time(const ngx_rl_penalty_time_t *time, uint32_t times)
+{
+    uint64_t  ms, next;
+
+    /* 366 days times 1,000,000 fit 64 bits */
+
+    for (ms = time->time_ms; --times && ms < time->max_ms; ms = next) {
+        next = ms * time->growth / 1000;
+
+        if (next == ms) {
+            break;
+        }
+    }
+
+    return ngx_min(ms, time->max_ms);
+}
+
+
+static uint64_t
+ngx_rl_penalties_change(ngx_rl_penalties_t *p)
+{
+    return atomic_fetch_add_explicit(&p->changes, 1, memory_order_release) + 1;
 }
 
 
@@ -639,8 +369,7 @@ ngx_rl_penalties_raise(_Atomic uint64_t *latest_ms, uint64_t until_ms)
  * requests look for keys that are not there.
  */
 static void
-ngx_rl_penalties_store(ngx_rl_penalties_t *p,
-    ngx_rl_penalties_place_t *place,
+ngx_rl_penalties_store(ngx_rl_penalties_t *p, ngx_rl_penalties_place_t *place,
     const ngx_rl_penalized_t *row)
 {
     ngx_rl_penalties_raise(&p->latest_ms, row->until_ms);
@@ -672,4 +401,233 @@ ngx_rl_penalties_store_change(ngx_rl_penalties_t *p,
     ngx_rl_penalties_store(p, place, row);
 
     (void) ngx_rl_penalties_change(p);
+}
+
+
+ngx_int_t
+ngx_rl_penalties_begin(ngx_rl_penalties_t *p, ngx_rl_penalized_t *made,
+    const ngx_rl_penalty_time_t *time, uint64_t now_ms)
+{
+    uint64_t                   network, until_ms;
+    ngx_int_t                  rc;
+    ngx_rl_penalized_t        *row;
+    ngx_rl_penalties_place_t   place;
+
+    network = made->network;
+    rc = ngx_rl_penalties_crowded(p, &network, now_ms, &until_ms);
+    made->times = 0;
+
+    ngx_rl_penalties_lock(p, &made->id, &place);
+
+    if (place.way != NGX_RL_PENALTIES_NONE) {
+        row = &place.rows[place.way];
+
+        if (row->until_ms > now_ms) {
+            rc = NGX_BUSY;
+
+        } else if (row->forget_ms > now_ms) {
+            made->times = row->times;
+        }
+
+    } else if (rc == NGX_OK) {
+        ngx_rl_penalties_room(&place, now_ms);
+
+        if (place.way == NGX_RL_PENALTIES_NONE) {
+            rc = NGX_DECLINED;
+        }
+    }
+
+    if (rc == NGX_OK) {
+        made->times++;
+
+        if (time) {
+            made->until_ms = now_ms + ngx_rl_penalties_time(time, made->times);
+        }
+
+        made->forget_ms = made->until_ms + (time ? time->max_ms : 0);
+        made->changed_ms = now_ms;
+
+        ngx_rl_penalties_count(p, made->network);
+        ngx_rl_penalties_store_change(p, &place, made);
+    }
+
+    ngx_rl_unlock(&place.set->lock);
+
+    if (rc == NGX_ABORT) {
+        made->network = network;
+        made->until_ms = time ? ngx_min(until_ms, now_ms + time->time_ms)
+                              : until_ms;
+    }
+
+    return rc;
+}
+
+
+ngx_int_t
+ngx_rl_penalties_end(ngx_rl_penalties_t *p, const ngx_rl_id_t *id,
+    uint64_t now_ms)
+{
+    ngx_int_t                 rc;
+    ngx_rl_penalized_t        row;
+    ngx_rl_penalties_place_t  place;
+
+    rc = NGX_DECLINED;
+
+    ngx_rl_penalties_lock(p, id, &place);
+
+    if (place.way != NGX_RL_PENALTIES_NONE) {
+        row = place.rows[place.way];
+        row.until_ms = now_ms;
+        row.forget_ms = now_ms;
+        row.changed_ms = now_ms;
+        row.times = 0;
+
+        ngx_rl_penalties_store_change(p, &place, &row);
+        rc = NGX_OK;
+    }
+
+    ngx_rl_unlock(&place.set->lock);
+
+    return rc;
+}
+
+
+ngx_int_t
+ngx_rl_penalties_put(ngx_rl_penalties_t *p, const ngx_rl_penalized_t *row,
+    uint64_t now_ms)
+{
+    uint64_t                  network, until_ms;
+    ngx_int_t                 rc;
+    ngx_uint_t                begins, crowded;
+    ngx_rl_penalties_place_t  place;
+
+    rc = NGX_OK;
+    network = row->network;
+    begins = (row->until_ms > now_ms);
+    crowded = begins
+              && ngx_rl_penalties_crowded(p, &network, now_ms,
+                                          &until_ms)
+                 != NGX_OK;
+
+    ngx_rl_penalties_lock(p, &row->id, &place);
+
+    if (place.way == NGX_RL_PENALTIES_NONE) {
+
+        if (crowded) {
+            rc = NGX_ABORT;
+
+        } else if (row->forget_ms > now_ms) {
+            ngx_rl_penalties_room(&place, now_ms);
+            rc = (place.way == NGX_RL_PENALTIES_NONE) ? NGX_DECLINED : NGX_OK;
+        }
+
+    } else if (place.rows[place.way].change
+               && place.rows[place.way].changed_ms >= row->changed_ms)
+    {
+        place.way = NGX_RL_PENALTIES_NONE;
+
+    } else {
+        begins &= (place.rows[place.way].until_ms <= now_ms);
+    }
+
+    if (place.way != NGX_RL_PENALTIES_NONE) {
+
+        if (begins) {
+            ngx_rl_penalties_count(p, row->network);
+        }
+
+        ngx_rl_penalties_store(p, &place, row);
+    }
+
+    ngx_rl_unlock(&place.set->lock);
+
+    return rc;
+}
+
+
+uint64_t
+ngx_rl_penalties_changes(const ngx_rl_penalties_t *p)
+{
+    return atomic_load_explicit(&p->changes, memory_order_acquire);
+}
+
+
+void
+ngx_rl_penalties_sent(ngx_rl_penalties_t *p, const ngx_rl_id_t *id,
+    uint64_t change)
+{
+    ngx_rl_penalties_place_t  place;
+
+    ngx_rl_penalties_lock(p, id, &place);
+
+    if (place.way != NGX_RL_PENALTIES_NONE
+        && place.rows[place.way].change == change)
+    {
+        place.rows[place.way].change = 0;
+    }
+
+    ngx_rl_unlock(&place.set->lock);
+}
+
+
+void
+ngx_rl_penalties_resend(ngx_rl_penalties_t *p, uint64_t now_ms,
+    ngx_uint_t recent)
+{
+    uint64_t                  age_ms;
+    ngx_uint_t                at;
+    ngx_rl_penalized_t        row;
+    ngx_rl_penalties_place_t  place;
+
+    at = 0;
+
+    while (ngx_rl_penalties_next(p, &at, &row) == NGX_OK) {
+
+        age_ms = now_ms - ngx_min(row.changed_ms, now_ms);
+
+        if (recent ? (age_ms < NGX_RL_PENALTIES_YOUNGER
+                      || age_ms > NGX_RL_PENALTIES_OLDER)
+                   : (row.forget_ms <= now_ms))
+        {
+            continue;
+        }
+
+        ngx_rl_penalties_lock(p, &row.id, &place);
+
+        if (place.way != NGX_RL_PENALTIES_NONE) {
+            place.rows[place.way].change = ngx_rl_penalties_change(p);
+        }
+
+        ngx_rl_unlock(&place.set->lock);
+    }
+}
+
+
+uint64_t
+ngx_rl_penalties_set(const ngx_rl_penalties_t *p)
+{
+    return atomic_load_explicit(&p->set, memory_order_relaxed);
+}
+
+
+void
+ngx_rl_penalties_set_is(ngx_rl_penalties_t *p, uint64_t set)
+{
+    atomic_store_explicit(&p->set, set, memory_order_relaxed);
+}
+
+
+ngx_uint_t
+ngx_rl_penalties_lead(ngx_rl_penalties_t *p)
+{
+    return p->leader.owner == ngx_rl_life || ngx_rl_lock_try(&p->leader);
+}
+
+
+void
+ngx_rl_penalties_leave(ngx_rl_penalties_t *p)
+{
+    if (p->leader.owner == ngx_rl_life) {
+        ngx_rl_unlock(&p->leader);
+    }
 }

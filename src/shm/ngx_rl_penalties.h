@@ -16,8 +16,7 @@
 #include "ngx_rl_lock.h"
 #include "ngx_rl_watch.h"
 
-#define NGX_RL_PENALTIES_LAYOUT  6     /* another one: memory of its
-                                          own */
+#define NGX_RL_PENALTIES_LAYOUT  6     /* another one: memory of its own */
 #define NGX_RL_PENALTIES_SETS    2048
 #define NGX_RL_PENALTIES_WAYS    16    /* rows of a set */
 #define NGX_RL_PENALTIES_ROWS                                                 \
@@ -51,8 +50,8 @@ typedef struct {
                                        repetition */
     uint64_t            changed_ms; /* on any gateway */
     uint64_t            network;    /* see above */
-    uint64_t            change;     /* the number of a change that Redis
-                                       has not; 0: none */
+    uint64_t            change;     /* the number of a change that Redis has
+                                       not; 0: none */
     uint32_t            times;      /* penalties so far */
     ngx_rl_watch_key_t  name;       /* of the key */
 } ngx_rl_penalized_t;
@@ -74,19 +73,17 @@ size_t ngx_rl_penalties_bytes(void);
  * The secret by which penalized keys are named, which is random: a zone whose
  * size changes gets another one, its penalties keep theirs.
  */
-ngx_rl_hash_key_t *ngx_rl_penalties_hash_key(
-    ngx_rl_penalties_t *p);
+ngx_rl_hash_key_t *ngx_rl_penalties_hash_key(ngx_rl_penalties_t *p);
 
 /*
  * Whether a penalty may be in force. If not, no key is penalized: then a
  * request needs neither the name of its key nor the lock of a table set.
  */
-ngx_uint_t ngx_rl_penalties_any(const ngx_rl_penalties_t *p,
-    uint64_t now_ms);
+ngx_uint_t ngx_rl_penalties_any(const ngx_rl_penalties_t *p, uint64_t now_ms);
 
 /* Until when a key is penalized; 0: it is not. */
-uint64_t ngx_rl_penalties_until(ngx_rl_penalties_t *p,
-    const ngx_rl_id_t *id, uint64_t now_ms);
+uint64_t ngx_rl_penalties_until(ngx_rl_penalties_t *p, const ngx_rl_id_t *id,
+    uint64_t now_ms);
 
 /* Whether a network may be: if not, a request need not look for its own. */
 ngx_uint_t ngx_rl_penalties_any_network(
@@ -108,8 +105,8 @@ ngx_int_t ngx_rl_penalties_begin(ngx_rl_penalties_t *p,
 /*
  * Ends a penalty and forgets it. NGX_DECLINED: there is none of that id.
  */
-ngx_int_t ngx_rl_penalties_end(ngx_rl_penalties_t *p,
-    const ngx_rl_id_t *id, uint64_t now_ms);
+ngx_int_t ngx_rl_penalties_end(ngx_rl_penalties_t *p, const ngx_rl_id_t *id,
+    uint64_t now_ms);
 
 /*
  * Another gateway's: takes the row as it is, unless this gateway has a later
@@ -122,28 +119,27 @@ ngx_int_t ngx_rl_penalties_put(ngx_rl_penalties_t *p,
  * Copies the next row, *at is 0 at first. Returns NGX_OK, or NGX_DONE: there
  * are no more.
  */
-ngx_int_t ngx_rl_penalties_next(ngx_rl_penalties_t *p,
-    ngx_uint_t *at, ngx_rl_penalized_t *row);
+ngx_int_t ngx_rl_penalties_next(ngx_rl_penalties_t *p, ngx_uint_t *at,
+    ngx_rl_penalized_t *row);
 
 /* The number of the last change of this gateway; 0: there was none. */
 uint64_t ngx_rl_penalties_changes(const ngx_rl_penalties_t *p);
 
 /* Redis has that change of the row. */
-void ngx_rl_penalties_sent(ngx_rl_penalties_t *p,
-    const ngx_rl_id_t *id, uint64_t change);
+void ngx_rl_penalties_sent(ngx_rl_penalties_t *p, const ngx_rl_id_t *id,
+    uint64_t change);
 
 /*
  * Redis has lost its data: all rows that are not forgotten are changes again.
  * recent: it may have lost its last changes: those of the last two minutes are,
  * but for the last two seconds.
  */
-void ngx_rl_penalties_resend(ngx_rl_penalties_t *p,
-    uint64_t now_ms, ngx_uint_t recent);
+void ngx_rl_penalties_resend(ngx_rl_penalties_t *p, uint64_t now_ms,
+    ngx_uint_t recent);
 
 /* The data set of Redis that has the rows; 0: none. */
 uint64_t ngx_rl_penalties_set(const ngx_rl_penalties_t *p);
-void ngx_rl_penalties_set_is(ngx_rl_penalties_t *p,
-    uint64_t set);
+void ngx_rl_penalties_set_is(ngx_rl_penalties_t *p, uint64_t set);
 
 /*
  * Whether this worker speaks with Redis for the gateway: it does if no other

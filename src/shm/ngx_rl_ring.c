@@ -17,29 +17,23 @@ typedef struct {
     u_char         record[];
 } ngx_rl_ring_slot_t;
 
-static ngx_rl_ring_slot_t *ngx_rl_ring_slot(
-    ngx_rl_ring_t *ring, uint64_t number);
-
 
 static size_t
 ngx_rl_ring_slot_bytes(size_t bytes)
 {
-    return ngx_align(sizeof(ngx_rl_ring_slot_t) + bytes,
-                     sizeof(uint64_t));
+    return ngx_align(sizeof(ngx_rl_ring_slot_t) + bytes, sizeof(uint64_t));
 }
 
 
 size_t
 ngx_rl_ring_size(size_t nslots, size_t bytes)
 {
-    return sizeof(ngx_rl_ring_t)
-           + nslots * ngx_rl_ring_slot_bytes(bytes);
+    return sizeof(ngx_rl_ring_t) + nslots * ngx_rl_ring_slot_bytes(bytes);
 }
 
 
 void
-ngx_rl_ring_init(ngx_rl_ring_t *ring, size_t nslots,
-    size_t bytes)
+ngx_rl_ring_init(ngx_rl_ring_t *ring, size_t nslots, size_t bytes)
 {
     ring->next = 1;
     ring->nslots = nslots;
@@ -48,19 +42,16 @@ ngx_rl_ring_init(ngx_rl_ring_t *ring, size_t nslots,
 }
 
 
-void
-ngx_rl_ring_write(ngx_rl_ring_t *ring, const void *record)
+static ngx_rl_ring_slot_t *
+ngx_rl_ring_slot(ngx_rl_ring_t *ring, uint64_t number)
 {
-    ngx_rl_ring_put(ring,
-                    atomic_fetch_add_explicit(&ring->next, 1,
-                                              memory_order_relaxed),
-                    record);
+    return (ngx_rl_ring_slot_t *)
+           ((u_char *) &ring[1] + number % ring->nslots * ring->slot);
 }
 
 
 void
-ngx_rl_ring_put(ngx_rl_ring_t *ring, uint64_t number,
-    const void *record)
+ngx_rl_ring_put(ngx_rl_ring_t *ring, uint64_t number, const void *record)
 {
     ngx_rl_ring_slot_t  *slot;
 
@@ -81,6 +72,15 @@ ngx_rl_ring_put(ngx_rl_ring_t *ring, uint64_t number,
     }
 
     ngx_rl_unlock(&slot->lock);
+}
+
+
+void
+ngx_rl_ring_write(ngx_rl_ring_t *ring, const void *record)
+{
+    ngx_rl_ring_put(ring, atomic_fetch_add_explicit(&ring->next, 1,
+                                                    memory_order_relaxed),
+                    record);
 }
 
 
@@ -109,12 +109,4 @@ ngx_rl_ring_read(ngx_rl_ring_t *ring, uint64_t number, void *out)
     atomic_thread_fence(memory_order_acquire);
 
     return atomic_load_explicit(&slot->number, memory_order_relaxed) == number;
-}
-
-
-static ngx_rl_ring_slot_t *
-ngx_rl_ring_slot(ngx_rl_ring_t *ring, uint64_t number)
-{
-    return (ngx_rl_ring_slot_t *)
-           ((u_char *) &ring[1] + number % ring->nslots * ring->slot);
 }

@@ -25,8 +25,7 @@ typedef struct {
 
 /* Bytes of a ring of nslots records of that size; init takes them zeroed. */
 size_t ngx_rl_ring_size(size_t nslots, size_t bytes);
-void ngx_rl_ring_init(ngx_rl_ring_t *ring, size_t nslots,
-    size_t bytes);
+void ngx_rl_ring_init(ngx_rl_ring_t *ring, size_t nslots, size_t bytes);
 
 /*
  * Writes a record. It is dropped if the workers have gone round since it got
@@ -39,8 +38,7 @@ void ngx_rl_ring_write(ngx_rl_ring_t *ring, const void *record);
  * of a number writes it, and numbers may be left out. A ring is written in one
  * of both ways.
  */
-void ngx_rl_ring_put(ngx_rl_ring_t *ring, uint64_t number,
-    const void *record);
+void ngx_rl_ring_put(ngx_rl_ring_t *ring, uint64_t number, const void *record);
 
 /* The number of the newest record, which may not be there yet; 0: none. */
 uint64_t ngx_rl_ring_newest(const ngx_rl_ring_t *ring);
@@ -49,7 +47,6 @@ uint64_t ngx_rl_ring_newest(const ngx_rl_ring_t *ring);
  * Copies the record of that number. Returns 1, or 0: it is being written, was
  * dropped or overwritten, and out is garbage.
  */
-ngx_uint_t ngx_rl_ring_read(ngx_rl_ring_t *ring,
-    uint64_t number, void *out);
+ngx_uint_t ngx_rl_ring_read(ngx_rl_ring_t *ring, uint64_t number, void *out);
 
 #endif /* NGX_RL_RING_H_INCLUDED */

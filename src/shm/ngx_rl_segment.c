@@ -7,29 +7,6 @@
 
 #define NGX_RL_MAX_SEGMENTS  1024
 
-static void ngx_rl_segments_shape(
-    const ngx_rl_segments_kind_t *kind,
-    ngx_rl_segments_t *shape, size_t size);
-
-
-ngx_int_t
-ngx_rl_segments_init(const ngx_rl_segments_kind_t *kind,
-    ngx_rl_segments_t *segments, size_t size)
-{
-    if (size < kind->min_bytes) {
-        return NGX_ERROR;
-    }
-
-    ngx_rl_segments_shape(kind, segments, size);
-
-    /* last: a table half made is none */
-
-    ngx_rl_store_order();
-    segments->magic = kind->magic;
-
-    return NGX_OK;
-}
-
 
 /*
  * The size alone decides: as many segments as are not too small. Counters have
@@ -56,8 +33,26 @@ ngx_rl_segments_shape(const ngx_rl_segments_kind_t *kind,
     shape->nsegments = n;
     shape->nsets = ((room / n - sizeof(ngx_rl_table_segment_t))
                     / kind->set_bytes) & ~(uint64_t) 1;
-    shape->sets = kind->header_bytes
-                  + n * sizeof(ngx_rl_table_segment_t);
+    shape->sets = kind->header_bytes + n * sizeof(ngx_rl_table_segment_t);
+}
+
+
+ngx_int_t
+ngx_rl_segments_init(const ngx_rl_segments_kind_t *kind,
+    ngx_rl_segments_t *segments, size_t size)
+{
+    if (size < kind->min_bytes) {
+        return NGX_ERROR;
+    }
+
+    ngx_rl_segments_shape(kind, segments, size);
+
+    /* last: a table half made is none */
+
+    ngx_rl_store_order();
+    segments->magic = kind->magic;
+
+    return NGX_OK;
 }
 
 

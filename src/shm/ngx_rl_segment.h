@@ -38,8 +38,8 @@ typedef struct {
     _Alignas(NGX_RL_LINE)
     ngx_rl_lock_t  lock;
     uint64_t       lost[NGX_RL_LOST];
-    uint32_t       open;   /* leases: 1 + number of the place that is
-                              being written; 0: none */
+    uint32_t       open;   /* leases: 1 + number of the place that is being
+                              written; 0: none */
     uint32_t       used;   /* 0: all its sets are empty, untouched */
 } ngx_rl_table_segment_t;
 
@@ -148,8 +148,8 @@ ngx_rl_segment_sets(const ngx_rl_segments_kind_t *kind,
 /* Locks the n-th segment, and names the counter's two sets in it. */
 static ngx_inline void
 ngx_rl_places_lock(const ngx_rl_segments_kind_t *kind,
-    ngx_rl_segments_t *segments, uint64_t n,
-    const ngx_rl_id_t *id, ngx_rl_places_t *places)
+    ngx_rl_segments_t *segments, uint64_t n, const ngx_rl_id_t *id,
+    ngx_rl_places_t *places)
 {
     u_char    *first;
     uint64_t   nsets, set, other, tag;
@@ -174,8 +174,7 @@ ngx_rl_places_lock(const ngx_rl_segments_kind_t *kind,
 
 /* The set where the counter has a place, which places then says; or NULL. */
 static ngx_inline void *
-ngx_rl_places_find(const ngx_rl_segments_kind_t *kind,
-    ngx_rl_places_t *places)
+ngx_rl_places_find(const ngx_rl_segments_kind_t *kind, ngx_rl_places_t *places)
 {
     uint64_t    *set;
     ngx_uint_t   i;

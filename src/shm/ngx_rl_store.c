@@ -7,9 +7,6 @@
 
 #include "ngx_rl_store.h"
 
-static ngx_int_t ngx_rl_store_find(const ngx_rl_store_t *store,
-    uint64_t version, ngx_rl_blob_entry_t *blob);
-
 
 /* The history, the current record, and the one that is being written. */
 #define ngx_rl_store_ring(max, ring)  ((ring) + 2 * (max))
@@ -32,16 +29,14 @@ ngx_rl_store_size(size_t max, size_t ring)
 
 
 ngx_int_t
-ngx_rl_store_init(ngx_rl_store_t *store, size_t size,
-    size_t max, size_t ring)
+ngx_rl_store_init(ngx_rl_store_t *store, size_t size, size_t max, size_t ring)
 {
     if (max == 0 || size < ngx_rl_store_size(max, ring)) {
         return NGX_ERROR;
     }
 
     store->max = max;
-    ngx_rl_blob_init(ngx_rl_store_blobs(store),
-                     NGX_RL_STORE_HISTORY + 1,
+    ngx_rl_blob_init(ngx_rl_store_blobs(store), NGX_RL_STORE_HISTORY + 1,
                      ngx_rl_store_ring(max, ring));
     return NGX_OK;
 }
@@ -54,37 +49,10 @@ ngx_rl_store_generation(const ngx_rl_store_t *store)
 }
 
 
-void
-ngx_rl_store_version(const ngx_rl_store_t *store,
-    uint64_t *version, uint64_t *id)
-{
-    ngx_rl_blob_entry_t  blob;
-
-    if (ngx_rl_store_find(store, 0, &blob) != NGX_OK) {
-        blob.version = 0;
-        blob.id = 0;
-    }
-
-    *version = blob.version;
-    *id = blob.id;
-}
-
-
-ngx_uint_t
-ngx_rl_store_has(const ngx_rl_store_t *store, uint64_t version,
-    uint64_t id)
-{
-    ngx_rl_blob_entry_t  blob;
-
-    return version && ngx_rl_store_find(store, version, &blob) == NGX_OK
-           && blob.id == id;
-}
-
-
 /* version 0: the current one. Returns NGX_OK or NGX_DECLINED. */
 static ngx_int_t
-ngx_rl_store_find(const ngx_rl_store_t *store,
-    uint64_t version, ngx_rl_blob_entry_t *blob)
+ngx_rl_store_find(const ngx_rl_store_t *store, uint64_t version,
+    ngx_rl_blob_entry_t *blob)
 {
     uint64_t        newest;
     ngx_rl_blob_t  *blobs;
@@ -113,10 +81,35 @@ ngx_rl_store_find(const ngx_rl_store_t *store,
 }
 
 
+void
+ngx_rl_store_version(const ngx_rl_store_t *store, uint64_t *version,
+    uint64_t *id)
+{
+    ngx_rl_blob_entry_t  blob;
+
+    if (ngx_rl_store_find(store, 0, &blob) != NGX_OK) {
+        blob.version = 0;
+        blob.id = 0;
+    }
+
+    *version = blob.version;
+    *id = blob.id;
+}
+
+
+ngx_uint_t
+ngx_rl_store_has(const ngx_rl_store_t *store, uint64_t version, uint64_t id)
+{
+    ngx_rl_blob_entry_t  blob;
+
+    return version && ngx_rl_store_find(store, version, &blob) == NGX_OK
+           && blob.id == id;
+}
+
+
 ngx_int_t
-ngx_rl_store_publish(ngx_rl_store_t *store,
-    const ngx_rl_store_entry_t *entry, uint64_t expected,
-    uint64_t expected_id, ngx_rl_blob_history_e history)
+ngx_rl_store_publish(ngx_rl_store_t *store, const ngx_rl_store_entry_t *entry,
+    uint64_t expected, uint64_t expected_id, ngx_rl_blob_history_e history)
 {
     uint64_t             version, id;
     ngx_rl_blob_entry_t  blob;
@@ -231,8 +224,7 @@ ngx_rl_store_leave(ngx_rl_store_t *store)
 
 /* FNV-1a: the operator chooses the names, so nobody forges a collision. */
 void
-ngx_rl_store_set_file(ngx_rl_store_t *store,
-    const ngx_str_t *name)
+ngx_rl_store_set_file(ngx_rl_store_t *store, const ngx_str_t *name)
 {
     size_t    i;
     uint64_t  file;

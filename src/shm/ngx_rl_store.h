@@ -37,8 +37,8 @@ typedef struct {
     _Atomic uint64_t      reachable;  /* its last question had an answer */
     _Atomic uint64_t      refused;    /* version that is not used; 0: none */
     _Atomic uint64_t      joined;     /* Redis once had this gateway's record */
-    _Atomic uint64_t      upgraded;   /* another nginx binary has taken over the
-                                         state file */
+    _Atomic uint64_t      upgraded;   /* another nginx binary has taken over
+                                         the state file */
 } ngx_rl_store_t;
 
 typedef struct {
@@ -55,19 +55,19 @@ typedef struct {
 size_t ngx_rl_store_size(size_t max, size_t ring);
 
 /* Makes a store in zeroed memory. Returns NGX_OK, or NGX_ERROR: too small. */
-ngx_int_t ngx_rl_store_init(ngx_rl_store_t *store, size_t size,
-    size_t max, size_t ring);
+ngx_int_t ngx_rl_store_init(ngx_rl_store_t *store, size_t size, size_t max,
+    size_t ring);
 
 /* Counts the publications: 0 as long as there was none. */
 uint64_t ngx_rl_store_generation(const ngx_rl_store_t *store);
 
 /* Version and id of the current record; 0 and 0: there is none. */
-void ngx_rl_store_version(const ngx_rl_store_t *store,
-    uint64_t *version, uint64_t *id);
+void ngx_rl_store_version(const ngx_rl_store_t *store, uint64_t *version,
+    uint64_t *id);
 
 /* Whether this version, with that id, is current or in the history. */
-ngx_uint_t ngx_rl_store_has(const ngx_rl_store_t *store,
-    uint64_t version, uint64_t id);
+ngx_uint_t ngx_rl_store_has(const ngx_rl_store_t *store, uint64_t version,
+    uint64_t id);
 
 /*
  * Makes a record the current one; the history loses its oldest ones. expected:
@@ -78,8 +78,8 @@ ngx_uint_t ngx_rl_store_has(const ngx_rl_store_t *store,
 #define NGX_RL_STORE_ANY  ((uint64_t) -1)
 
 ngx_int_t ngx_rl_store_publish(ngx_rl_store_t *store,
-    const ngx_rl_store_entry_t *entry, uint64_t expected,
-    uint64_t expected_id, ngx_rl_blob_history_e history);
+    const ngx_rl_store_entry_t *entry, uint64_t expected, uint64_t expected_id,
+    ngx_rl_blob_history_e history);
 
 /*
  * Copies a record to pool: the current one (version 0), or one of the history.
@@ -89,8 +89,8 @@ ngx_int_t ngx_rl_store_publish(ngx_rl_store_t *store,
  */
 #define NGX_RL_STORE_ALL  ((uint64_t) -1)
 
-ngx_int_t ngx_rl_store_read(const ngx_rl_store_t *store,
-    uint64_t version, ngx_pool_t *pool, ngx_rl_store_entry_t *entry);
+ngx_int_t ngx_rl_store_read(const ngx_rl_store_t *store, uint64_t version,
+    ngx_pool_t *pool, ngx_rl_store_entry_t *entry);
 
 /*
  * One worker of a gateway leads: it listens to Redis and writes the state
@@ -104,7 +104,6 @@ void ngx_rl_store_leave(ngx_rl_store_t *store);
  * The leader says which state file it writes: where that is another one than
  * before, nothing is written there so far.
  */
-void ngx_rl_store_set_file(ngx_rl_store_t *store,
-    const ngx_str_t *name);
+void ngx_rl_store_set_file(ngx_rl_store_t *store, const ngx_str_t *name);
 
 #endif /* NGX_RL_STORE_H_INCLUDED */

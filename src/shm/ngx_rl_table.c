@@ -39,19 +39,6 @@ typedef struct {
 } ngx_rl_place_t;
 
 
-static ngx_rl_place_t ngx_rl_table_place(
-    const ngx_rl_entry_t *entry);
-static ngx_rl_place_t ngx_rl_table_emptier(
-    const ngx_rl_entry_t *entry);
-static void ngx_rl_table_push(const ngx_rl_entry_t *entry,
-    ngx_rl_place_t *place);
-static void ngx_rl_table_move(const ngx_rl_place_t *from,
-    const ngx_rl_place_t *to);
-static ngx_rl_place_t ngx_rl_table_least(void *data,
-    uint64_t now_us);
-static ngx_rl_lost_e ngx_rl_table_lost(uint64_t rank);
-
-
 ngx_int_t
 ngx_rl_table_init(ngx_rl_table_t *table, size_t size,
     const ngx_rl_hash_key_t *hash_key)
@@ -60,34 +47,29 @@ ngx_rl_table_init(ngx_rl_table_t *table, size_t size,
         table->hash_key = *hash_key;
     }
 
-    return ngx_rl_segments_init(&ngx_rl_table_kind,
-                                &table->shape, size);
+    return ngx_rl_segments_init(&ngx_rl_table_kind, &table->shape, size);
 }
 
 
 ngx_int_t
 ngx_rl_table_check(ngx_rl_table_t *table, size_t size)
 {
-    return ngx_rl_segments_check(&ngx_rl_table_kind,
-                                 &table->shape, size);
+    return ngx_rl_segments_check(&ngx_rl_table_kind, &table->shape, size);
 }
 
 
 void
-ngx_rl_table_lock_outer(ngx_rl_table_t *table,
-    const ngx_rl_id_t *id, uint64_t now_us,
-    ngx_rl_entry_t *entry)
+ngx_rl_table_lock_outer(ngx_rl_table_t *table, const ngx_rl_id_t *id,
+    uint64_t now_us, ngx_rl_entry_t *entry)
 {
-    ngx_rl_table_lock_in(table,
-                         id->hi & (table->shape.nsegments / 2 - 1), id,
+    ngx_rl_table_lock_in(table, id->hi & (table->shape.nsegments / 2 - 1), id,
                          now_us, entry);
 }
 
 
 void
-ngx_rl_table_lock_inner(ngx_rl_table_t *table,
-    const ngx_rl_id_t *id, uint64_t now_us,
-    ngx_rl_entry_t *entry)
+ngx_rl_table_lock_inner(ngx_rl_table_t *table, const ngx_rl_id_t *id,
+    uint64_t now_us, ngx_rl_entry_t *entry)
 {
     ngx_uint_t  half;
 
@@ -118,70 +100,38 @@ ngx_rl_table_unlock(ngx_rl_entry_t *entry)
 }
 
 
-void
-ngx_rl_table_insert(ngx_rl_entry_t entry, uint32_t loss)
-{
-    ngx_rl_place_t  place;
-
-    /* what equals a fresh counter needs no place */
-
-    if (entry.state.fresh_us > entry.now_us) {
-        place = ngx_rl_table_place(&entry);
-        ngx_rl_table_write(place.set, place.i, entry.at.tag,
-                           ngx_rl_table_word(&entry.state),
-                           entry.state.extra, loss, 0);
-    }
-
-    ngx_rl_unlock(&entry.at.segment->lock);
-}
-
-
-void
-ngx_rl_table_store_mark(ngx_rl_entry_t *entry)
-{
-    ngx_rl_place_t  place;
-
-    if (entry->found) {
-        place.set = entry->at.set;
-        place.i = entry->at.place;
-        place.rank = 0;
-
-    } else {
-        place = ngx_rl_table_emptier(entry);
-    }
-
-    if (ngx_rl_rank_class(place.rank) == 0) {
-        ngx_rl_table_write(place.set, place.i, entry->at.tag,
-                           ngx_rl_table_word(&entry->state),
-                           entry->state.extra, 0,
-                           NGX_RL_TABLE_MARK);
-    }
-
-    ngx_rl_unlock(&entry->at.segment->lock);
-}
-
-
-/*
- * Finds the place for a new counter. A free place in the emptier of its sets
- * comes first. Then a place whose counter can move to one of a lower class.
- * The last is that of the counter with the least rank. So new counters compete
- * with each other, also with those that stand where a known counter could move
- * to.
- */
+/* The place of a set whose counter is missed least. */
 static ngx_rl_place_t
-ngx_rl_table_place(const ngx_rl_entry_t *entry)
+ngx_rl_table_least(void *data, uint64_t now_us)
 {
-    ngx_uint_t      lost;
-    ngx_rl_place_t  place;
+    uint64_t             rank, fresh_us;
+    ngx_uint_t           i, class;
+    ngx_rl_place_t       place;
+    ngx_rl_table_set_t  *set = data;
 
-    place = ngx_rl_table_emptier(entry);
+    place.set = set;
+    place.i = 0;
+    place.rank = UINT64_MAX;
+    place.nfree = 0;
 
-    if (ngx_rl_rank_class(place.rank) != 0) {
-        ngx_rl_table_push(entry, &place);
+    for (i = 0; i < NGX_RL_TABLE_PLACES; i++) {
+        fresh_us = set->word[i] >> NGX_RL_AUX_BITS;
 
-        if (ngx_rl_rank_class(place.rank) != 0) {
-            lost = ngx_rl_table_lost(place.rank);
-            entry->at.segment->lost[lost]++;
+        if (set->tag[i] == 0 || fresh_us <= now_us) {
+            rank = 0;
+            place.nfree++;
+
+        } else if ((set->known >> i) & NGX_RL_TABLE_MARK) {
+            rank = ngx_rl_rank(0, 0, fresh_us);
+
+        } else {
+            class = 1 + ((set->known >> i) & NGX_RL_TABLE_KNOWN);
+            rank = ngx_rl_rank(class, set->loss[i], fresh_us);
+        }
+
+        if (rank < place.rank) {
+            place.i = i;
+            place.rank = rank;
         }
     }
 
@@ -206,14 +156,32 @@ ngx_rl_table_emptier(const ngx_rl_entry_t *entry)
 }
 
 
+/* Never in two places: the counter is lost when the process dies between. */
+static void
+ngx_rl_table_move(const ngx_rl_place_t *from, const ngx_rl_place_t *to)
+{
+    uint64_t             tag;
+    ngx_uint_t           i;
+    ngx_rl_table_set_t  *set;
+
+    set = from->set;
+    i = from->i;
+
+    tag = set->tag[i];
+    set->tag[i] = 0;
+
+    ngx_rl_table_write(to->set, to->i, tag, set->word[i], set->extra[i],
+                       set->loss[i], (set->known >> i) & NGX_RL_TABLE_KNOWN);
+}
+
+
 /*
  * Both sets are full of live counters, place is the least of them. Where one
  * of the six finds a place of a lower class than that in its other set, it
  * moves there; place is then where it stood, with the rank of what was lost.
  */
 static void
-ngx_rl_table_push(const ngx_rl_entry_t *entry,
-    ngx_rl_place_t *place)
+ngx_rl_table_push(const ngx_rl_entry_t *entry, ngx_rl_place_t *place)
 {
     uint64_t             limit, nsets;
     ngx_uint_t           i;
@@ -259,66 +227,6 @@ ngx_rl_table_push(const ngx_rl_entry_t *entry,
 }
 
 
-/* Never in two places: the counter is lost when the process dies between. */
-static void
-ngx_rl_table_move(const ngx_rl_place_t *from,
-    const ngx_rl_place_t *to)
-{
-    uint64_t             tag;
-    ngx_uint_t           i;
-    ngx_rl_table_set_t  *set;
-
-    set = from->set;
-    i = from->i;
-
-    tag = set->tag[i];
-    set->tag[i] = 0;
-
-    ngx_rl_table_write(to->set, to->i, tag, set->word[i], set->extra[i],
-                       set->loss[i],
-                       (set->known >> i) & NGX_RL_TABLE_KNOWN);
-}
-
-
-/* The place of a set whose counter is missed least. */
-static ngx_rl_place_t
-ngx_rl_table_least(void *data, uint64_t now_us)
-{
-    uint64_t             rank, fresh_us;
-    ngx_uint_t           i, class;
-    ngx_rl_place_t       place;
-    ngx_rl_table_set_t  *set = data;
-
-    place.set = set;
-    place.i = 0;
-    place.rank = UINT64_MAX;
-    place.nfree = 0;
-
-    for (i = 0; i < NGX_RL_TABLE_PLACES; i++) {
-        fresh_us = set->word[i] >> NGX_RL_AUX_BITS;
-
-        if (set->tag[i] == 0 || fresh_us <= now_us) {
-            rank = 0;
-            place.nfree++;
-
-        } else if ((set->known >> i) & NGX_RL_TABLE_MARK) {
-            rank = ngx_rl_rank(0, 0, fresh_us);
-
-        } else {
-            class = 1 + ((set->known >> i) & NGX_RL_TABLE_KNOWN);
-            rank = ngx_rl_rank(class, set->loss[i], fresh_us);
-        }
-
-        if (rank < place.rank) {
-            place.i = i;
-            place.rank = rank;
-        }
-    }
-
-    return place;
-}
-
-
 static ngx_rl_lost_e
 ngx_rl_table_lost(uint64_t rank)
 {
@@ -326,17 +234,85 @@ ngx_rl_table_lost(uint64_t rank)
         return NGX_RL_LOST_REJECTING;
     }
 
-    return (ngx_rl_rank_class(rank) == 1) ? NGX_RL_LOST_NEW
-                                                 : NGX_RL_LOST_KNOWN;
+    return (ngx_rl_rank_class(rank) == 1) ? NGX_RL_LOST_NEW : NGX_RL_LOST_KNOWN;
+}
+
+
+/*
+ * Finds the place for a new counter. A free place in the emptier of its sets
+ * comes first. Then a place whose counter can move to one of a lower class.
+ * The last is that of the counter with the least rank. So new counters compete
+ * with each other, also with those that stand where a known counter could move
+ * to.
+ */
+static ngx_rl_place_t
+ngx_rl_table_place(const ngx_rl_entry_t *entry)
+{
+    ngx_uint_t      lost;
+    ngx_rl_place_t  place;
+
+    place = ngx_rl_table_emptier(entry);
+
+    if (ngx_rl_rank_class(place.rank) != 0) {
+        ngx_rl_table_push(entry, &place);
+
+        if (ngx_rl_rank_class(place.rank) != 0) {
+            lost = ngx_rl_table_lost(place.rank);
+            entry->at.segment->lost[lost]++;
+        }
+    }
+
+    return place;
 }
 
 
 void
-ngx_rl_table_stat(ngx_rl_table_t *table, uint64_t now_us,
-    uint64_t max, ngx_rl_segments_stat_t *stat)
+ngx_rl_table_insert(ngx_rl_entry_t entry, uint32_t loss)
 {
-    ngx_rl_segments_stat(&ngx_rl_table_kind, &table->shape,
-                         now_us, max, stat);
+    ngx_rl_place_t  place;
+
+    /* what equals a fresh counter needs no place */
+
+    if (entry.state.fresh_us > entry.now_us) {
+        place = ngx_rl_table_place(&entry);
+        ngx_rl_table_write(place.set, place.i, entry.at.tag,
+                           ngx_rl_table_word(&entry.state),
+                           entry.state.extra, loss, 0);
+    }
+
+    ngx_rl_unlock(&entry.at.segment->lock);
+}
+
+
+void
+ngx_rl_table_store_mark(ngx_rl_entry_t *entry)
+{
+    ngx_rl_place_t  place;
+
+    if (entry->found) {
+        place.set = entry->at.set;
+        place.i = entry->at.place;
+        place.rank = 0;
+
+    } else {
+        place = ngx_rl_table_emptier(entry);
+    }
+
+    if (ngx_rl_rank_class(place.rank) == 0) {
+        ngx_rl_table_write(place.set, place.i, entry->at.tag,
+                           ngx_rl_table_word(&entry->state), entry->state.extra,
+                           0, NGX_RL_TABLE_MARK);
+    }
+
+    ngx_rl_unlock(&entry->at.segment->lock);
+}
+
+
+void
+ngx_rl_table_stat(ngx_rl_table_t *table, uint64_t now_us, uint64_t max,
+    ngx_rl_segments_stat_t *stat)
+{
+    ngx_rl_segments_stat(&ngx_rl_table_kind, &table->shape, now_us, max, stat);
 }
 
 

@@ -99,8 +99,7 @@ ngx_rl_table_hash_key(const ngx_rl_table_t *table)
  * caller that has a counter locked must not lock another but an inner one.
  */
 static ngx_inline void ngx_rl_table_lock(ngx_rl_table_t *table,
-    const ngx_rl_id_t *id, uint64_t now_us,
-    ngx_rl_entry_t *entry);
+    const ngx_rl_id_t *id, uint64_t now_us, ngx_rl_entry_t *entry);
 
 /*
  * For what is kept in several places. While an outer counter is locked, one
@@ -109,16 +108,13 @@ static ngx_inline void ngx_rl_table_lock(ngx_rl_table_t *table,
  * other counters here than for ngx_rl_table_lock(), and in each of the
  * two.
  */
-void ngx_rl_table_lock_outer(ngx_rl_table_t *table,
-    const ngx_rl_id_t *id, uint64_t now_us,
-    ngx_rl_entry_t *entry);
-void ngx_rl_table_lock_inner(ngx_rl_table_t *table,
-    const ngx_rl_id_t *id, uint64_t now_us,
-    ngx_rl_entry_t *entry);
+void ngx_rl_table_lock_outer(ngx_rl_table_t *table, const ngx_rl_id_t *id,
+    uint64_t now_us, ngx_rl_entry_t *entry);
+void ngx_rl_table_lock_inner(ngx_rl_table_t *table, const ngx_rl_id_t *id,
+    uint64_t now_us, ngx_rl_entry_t *entry);
 
 /* The id of the n-th inner counter of an outer one, n >= 1. */
-ngx_rl_id_t ngx_rl_table_inner_id(const ngx_rl_id_t *id,
-    uint64_t n);
+ngx_rl_id_t ngx_rl_table_inner_id(const ngx_rl_id_t *id, uint64_t n);
 
 /*
  * Writes entry->state with the loss (0: equals a fresh counter, 255: denies)
@@ -126,8 +122,7 @@ ngx_rl_id_t ngx_rl_table_inner_id(const ngx_rl_id_t *id,
  * missed least; one that equals a fresh counter by now is not kept. Never
  * fails.
  */
-static ngx_inline void ngx_rl_table_store(ngx_rl_entry_t *entry,
-    uint32_t loss);
+static ngx_inline void ngx_rl_table_store(ngx_rl_entry_t *entry, uint32_t loss);
 
 /*
  * The same for a mark: what lives for a time and stands for no tokens. It takes
@@ -141,8 +136,8 @@ void ngx_rl_table_store_mark(ngx_rl_entry_t *entry);
 void ngx_rl_table_unlock(ngx_rl_entry_t *entry);
 
 /* busy: not equal to a fresh counter now. See ngx_rl_segments_stat(). */
-void ngx_rl_table_stat(ngx_rl_table_t *table, uint64_t now_us,
-    uint64_t max, ngx_rl_segments_stat_t *stat);
+void ngx_rl_table_stat(ngx_rl_table_t *table, uint64_t now_us, uint64_t max,
+    ngx_rl_segments_stat_t *stat);
 
 #define NGX_RL_TABLE_MIN_BYTES  (16 * 1024)
 
@@ -169,8 +164,7 @@ static const ngx_rl_segments_kind_t  ngx_rl_table_kind = {
 
 static ngx_inline void
 ngx_rl_table_lock_in(ngx_rl_table_t *table, ngx_uint_t segment,
-    const ngx_rl_id_t *id, uint64_t now_us,
-    ngx_rl_entry_t *entry)
+    const ngx_rl_id_t *id, uint64_t now_us, ngx_rl_entry_t *entry)
 {
     ngx_uint_t           i;
     ngx_rl_places_t     *at;
@@ -180,8 +174,7 @@ ngx_rl_table_lock_in(ngx_rl_table_t *table, ngx_uint_t segment,
     entry->table = table;
     entry->now_us = now_us;
 
-    ngx_rl_places_lock(&ngx_rl_table_kind, &table->shape,
-                       segment, id, at);
+    ngx_rl_places_lock(&ngx_rl_table_kind, &table->shape, segment, id, at);
 
     set = ngx_rl_places_find(&ngx_rl_table_kind, at);
 
@@ -201,21 +194,18 @@ ngx_rl_table_lock_in(ngx_rl_table_t *table, ngx_uint_t segment,
 
 
 static ngx_inline void
-ngx_rl_table_lock(ngx_rl_table_t *table,
-    const ngx_rl_id_t *id, uint64_t now_us,
+ngx_rl_table_lock(ngx_rl_table_t *table, const ngx_rl_id_t *id, uint64_t now_us,
     ngx_rl_entry_t *entry)
 {
-    ngx_rl_table_lock_in(table,
-                         id->hi & (table->shape.nsegments - 1), id,
+    ngx_rl_table_lock_in(table, id->hi & (table->shape.nsegments - 1), id,
                          now_us, entry);
 }
 
 
 /* Without its tag a place is empty: whoever dies inside leaves no counter. */
 static ngx_inline void
-ngx_rl_table_write(ngx_rl_table_set_t *set, ngx_uint_t i,
-    uint64_t tag, uint64_t word, uint32_t extra, uint32_t loss,
-    ngx_uint_t bits)
+ngx_rl_table_write(ngx_rl_table_set_t *set, ngx_uint_t i, uint64_t tag,
+    uint64_t word, uint32_t extra, uint32_t loss, ngx_uint_t bits)
 {
     set->tag[i] = 0;
 
@@ -246,9 +236,8 @@ ngx_rl_table_store(ngx_rl_entry_t *entry, uint32_t loss)
     /* found again by a store: it is known from now on */
 
     ngx_rl_table_write(entry->at.set, entry->at.place, entry->at.tag,
-                       ngx_rl_table_word(&entry->state),
-                       entry->state.extra, loss,
-                       NGX_RL_TABLE_KNOWN);
+                       ngx_rl_table_word(&entry->state), entry->state.extra,
+                       loss, NGX_RL_TABLE_KNOWN);
 
     ngx_rl_unlock(&entry->at.segment->lock);
 }

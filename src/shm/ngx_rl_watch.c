@@ -7,11 +7,6 @@
 /* pages left to the slab allocator */
 #define NGX_RL_WATCH_SPARE_PAGES  8
 
-static ngx_int_t ngx_rl_watch_init(ngx_shm_zone_t *shm_zone,
-    void *data);
-static void ngx_rl_watch_cleanup(void *data);
-static void ngx_rl_watch_tick_handler(ngx_event_t *ev);
-
 
 _Static_assert(sizeof(ngx_rl_watch_key_t) == NGX_RL_TOP_NAME,
                "the names of a top are keys");
@@ -29,9 +24,63 @@ _Static_assert(sizeof(ngx_rl_watch_key_t) == NGX_RL_TOP_NAME,
                         sizeof(ngx_rl_sample_t)))
 
 
+static void
+ngx_rl_watch_cleanup(void *data)
+{
+    EVP_MD_CTX_free(data);
+}
+
+
+/* Old workers use the memory: nothing is written to what is there. */
+static ngx_int_t
+ngx_rl_watch_init(ngx_shm_zone_t *shm_zone, void *data)
+{
+    ngx_slab_pool_t  *shpool;
+    ngx_rl_watch_t   *watch, *old;
+
+    watch = shm_zone->data;
+    old = data;
+
+    if (old) {
+        watch->tops = old->tops;
+        watch->rejections = old->rejections;
+        watch->samples = old->samples;
+        return NGX_OK;
+    }
+
+    shpool = (ngx_slab_pool_t *) shm_zone->shm.addr;
+
+    /* not zeroed here, which would touch all of it: it is zero, being new */
+
+    watch->tops = ngx_slab_alloc(shpool, ngx_rl_watch_bytes());
+
+    if (watch->tops == NULL) {
+        ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
+                      "could not make the lists of ratelimit zone \"%V\" "
+                      "in %uz bytes", &watch->zone, shm_zone->shm.size);
+        return NGX_ERROR;
+    }
+
+    watch->rejections = (ngx_rl_ring_t *) &watch->tops[NGX_RL_WATCH_TOPS];
+
+    ngx_rl_ring_init(watch->rejections, NGX_RL_WATCH_REJECTIONS,
+                     sizeof(ngx_rl_rejection_t));
+
+    watch->samples = (ngx_rl_ring_t *)
+                     ((u_char *) watch->rejections
+                      + ngx_rl_ring_size(NGX_RL_WATCH_REJECTIONS,
+                                         sizeof(ngx_rl_rejection_t)));
+
+    ngx_rl_ring_init(watch->samples, NGX_RL_WATCH_SAMPLES,
+                     sizeof(ngx_rl_sample_t));
+
+    return NGX_OK;
+}
+
+
 ngx_rl_watch_t *
-ngx_rl_watch_add(ngx_conf_t *cf, const ngx_str_t *zone,
-    ngx_uint_t clear, void *tag)
+ngx_rl_watch_add(ngx_conf_t *cf, const ngx_str_t *zone, ngx_uint_t clear,
+    void *tag)
 {
     size_t               size;
     ngx_str_t            name;
@@ -92,58 +141,19 @@ ngx_rl_watch_add(ngx_conf_t *cf, const ngx_str_t *zone,
 }
 
 
-/* Old workers use the memory: nothing is written to what is there. */
-static ngx_int_t
-ngx_rl_watch_init(ngx_shm_zone_t *shm_zone, void *data)
-{
-    ngx_slab_pool_t  *shpool;
-    ngx_rl_watch_t   *watch, *old;
-
-    watch = shm_zone->data;
-    old = data;
-
-    if (old) {
-        watch->tops = old->tops;
-        watch->rejections = old->rejections;
-        watch->samples = old->samples;
-        return NGX_OK;
-    }
-
-    shpool = (ngx_slab_pool_t *) shm_zone->shm.addr;
-
-    /* not zeroed here, which would touch all of it: it is zero, being new */
-
-    watch->tops = ngx_slab_alloc(shpool, ngx_rl_watch_bytes());
-
-    if (watch->tops == NULL) {
-        ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
-                      "could not make the lists of ratelimit zone \"%V\" "
-                      "in %uz bytes", &watch->zone, shm_zone->shm.size);
-        return NGX_ERROR;
-    }
-
-    watch->rejections = (ngx_rl_ring_t *)
-                        &watch->tops[NGX_RL_WATCH_TOPS];
-
-    ngx_rl_ring_init(watch->rejections, NGX_RL_WATCH_REJECTIONS,
-                     sizeof(ngx_rl_rejection_t));
-
-    watch->samples = (ngx_rl_ring_t *)
-                     ((u_char *) watch->rejections
-                      + ngx_rl_ring_size(NGX_RL_WATCH_REJECTIONS,
-                                         sizeof(ngx_rl_rejection_t)));
-
-    ngx_rl_ring_init(watch->samples, NGX_RL_WATCH_SAMPLES,
-                     sizeof(ngx_rl_sample_t));
-
-    return NGX_OK;
-}
-
-
 static void
-ngx_rl_watch_cleanup(void *data)
+ngx_rl_watch_tick_handler(ngx_event_t *ev)
 {
-    EVP_MD_CTX_free(data);
+    ngx_uint_t       i;
+    ngx_rl_watch_t  *watch;
+
+    watch = ev->data;
+
+    for (i = 0; i < NGX_RL_WATCH_TOPS; i++) {
+        ngx_rl_sampler_tick(&watch->samplers[i], (uint64_t) ngx_random());
+    }
+
+    ngx_add_timer(ev, NGX_RL_WATCH_TICK_MS);
 }
 
 
@@ -159,26 +169,9 @@ ngx_rl_watch_begin(ngx_rl_watch_t *watch, ngx_log_t *log)
 }
 
 
-static void
-ngx_rl_watch_tick_handler(ngx_event_t *ev)
-{
-    ngx_uint_t       i;
-    ngx_rl_watch_t  *watch;
-
-    watch = ev->data;
-
-    for (i = 0; i < NGX_RL_WATCH_TOPS; i++) {
-        ngx_rl_sampler_tick(&watch->samplers[i],
-                            (uint64_t) ngx_random());
-    }
-
-    ngx_add_timer(ev, NGX_RL_WATCH_TICK_MS);
-}
-
-
 void
-ngx_rl_watch_read(ngx_rl_watch_t *watch,
-    ngx_rl_watch_top_e which, ngx_rl_watch_list_t *out)
+ngx_rl_watch_read(ngx_rl_watch_t *watch, ngx_rl_watch_top_e which,
+    ngx_rl_watch_list_t *out)
 {
     ngx_rl_watch_top_t  *shared;
 
@@ -201,8 +194,8 @@ ngx_rl_watch_read(ngx_rl_watch_t *watch,
 
 
 ngx_int_t
-ngx_rl_watch_digest(const ngx_rl_watch_t *watch,
-    const ngx_str_t *text, u_char *digest)
+ngx_rl_watch_digest(const ngx_rl_watch_t *watch, const ngx_str_t *text,
+    u_char *digest)
 {
     /* once more, with the same algorithm */
 

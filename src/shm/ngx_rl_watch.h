@@ -14,8 +14,7 @@
 #include "ngx_rl_ring.h"
 #include "ngx_rl_top.h"
 
-#define NGX_RL_WATCH_LAYOUT      2     /* another one: memory of its
-                                          own */
+#define NGX_RL_WATCH_LAYOUT      2     /* another one: memory of its own */
 #define NGX_RL_WATCH_REJECTIONS  1000
 
 /* Longer texts are cut. "sha256:" and its hexadecimal digits are not. */
@@ -116,8 +115,8 @@ typedef struct {
  * none outlives a change to hashes. It lives as long as cf->pool. Returns NULL
  * if memory is out.
  */
-ngx_rl_watch_t *ngx_rl_watch_add(ngx_conf_t *cf,
-    const ngx_str_t *zone, ngx_uint_t clear, void *tag);
+ngx_rl_watch_t *ngx_rl_watch_add(ngx_conf_t *cf, const ngx_str_t *zone,
+    ngx_uint_t clear, void *tag);
 
 /* A worker begins to serve. */
 void ngx_rl_watch_begin(ngx_rl_watch_t *watch, ngx_log_t *log);
@@ -130,8 +129,8 @@ void ngx_rl_watch_begin(ngx_rl_watch_t *watch, ngx_log_t *log);
     ((watch) && --(watch)->samplers[which].left == 0)
 
 /* Reads a list, as it is now; out->list points into out->top. */
-void ngx_rl_watch_read(ngx_rl_watch_t *watch,
-    ngx_rl_watch_top_e which, ngx_rl_watch_list_t *out);
+void ngx_rl_watch_read(ngx_rl_watch_t *watch, ngx_rl_watch_top_e which,
+    ngx_rl_watch_list_t *out);
 
 /* How many a second; in the first second, as if it were over. */
 #define ngx_rl_watch_per_second(list, count)                                  \

@@ -11,22 +11,6 @@
 #define NGX_RL_ZONE_SPARE_PAGES  2
 #define NGX_RL_LIFE_SPARE_PAGES  8
 
-static ngx_shm_zone_t *ngx_rl_zone_common(ngx_conf_t *cf, void *tag,
-    const char *what, ngx_uint_t layout, size_t size,
-    ngx_shm_zone_init_pt init);
-static ngx_int_t ngx_rl_zone_lives_init(ngx_shm_zone_t *shm_zone,
-    void *data);
-static ngx_int_t ngx_rl_zone_counts_init(ngx_shm_zone_t *shm_zone,
-    void *data);
-static ngx_int_t ngx_rl_zone_penalties_init(ngx_shm_zone_t *shm_zone,
-    void *data);
-static ngx_shm_zone_t *ngx_rl_zone_old(ngx_conf_t *cf,
-    ngx_rl_zone_t *zone, void *tag);
-static ngx_int_t ngx_rl_zone_init(ngx_shm_zone_t *shm_zone,
-    void *data);
-static ngx_int_t ngx_rl_zone_create(ngx_shm_zone_t *shm_zone,
-    ngx_rl_zone_t *zone);
-
 
 size_t
 ngx_rl_zone_min_size(void)
@@ -35,76 +19,80 @@ ngx_rl_zone_min_size(void)
 }
 
 
-ngx_int_t
-ngx_rl_zone_add(ngx_conf_t *cf, ngx_rl_zone_t *zone,
-    size_t size, void *tag)
+static ngx_int_t
+ngx_rl_zone_create(ngx_shm_zone_t *shm_zone, ngx_rl_zone_t *zone)
 {
-    ngx_shm_zone_t  *shm_zone, *old_shm_zone;
-    ngx_rl_zone_t   *old;
+    size_t              pages, leases;
+    ngx_slab_pool_t    *shpool;
+    ngx_rl_hash_key_t   hash_key;
 
-    shm_zone = ngx_shared_memory_add(cf, &zone->name, size, tag);
-    if (shm_zone == NULL) {
+    shpool = (ngx_slab_pool_t *) shm_zone->shm.addr;
+
+    if (RAND_bytes((u_char *) &hash_key, sizeof(hash_key)) != 1) {
+        ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
+                      "RAND_bytes() failed for ratelimit zone \"%V\"",
+                      &zone->name);
         return NGX_ERROR;
     }
 
-    if (shm_zone->data) {
-        return NGX_DECLINED;
-    }
+    pages = shpool->pfree - NGX_RL_ZONE_SPARE_PAGES;
+    leases = zone->leased ? pages / 2 : 0;
 
-    shm_zone->init = ngx_rl_zone_init;
-    shm_zone->data = zone;
+    zone->table_bytes = (pages - leases) * ngx_pagesize;
+    zone->table = ngx_slab_alloc(shpool, zone->table_bytes);
+    zone->leases_bytes = leases * ngx_pagesize;
+    zone->leases = leases ? ngx_slab_alloc(shpool, zone->leases_bytes) : NULL;
 
-    zone->lives = ngx_rl_zone_common(cf, tag, "ratelimit_lives",
-                                     NGX_RL_LIFE_LAYOUT,
-                                     ngx_rl_lives_size(),
-                                     ngx_rl_zone_lives_init);
-    zone->counts = ngx_rl_zone_common(cf, tag, "ratelimit_counts",
-                                      NGX_RL_COUNTS_LAYOUT,
-                                      ngx_rl_counts_size(),
-                                      ngx_rl_zone_counts_init);
-
-    if (zone->lives == NULL || zone->counts == NULL) {
-        return NGX_ERROR;
-    }
-
-    old_shm_zone = ngx_rl_zone_old(cf, zone, tag);
-
-    if (old_shm_zone == NULL) {
-        return NGX_OK;
-    }
-
-    old = old_shm_zone->data;
-
-    if (old_shm_zone->shm.size != size) {
-        ngx_log_error(NGX_LOG_NOTICE, cf->log, 0,
-                      "ratelimit zone \"%V\" changes size from %uz to %uz, "
-                      "its counters start anew", &zone->name,
-                      old_shm_zone->shm.size, size);
-
-    } else if (old->key.len != zone->key.len
-               || ngx_strncmp(old->key.data, zone->key.data, zone->key.len)
-                  != 0)
+    if (zone->table == NULL
+        || ngx_rl_table_init(zone->table, zone->table_bytes, &hash_key)
+           != NGX_OK
+        || (leases
+            && (zone->leases == NULL
+                || ngx_rl_leases_init(zone->leases, zone->leases_bytes)
+                   != NGX_OK)))
     {
-        ngx_log_error(NGX_LOG_NOTICE, cf->log, 0,
-                      "ratelimit zone \"%V\" changes key from \"%V\" "
-                      "to \"%V\", its counters start anew",
-                      &zone->name, &old->key, &zone->key);
-        shm_zone->noreuse = 1;
-
-    } else if (old->leased != zone->leased) {
-        ngx_log_error(NGX_LOG_NOTICE, cf->log, 0,
-                      "ratelimit zone \"%V\" %s \"redis=\", its counters on "
-                      "this gateway start anew", &zone->name,
-                      zone->leased ? "gets" : "loses");
-        shm_zone->noreuse = 1;
+        ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
+                      "could not make the table of ratelimit zone \"%V\" "
+                      "in %uz bytes", &zone->name, shm_zone->shm.size);
+        return NGX_ERROR;
     }
 
-    /*
-     * nginx asks the new zone whether to take the memory over, but the old one
-     * whether to free it: the two must agree. A reload that fails leaves this
-     * behind, and the next one sets it anew.
-     */
-    old_shm_zone->noreuse = shm_zone->noreuse;
+    return NGX_OK;
+}
+
+
+/*
+ * data is the old cycle's zone when nginx keeps the memory. Old workers count
+ * in it now and go on should this reload fail: nothing is written to it here.
+ */
+static ngx_int_t
+ngx_rl_zone_init(ngx_shm_zone_t *shm_zone, void *data)
+{
+    ngx_rl_zone_t  *zone, *old;
+
+    zone = shm_zone->data;
+    old = data;
+
+    if (old == NULL) {
+        return ngx_rl_zone_create(shm_zone, zone);
+    }
+
+    zone->table = old->table;
+    zone->table_bytes = old->table_bytes;
+    zone->leases = old->leases;
+    zone->leases_bytes = old->leases_bytes;
+
+    if (ngx_rl_table_check(zone->table, zone->table_bytes) != NGX_OK
+        || (zone->leased
+            && ngx_rl_leases_check(zone->leases, zone->leases_bytes)
+               != NGX_OK))
+    {
+        ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
+                      "ratelimit zone \"%V\" was made by an incompatible "
+                      "version of the module, expected a restart or another "
+                      "zone name", &zone->name);
+        return NGX_ERROR;
+    }
 
     return NGX_OK;
 }
@@ -194,58 +182,6 @@ ngx_rl_zone_counts_init(ngx_shm_zone_t *shm_zone, void *data)
 }
 
 
-ngx_int_t
-ngx_rl_zone_penalize(ngx_conf_t *cf, ngx_rl_zone_t *zone,
-    ngx_uint_t clear, void *tag)
-{
-    u_char  *name;
-
-    name = ngx_pnalloc(cf->pool, zone->name.len
-                                 + sizeof("ratelimit_penalties_clear_redis:"));
-    if (name == NULL) {
-        return NGX_ERROR;
-    }
-
-    ngx_sprintf(name, "ratelimit_penalties%s%s:%V%Z",
-                clear ? "_clear" : "", zone->leased ? "_redis" : "",
-                &zone->name);
-
-    zone->penalties = ngx_rl_zone_common(cf, tag, (char *) name,
-                                             NGX_RL_PENALTIES_LAYOUT,
-                                             ngx_rl_penalties_bytes(),
-                                             ngx_rl_zone_penalties_init);
-
-    return zone->penalties ? NGX_OK : NGX_ERROR;
-}
-
-
-/* Not zeroed, as above. */
-static ngx_int_t
-ngx_rl_zone_penalties_init(ngx_shm_zone_t *shm_zone, void *data)
-{
-    ngx_slab_pool_t  *shpool;
-
-    if (data == NULL) {
-        shpool = (ngx_slab_pool_t *) shm_zone->shm.addr;
-        data = ngx_slab_alloc(shpool, ngx_rl_penalties_bytes());
-
-        if (data == NULL
-            || RAND_bytes((u_char *) ngx_rl_penalties_hash_key(data),
-                          sizeof(ngx_rl_hash_key_t))
-               != 1)
-        {
-            ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
-                          "could not make the memory of ratelimit penalties");
-            return NGX_ERROR;
-        }
-    }
-
-    shm_zone->data = data;
-
-    return NGX_OK;
-}
-
-
 /* The same zone in the cycle that still serves, or NULL. */
 static ngx_shm_zone_t *
 ngx_rl_zone_old(ngx_conf_t *cf, ngx_rl_zone_t *zone, void *tag)
@@ -284,82 +220,127 @@ ngx_rl_zone_old(ngx_conf_t *cf, ngx_rl_zone_t *zone, void *tag)
 }
 
 
-/*
- * data is the old cycle's zone when nginx keeps the memory. Old workers count
- * in it now and go on should this reload fail: nothing is written to it here.
- */
-static ngx_int_t
-ngx_rl_zone_init(ngx_shm_zone_t *shm_zone, void *data)
+ngx_int_t
+ngx_rl_zone_add(ngx_conf_t *cf, ngx_rl_zone_t *zone, size_t size, void *tag)
 {
-    ngx_rl_zone_t  *zone, *old;
+    ngx_shm_zone_t  *shm_zone, *old_shm_zone;
+    ngx_rl_zone_t   *old;
 
-    zone = shm_zone->data;
-    old = data;
-
-    if (old == NULL) {
-        return ngx_rl_zone_create(shm_zone, zone);
-    }
-
-    zone->table = old->table;
-    zone->table_bytes = old->table_bytes;
-    zone->leases = old->leases;
-    zone->leases_bytes = old->leases_bytes;
-
-    if (ngx_rl_table_check(zone->table, zone->table_bytes) != NGX_OK
-        || (zone->leased
-            && ngx_rl_leases_check(zone->leases, zone->leases_bytes)
-               != NGX_OK))
-    {
-        ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
-                      "ratelimit zone \"%V\" was made by an incompatible "
-                      "version of the module, expected a restart or another "
-                      "zone name", &zone->name);
+    shm_zone = ngx_shared_memory_add(cf, &zone->name, size, tag);
+    if (shm_zone == NULL) {
         return NGX_ERROR;
     }
+
+    if (shm_zone->data) {
+        return NGX_DECLINED;
+    }
+
+    shm_zone->init = ngx_rl_zone_init;
+    shm_zone->data = zone;
+
+    zone->lives = ngx_rl_zone_common(cf, tag, "ratelimit_lives",
+                                     NGX_RL_LIFE_LAYOUT, ngx_rl_lives_size(),
+                                     ngx_rl_zone_lives_init);
+    zone->counts = ngx_rl_zone_common(cf, tag, "ratelimit_counts",
+                                      NGX_RL_COUNTS_LAYOUT,
+                                      ngx_rl_counts_size(),
+                                      ngx_rl_zone_counts_init);
+
+    if (zone->lives == NULL || zone->counts == NULL) {
+        return NGX_ERROR;
+    }
+
+    old_shm_zone = ngx_rl_zone_old(cf, zone, tag);
+
+    if (old_shm_zone == NULL) {
+        return NGX_OK;
+    }
+
+    old = old_shm_zone->data;
+
+    if (old_shm_zone->shm.size != size) {
+        ngx_log_error(NGX_LOG_NOTICE, cf->log, 0,
+                      "ratelimit zone \"%V\" changes size from %uz to %uz, "
+                      "its counters start anew", &zone->name,
+                      old_shm_zone->shm.size, size);
+
+    } else if (old->key.len != zone->key.len
+               || ngx_strncmp(old->key.data, zone->key.data, zone->key.len)
+                  != 0)
+    {
+        ngx_log_error(NGX_LOG_NOTICE, cf->log, 0,
+                      "ratelimit zone \"%V\" changes key from \"%V\" "
+                      "to \"%V\", its counters start anew",
+                      &zone->name, &old->key, &zone->key);
+        shm_zone->noreuse = 1;
+
+    } else if (old->leased != zone->leased) {
+        ngx_log_error(NGX_LOG_NOTICE, cf->log, 0,
+                      "ratelimit zone \"%V\" %s \"redis=\", its counters on "
+                      "this gateway start anew", &zone->name,
+                      zone->leased ? "gets" : "loses");
+        shm_zone->noreuse = 1;
+    }
+
+    /*
+     * nginx asks the new zone whether to take the memory over, but the old one
+     * whether to free it: the two must agree. A reload that fails leaves this
+     * behind, and the next one sets it anew.
+     */
+    old_shm_zone->noreuse = shm_zone->noreuse;
 
     return NGX_OK;
 }
 
 
+/* Not zeroed, as above. */
 static ngx_int_t
-ngx_rl_zone_create(ngx_shm_zone_t *shm_zone, ngx_rl_zone_t *zone)
+ngx_rl_zone_penalties_init(ngx_shm_zone_t *shm_zone, void *data)
 {
-    size_t              pages, leases;
-    ngx_slab_pool_t    *shpool;
-    ngx_rl_hash_key_t   hash_key;
+    ngx_slab_pool_t  *shpool;
 
-    shpool = (ngx_slab_pool_t *) shm_zone->shm.addr;
+    if (data == NULL) {
+        shpool = (ngx_slab_pool_t *) shm_zone->shm.addr;
+        data = ngx_slab_alloc(shpool, ngx_rl_penalties_bytes());
 
-    if (RAND_bytes((u_char *) &hash_key, sizeof(hash_key)) != 1) {
-        ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
-                      "RAND_bytes() failed for ratelimit zone \"%V\"",
-                      &zone->name);
-        return NGX_ERROR;
+        if (data == NULL
+            || RAND_bytes((u_char *) ngx_rl_penalties_hash_key(data),
+                          sizeof(ngx_rl_hash_key_t))
+               != 1)
+        {
+            ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
+                          "could not make the memory of ratelimit penalties");
+            return NGX_ERROR;
+        }
     }
 
-    pages = shpool->pfree - NGX_RL_ZONE_SPARE_PAGES;
-    leases = zone->leased ? pages / 2 : 0;
-
-    zone->table_bytes = (pages - leases) * ngx_pagesize;
-    zone->table = ngx_slab_alloc(shpool, zone->table_bytes);
-    zone->leases_bytes = leases * ngx_pagesize;
-    zone->leases = leases ? ngx_slab_alloc(shpool, zone->leases_bytes) : NULL;
-
-    if (zone->table == NULL
-        || ngx_rl_table_init(zone->table, zone->table_bytes, &hash_key)
-           != NGX_OK
-        || (leases
-            && (zone->leases == NULL
-                || ngx_rl_leases_init(zone->leases, zone->leases_bytes)
-                   != NGX_OK)))
-    {
-        ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
-                      "could not make the table of ratelimit zone \"%V\" "
-                      "in %uz bytes", &zone->name, shm_zone->shm.size);
-        return NGX_ERROR;
-    }
+    shm_zone->data = data;
 
     return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_rl_zone_penalize(ngx_conf_t *cf, ngx_rl_zone_t *zone, ngx_uint_t clear,
+    void *tag)
+{
+    u_char  *name;
+
+    name = ngx_pnalloc(cf->pool, zone->name.len
+                                 + sizeof("ratelimit_penalties_clear_redis:"));
+    if (name == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_sprintf(name, "ratelimit_penalties%s%s:%V%Z", clear ? "_clear" : "",
+                zone->leased ? "_redis" : "", &zone->name);
+
+    zone->penalties = ngx_rl_zone_common(cf, tag, (char *) name,
+                                         NGX_RL_PENALTIES_LAYOUT,
+                                         ngx_rl_penalties_bytes(),
+                                         ngx_rl_zone_penalties_init);
+
+    return zone->penalties ? NGX_OK : NGX_ERROR;
 }
 
 

@@ -45,16 +45,16 @@ size_t ngx_rl_zone_min_size(void);
  * Returns NGX_OK, NGX_DECLINED when this cycle has the zone already, or
  * NGX_ERROR, with the reason logged by nginx.
  */
-ngx_int_t ngx_rl_zone_add(ngx_conf_t *cf, ngx_rl_zone_t *zone,
-    size_t size, void *tag);
+ngx_int_t ngx_rl_zone_add(ngx_conf_t *cf, ngx_rl_zone_t *zone, size_t size,
+    void *tag);
 
 /*
  * Declares the memory of the zone's penalties, whose leased is set. clear: the
  * names of keys are texts, in memory of their own, so none outlives a change to
  * hashes. NGX_ERROR: logged by nginx.
  */
-ngx_int_t ngx_rl_zone_penalize(ngx_conf_t *cf,
-    ngx_rl_zone_t *zone, ngx_uint_t clear, void *tag);
+ngx_int_t ngx_rl_zone_penalize(ngx_conf_t *cf, ngx_rl_zone_t *zone,
+    ngx_uint_t clear, void *tag);
 
 #define ngx_rl_zone_penalties(zone)                                           \
     ((ngx_rl_penalties_t *) (zone)->penalties->data)
@@ -64,7 +64,6 @@ ngx_int_t ngx_rl_zone_penalize(ngx_conf_t *cf,
  * life and its block of counts, by one of the zones. NGX_ERROR: there is no
  * life, which nginx's limit of processes rules out; logged.
  */
-ngx_int_t ngx_rl_zone_begin(ngx_rl_zone_t *zone,
-    ngx_log_t *log);
+ngx_int_t ngx_rl_zone_begin(ngx_rl_zone_t *zone, ngx_log_t *log);
 
 #endif /* NGX_RL_ZONE_H_INCLUDED */

@@ -328,8 +328,7 @@ refuse(char *data, size_t len, int back)
 /* A reset in answer to a segment, or, forth, in its place. */
 
 static void
-reset_send(struct ip *ip, struct tcphdr *tcp, int fd, int forth,
-    size_t payload)
+reset_send(struct ip *ip, struct tcphdr *tcp, int fd, int forth, size_t payload)
 {
     struct {
         struct ip      ip;

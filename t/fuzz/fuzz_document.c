@@ -19,8 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* Reads, and writes: 1, or 0 where it is refused. */
 static int
-fuzz_read(ngx_rl_limiter_t *limiter, const ngx_str_t *text,
-    ngx_str_t *stored)
+fuzz_read(ngx_rl_limiter_t *limiter, const ngx_str_t *text, ngx_str_t *stored)
 {
     json_t           *root;
     ngx_rl_policy_t  *policy;
@@ -38,8 +37,7 @@ fuzz_read(ngx_rl_limiter_t *limiter, const ngx_str_t *text,
 
     if (policy) {
         ngx_rl_policy_release(policy);
-        assert_int_equal(ngx_rl_document_write(root, pool, stored),
-                         NGX_OK);
+        assert_int_equal(ngx_rl_document_write(root, pool, stored), NGX_OK);
     }
 
     json_decref(root);

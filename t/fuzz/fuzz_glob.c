@@ -15,8 +15,7 @@
 
 /* Row by row: whether what is before this byte of the text can be matched. */
 static int
-fuzz_naive(const ngx_rl_glob_text_t *glob, const u_char *text,
-    size_t len)
+fuzz_naive(const ngx_rl_glob_text_t *glob, const u_char *text, size_t len)
 {
     int     ok[SHORT + 1], next[SHORT + 1];
     size_t  i, t;
@@ -51,8 +50,7 @@ fuzz_naive(const ngx_rl_glob_text_t *glob, const u_char *text,
 
 
 static int
-fuzz_match(const ngx_rl_glob_text_t *glob, const u_char *text,
-    size_t len)
+fuzz_match(const ngx_rl_glob_text_t *glob, const u_char *text, size_t len)
 {
     int      match;
     u_char  *copy;
@@ -74,8 +72,8 @@ fuzz_match(const ngx_rl_glob_text_t *glob, const u_char *text,
 
 
 static void
-fuzz_list(const ngx_rl_glob_text_t *globs, size_t n,
-    const u_char *text, size_t len)
+fuzz_list(const ngx_rl_glob_text_t *globs, size_t n, const u_char *text,
+    size_t len)
 {
     void      *memory;
     size_t     i;
@@ -84,9 +82,7 @@ fuzz_list(const ngx_rl_glob_text_t *globs, size_t n,
     memory = malloc(ngx_rl_globs_bytes(n));
     must(memory != NULL);
 
-    found = ngx_rl_globs_find(ngx_rl_globs_init(memory, globs,
-                                                n),
-                              text, len);
+    found = ngx_rl_globs_find(ngx_rl_globs_init(memory, globs, n), text, len);
 
     for (i = 0; i < n && !fuzz_match(&globs[i], text, len); i++) {
         /* void */

@@ -48,10 +48,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         assert_true((key->pkey == NULL)
                     == (key->secret.len >= NGX_RL_JWT_SECRET));
         assert_false(ngx_rl_jwt_alg_is(key, "none"));
-        assert_true(!ngx_rl_jwt_alg_is(key, "HS256")
-                    || key->pkey == NULL);
-        assert_false(ngx_rl_jwt_alg_verify(key, &content,
-                                           &signature));
+        assert_true(!ngx_rl_jwt_alg_is(key, "HS256") || key->pkey == NULL);
+        assert_false(ngx_rl_jwt_alg_verify(key, &content, &signature));
         ngx_rl_jwk_free(key);
     }
 

@@ -102,8 +102,7 @@ fuzz_open(ngx_rl_jwt_key_t *key, const u_char *data, size_t len,
     assert_non_null(pool);
 
     for (i = 0; i < 2 * CLAIMS; i++) {
-        dot = (i < CLAIMS) ? NGX_RL_JWT_DOT
-                           : NGX_RL_JWT_DOTS;
+        dot = (i < CLAIMS) ? NGX_RL_JWT_DOT : NGX_RL_JWT_DOTS;
 
         if (ngx_rl_jwt_text(pool,
                   ngx_rl_jwt_find(body, &names[i % CLAIMS], dot),
@@ -129,8 +128,7 @@ fuzz_open(ngx_rl_jwt_key_t *key, const u_char *data, size_t len,
 
 /* "header ? body" with a right signature. */
 static void
-fuzz_signed(ngx_rl_jwt_key_t *key, const uint8_t *data,
-    size_t size)
+fuzz_signed(ngx_rl_jwt_key_t *key, const uint8_t *data, size_t size)
 {
     u_char         *text, *p, digest[EVP_MAX_MD_SIZE];
     const char     *reason;

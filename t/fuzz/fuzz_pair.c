@@ -45,14 +45,12 @@ fuzz_pair(const ngx_rl_pair_t *pair)
 
     /* a name is the one that it decodes to, and no longer one */
 
-    n = fuzz_decode(ngx_rl_query_decode, pair->name, pair->name_len,
-                    out);
+    n = fuzz_decode(ngx_rl_query_decode, pair->name, pair->name_len, out);
     must(ngx_rl_query_name(pair, out, n, 0) == 1);
     must(n == 0 || ngx_rl_query_name(pair, out, n - 1, 1) == 0);
 
     fuzz_decode(ngx_rl_query_decode, pair->value, pair->value_len, out);
-    n = fuzz_decode(ngx_rl_cookie_decode, pair->value, pair->value_len,
-                    out);
+    n = fuzz_decode(ngx_rl_cookie_decode, pair->value, pair->value_len, out);
 
     must(ngx_rl_cookie_encoded(pair->value, pair->value_len)
          || (n == pair->value_len && memcmp(out, pair->value, n) == 0));

@@ -202,9 +202,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     edit.base = fuzz_copy((const uint8_t *) BASE, sizeof(BASE) - 1);
 
-    if (edit.method != NGX_RL_EDIT_GET
-        && edit.method != NGX_RL_EDIT_DELETE)
-    {
+    if (edit.method != NGX_RL_EDIT_GET && edit.method != NGX_RL_EDIT_DELETE) {
         body = fuzz_body(edit.resource);
         edit.body = fuzz_copy((const uint8_t *) body, strlen(body));
     }

@@ -74,8 +74,7 @@ fuzz_match(const u_char *tmpl, size_t tmpl_len, const u_char *path, size_t len)
 
     /* a template is also a path, and matches itself */
 
-    must(ngx_rl_route_match(tmpl, tmpl_len, tmpl, tmpl_len, 0)
-         == 1);
+    must(ngx_rl_route_match(tmpl, tmpl_len, tmpl, tmpl_len, 0) == 1);
 }
 
 

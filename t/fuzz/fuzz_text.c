@@ -26,8 +26,7 @@ fuzz_rate(const u_char *text, size_t len)
     }
 
     must(period_us % 1000000 == 0);
-    must(tokens == 0
-         || ngx_rl_rate_init(&rate, tokens, period_us, 1) == 0);
+    must(tokens == 0 || ngx_rl_rate_init(&rate, tokens, period_us, 1) == 0);
 }
 
 

@@ -135,6 +135,5 @@ sim_heap_pop(sim_heap_t *heap, sim_item_t *item)
 static unsigned
 sim_before(const sim_item_t *a, const sim_item_t *b)
 {
-    return a->at_ns < b->at_ns
-           || (a->at_ns == b->at_ns && a->order < b->order);
+    return a->at_ns < b->at_ns || (a->at_ns == b->at_ns && a->order < b->order);
 }

@@ -50,8 +50,7 @@ static unsigned sim_oracle_right(sim_counter_t *counter,
 static void sim_oracle_bucket(sim_counter_t *counter,
     const ngx_rl_limit_t *limit, uint64_t at_ns);
 static void sim_oracle_window(sim_counter_t *counter,
-    const ngx_rl_limit_t *limit, const sim_item_t *request,
-    unsigned right);
+    const ngx_rl_limit_t *limit, const sim_item_t *request, unsigned right);
 static void sim_oracle_close(sim_counter_t *counter);
 static void sim_oracle_worst(double share);
 
@@ -211,8 +210,7 @@ sim_oracle_right(sim_counter_t *counter, const ngx_rl_limit_t *limit,
     switch (limit->algorithm) {
 
     case NGX_RL_FIXED_WINDOW:
-        left_us = ngx_rl_calendar_bounds(limit, now_us).end_us
-                  - now_us;
+        left_us = ngx_rl_calendar_bounds(limit, now_us).end_us - now_us;
         ngx_rl_fixed_window_take(&counter->w, limit, now_us, left_us,
                                  limit->window_us, cost, cost, &answer);
         break;

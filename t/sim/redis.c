@@ -157,8 +157,7 @@ sim_redis_run(uint64_t key, const ngx_rl_limit_t *limit, int64_t cost,
 
 
 static void
-sim_redis_args(const ngx_rl_limit_t *limit, int64_t cost,
-    const char *want)
+sim_redis_args(const ngx_rl_limit_t *limit, int64_t cost, const char *want)
 {
     const char  *kind;
 

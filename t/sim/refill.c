@@ -9,8 +9,7 @@
 
 #define SIM_HOLD     (NGX_RL_LEASE_HOLD_MS * SIM_MS)
 
-static void sim_refill_env(const sim_refill_t *refill,
-    ngx_rl_lease_env_t *env);
+static void sim_refill_env(const sim_refill_t *refill, ngx_rl_lease_env_t *env);
 static void sim_refill_alone(sim_refill_t *refill, uint64_t request);
 static void sim_refill_alone_answer(sim_call_t *call,
     const ngx_rl_answer_t *answer);
@@ -27,8 +26,8 @@ static void sim_refill_lost(sim_refill_t *refill, sim_call_t *call);
 static void sim_refill_failed(sim_refill_t *refill, int32_t debit);
 static void sim_refill_filled(sim_refill_t *refill, sim_call_t *call,
     ngx_rl_answer_t *answer);
-static void sim_refill_give(sim_refill_t *refill,
-    const ngx_rl_limit_t *limit, uint64_t tokens, uint64_t taken_us);
+static void sim_refill_give(sim_refill_t *refill, const ngx_rl_limit_t *limit,
+    uint64_t tokens, uint64_t taken_us);
 static void sim_refill_timer(sim_refill_t *refill);
 
 
@@ -172,8 +171,7 @@ sim_refill_async(sim_refill_t *refill, uint64_t request)
         sim_refill_alone_take(refill, &env, &answer);
 
         if (answer.granted) {
-            ngx_rl_async_spent(async, refill->node->limit, &env,
-                               &answer, &ask);
+            ngx_rl_async_spent(async, refill->node->limit, &env, &answer, &ask);
         }
     }
 
@@ -191,8 +189,8 @@ sim_refill_async(sim_refill_t *refill, uint64_t request)
 
 /* The node's own counter, in whole tokens. */
 static void
-sim_refill_alone_take(sim_refill_t *refill,
-    const ngx_rl_lease_env_t *env, ngx_rl_answer_t *answer)
+sim_refill_alone_take(sim_refill_t *refill, const ngx_rl_lease_env_t *env,
+    ngx_rl_answer_t *answer)
 {
     uint64_t               wall_us;
     uint32_t               cost;
@@ -275,8 +273,7 @@ sim_refill_next(sim_refill_t *refill)
 
 
 void
-sim_refill_all(sim_refill_t *refill, sim_outcome_e outcome,
-    uint64_t moment_ns)
+sim_refill_all(sim_refill_t *refill, sim_outcome_e outcome, uint64_t moment_ns)
 {
     while (refill->used) {
         sim_oracle_decide(sim_refill_next(refill), outcome, moment_ns);
@@ -351,8 +348,7 @@ sim_refill_ask(sim_refill_t *refill)
 
     ngx_rl_lease_size(lease, limit, &env,
                       refill->used ? (uint32_t) sim.cell.cost : 0,
-                      (uint32_t) (refill->used * sim.cell.cost),
-                      &call->ask);
+                      (uint32_t) (refill->used * sim.cell.cost), &call->ask);
 
     if (refill->used == 0 && call->ask.ahead == 0) {
         free(call);
@@ -577,8 +573,7 @@ sim_refill_filled(sim_refill_t *refill, sim_call_t *call,
             break;
         }
 
-        sim_oracle_decide(sim_refill_next(refill), SIM_ADMITTED,
-                          call->ran_ns);
+        sim_oracle_decide(sim_refill_next(refill), SIM_ADMITTED, call->ran_ns);
     }
 
     if (spare) {

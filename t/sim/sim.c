@@ -286,10 +286,9 @@ sim_cell(char **words, unsigned n)
            sim_percent(result.under, result.checks * sim.cell.cost),
            (double) result.calls / (double) result.checks,
            sim_percent(result.waited, result.checks),
-           (double) result.wait_p99_ns / 1e6,
-           (double) result.wait_max_ns / 1e6,
-           (double) result.enforced_ns / 1e6,
-           sim_percent(result.unanswered, result.checks));
+           (double) result.wait_p99_ns / 1e6, (double) result.wait_max_ns / 1e6,
+           (double) result.enforced_ns / 1e6, sim_percent(result.unanswered,
+                                                          result.checks));
 
     for (i = 0; i < n; i++) {
         printf(" %s", words[i]);

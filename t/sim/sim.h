@@ -248,8 +248,8 @@ uint64_t sim_calls(void);
 
 void sim_redis_start(void);
 void sim_redis_stop(void);
-void sim_redis_run(uint64_t key, const ngx_rl_limit_t *limit,
-    int64_t cost, const char *want, int64_t *values);
+void sim_redis_run(uint64_t key, const ngx_rl_limit_t *limit, int64_t cost,
+    const char *want, int64_t *values);
 
 /* Forgets what was written since then; 0: everything. */
 void sim_redis_lose(uint64_t since_ns);

@@ -109,8 +109,7 @@ sim_call_runs(sim_call_t *call)
     }
 
     call->ran_ns = sim.now_ns;
-    sim_redis_run(call->key, call->limit, call->cost, call->want,
-                  call->values);
+    sim_redis_run(call->key, call->limit, call->cost, call->want, call->values);
 
     if (conn == NULL) {
         free(call);

@@ -11,8 +11,7 @@
 
 
 static void sim_start(void);
-static void sim_limit(ngx_rl_limit_t *limit, uint64_t tokens,
-    uint16_t mark);
+static void sim_limit(ngx_rl_limit_t *limit, uint64_t tokens, uint16_t mark);
 static void sim_traffic(void);
 static void sim_next_arrival(void);
 static void sim_arrive(void);

@@ -35,8 +35,7 @@ typedef struct {
 
 
 static inline limit_t
-limit_of(ngx_rl_algorithm_e algorithm, uint64_t tokens,
-    uint64_t period_us)
+limit_of(ngx_rl_algorithm_e algorithm, uint64_t tokens, uint64_t period_us)
 {
     limit_t        limit;
     ngx_rl_spec_t  spec;
@@ -104,19 +103,16 @@ state_take(void *state, const limit_t *limit, uint64_t now, uint32_t cost,
     switch (limit->algorithm) {
 
     case NGX_RL_FIXED_WINDOW:
-        ngx_rl_fixed_window_take(state, limit, now,
-                                  window_left(limit, now),
-                                  window_next(limit, now), cost, want, &answer);
+        ngx_rl_fixed_window_take(state, limit, now, window_left(limit, now),
+                                 window_next(limit, now), cost, want, &answer);
         break;
 
     case NGX_RL_SLIDING_WINDOW:
-        ngx_rl_sliding_window_take(state, limit, now, cost, want,
-                                   &answer);
+        ngx_rl_sliding_window_take(state, limit, now, cost, want, &answer);
         break;
 
     default:
-        ngx_rl_token_bucket_take(state, &limit->rate, now, cost, want,
-                                 &answer);
+        ngx_rl_token_bucket_take(state, &limit->rate, now, cost, want, &answer);
     }
 
     return answer;
@@ -130,8 +126,7 @@ state_give(void *state, const limit_t *limit, uint64_t now, uint64_t taken,
     switch (limit->algorithm) {
 
     case NGX_RL_FIXED_WINDOW:
-        ngx_rl_fixed_window_give(state, limit, now,
-                                 window_passed(limit, now),
+        ngx_rl_fixed_window_give(state, limit, now, window_passed(limit, now),
                                  window_left(limit, now), taken, tokens);
         break;
 
@@ -140,8 +135,7 @@ state_give(void *state, const limit_t *limit, uint64_t now, uint64_t taken,
         break;
 
     default:
-        ngx_rl_token_bucket_give(state, &limit->rate, now, taken,
-                                 tokens);
+        ngx_rl_token_bucket_give(state, &limit->rate, now, taken, tokens);
     }
 }
 

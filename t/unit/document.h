@@ -63,9 +63,7 @@ above_values(void *data, ngx_rl_rule_t *rule, const ngx_str_t *limit,
         return "a known variable";
     }
 
-    if (rule->cost_end.len
-        && strstr((char *) rule->cost_end.data, "unknown"))
-    {
+    if (rule->cost_end.len && strstr((char *) rule->cost_end.data, "unknown")) {
         *which = NGX_RL_VALUES_END;
         return "a known variable";
     }
@@ -236,8 +234,8 @@ document_compile(ngx_rl_limiter_t *limiter, const char *text)
 
 /* Reads one that is to be stored; the tree may be kept. */
 static inline ngx_rl_policy_t *
-document_read(ngx_rl_limiter_t *limiter, const char *text,
-    ngx_uint_t clear, json_t **tree)
+document_read(ngx_rl_limiter_t *limiter, const char *text, ngx_uint_t clear,
+    json_t **tree)
 {
     json_t           *root;
     ngx_str_t         all;

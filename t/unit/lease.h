@@ -130,11 +130,10 @@ at(int64_t ms)
 
 
 static inline answer_t
-said(uint32_t granted, uint32_t remaining, uint64_t reset_ms,
-    uint64_t retry_ms)
+said(uint32_t granted, uint32_t remaining, uint64_t reset_ms, uint64_t retry_ms)
 {
     return (answer_t) { granted, remaining, reset_ms * 1000,
-                        retry_ms == NEVER ? NEVER : retry_ms * 1000 };
+        retry_ms == NEVER ? NEVER : retry_ms * 1000 };
 }
 
 
@@ -185,8 +184,7 @@ demand(lease_t *lease, const limit_t *limit, int64_t from, int64_t to,
         env = at(from);
 
         for (i = 0; i < n; i++) {
-            (void) ngx_rl_lease_take(lease, limit, &env, 1, &answer,
-                                     &ahead);
+            (void) ngx_rl_lease_take(lease, limit, &env, 1, &answer, &ahead);
         }
     }
 }
@@ -216,15 +214,13 @@ step_lease(lease_t *lease, const limit_t *limit, const step_t *s,
         return ngx_rl_lease_pay(lease, limit, env, s->n, answer);
 
     case GIVE_STEP:
-        return ngx_rl_lease_return(lease, limit, env, AT_US(s->from),
-                                   s->n);
+        return ngx_rl_lease_return(lease, limit, env, AT_US(s->from), s->n);
     case CHARGE_STEP:
         return ngx_rl_lease_charge(lease, limit, env, s->n);
 
     case SWEEP_STEP:
     case SWEEP_ALL_STEP:
-        return ngx_rl_lease_sweep(lease, limit, env,
-                                  s->what == SWEEP_ALL_STEP);
+        return ngx_rl_lease_sweep(lease, limit, env, s->what == SWEEP_ALL_STEP);
     case STALE_STEP:
         return ngx_rl_lease_stale(lease, limit, env);
 
@@ -343,7 +339,7 @@ cases_add(struct CMUnitTest *tests, const case_t *cases, size_t n)
 
     for (i = 0; i < n; i++) {
         tests[i] = (struct CMUnitTest) { cases[i].name, case_run, NULL, NULL,
-                                         (void *) &cases[i] };
+            (void *) &cases[i] };
     }
 }
 

@@ -83,8 +83,8 @@ typedef struct {
 
 
 static inline void
-local_limit(local_t *local, ngx_rl_algorithm_e algorithm,
-    uint64_t tokens, uint64_t seconds)
+local_limit(local_t *local, ngx_rl_algorithm_e algorithm, uint64_t tokens,
+    uint64_t seconds)
 {
     ngx_rl_spec_t  spec;
 

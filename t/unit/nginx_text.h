@@ -67,8 +67,7 @@ ngx_vslprintf(u_char *buf, u_char *last, const char *fmt, va_list args)
             break;
 
         case 'L':
-            len = sprintf(text, "%lld",
-                          (long long) va_arg(args, int64_t));
+            len = sprintf(text, "%lld", (long long) va_arg(args, int64_t));
             break;
 
         case 'u':
@@ -239,8 +238,8 @@ ngx_parse_time(ngx_str_t *line, ngx_uint_t is_sec)
         char       name;
         ngx_int_t  seconds;
     } units[] = {
-        { 'y', 365 * 86400 }, { 'M', 30 * 86400 }, { 'w', 7 * 86400 },
-        { 'd', 86400 }, { 'h', 3600 }, { 'm', 60 }, { 's', 1 }
+        { 'y', 365 * 86400 }, { 'M', 30 * 86400 }, { 'w', 7 * 86400 }, { 'd',
+            86400 }, { 'h', 3600 }, { 'm', 60 }, { 's', 1 }
     };
 
     assert_int_equal(is_sec, 1);

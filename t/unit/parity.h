@@ -155,8 +155,7 @@ parity_start(void)
 /* A window's numbers, as of a gateway whose wall clock this is. */
 
 static inline void
-parity_window(parity_arg_t *arg, const ngx_rl_limit_t *limit,
-    uint64_t wall_us)
+parity_window(parity_arg_t *arg, const ngx_rl_limit_t *limit, uint64_t wall_us)
 {
     ngx_rl_bounds_t  now, next;
 

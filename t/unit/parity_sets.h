@@ -215,8 +215,7 @@ slot_take(counter_t *counter, uint64_t now, uint64_t name, uint32_t cost,
                             ? counter->limit.capacity - in_use : 0;
 
     } else {
-        ngx_rl_concurrency_take(&in_use, &counter->limit, cost, want,
-                                answer);
+        ngx_rl_concurrency_take(&in_use, &counter->limit, cost, want, answer);
     }
 
     if (answer->granted) {
@@ -306,8 +305,8 @@ run_denied(uint64_t now, uint64_t name, const check_t *checks, unsigned n)
 
 
 static void
-run_c(uint64_t now, const request_t *request, const check_t *checks,
-    unsigned n, parity_answer_t *answers)
+run_c(uint64_t now, const request_t *request, const check_t *checks, unsigned n,
+    parity_answer_t *answers)
 {
     int               denied;
     unsigned          i;

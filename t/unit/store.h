@@ -36,8 +36,7 @@ store_make(size_t max)
     store = mmap(NULL, mapped, PROT_READ|PROT_WRITE, MAP_SHARED|MAP_ANONYMOUS,
                  -1, 0);
     assert_ptr_not_equal(store, MAP_FAILED);
-    assert_int_equal(ngx_rl_store_init(store, mapped, max, max),
-                     NGX_OK);
+    assert_int_equal(ngx_rl_store_init(store, mapped, max, max), NGX_OK);
 
     return store;
 }
@@ -91,9 +90,8 @@ record_whole(const u_char *p, size_t left, uint64_t *version)
 
 
 static inline ngx_int_t
-publish_at(ngx_rl_store_t *store, uint64_t version, uint64_t id,
-    size_t len, uint64_t expected, uint64_t expected_id,
-    ngx_rl_blob_history_e history)
+publish_at(ngx_rl_store_t *store, uint64_t version, uint64_t id, size_t len,
+    uint64_t expected, uint64_t expected_id, ngx_rl_blob_history_e history)
 {
     u_char                *p;
     ngx_int_t              rc;
@@ -108,8 +106,7 @@ publish_at(ngx_rl_store_t *store, uint64_t version, uint64_t id,
     entry.text.data = p;
     entry.text.len = len;
 
-    rc = ngx_rl_store_publish(store, &entry, expected, expected_id,
-                              history);
+    rc = ngx_rl_store_publish(store, &entry, expected, expected_id, history);
     free(p);
 
     return rc;
@@ -125,8 +122,7 @@ publish(ngx_rl_store_t *store, uint64_t version, size_t len)
 
 /* What is read is there until the next read. */
 static inline ngx_int_t
-get(ngx_rl_store_t *store, uint64_t version,
-    ngx_rl_store_entry_t *entry)
+get(ngx_rl_store_t *store, uint64_t version, ngx_rl_store_entry_t *entry)
 {
     static ngx_pool_t  *pool;
 

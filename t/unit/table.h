@@ -102,11 +102,9 @@ stat_at(void *table, uint64_t now_us)
     ngx_rl_segments_stat_t  stat;
 
     if (of_leases(table)) {
-        ngx_rl_leases_stat(table, now_us,
-                           NGX_RL_STAT_ALL, &stat);
+        ngx_rl_leases_stat(table, now_us, NGX_RL_STAT_ALL, &stat);
     } else {
-        ngx_rl_table_stat(table, now_us,
-                                  NGX_RL_STAT_ALL, &stat);
+        ngx_rl_table_stat(table, now_us, NGX_RL_STAT_ALL, &stat);
     }
 
     return stat;

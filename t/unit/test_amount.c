@@ -255,8 +255,7 @@ test_random_rates(void **state)
         n = rnd_log(MOST * MILLION);
         rate = (double) n / 1e6;
 
-        assert_int_equal(ngx_rl_amount_rate(rate, &tokens, &period_us),
-                         0);
+        assert_int_equal(ngx_rl_amount_rate(rate, &tokens, &period_us), 0);
         assert_in_range(tokens, 1, MOST);
         assert_in_range(period_us, 1, YEAR);
 
@@ -372,8 +371,7 @@ test_random_scale(void **state)
 
     for (i = 0; i < rounds; i++) {
         random_spec(&base);
-        millionths = rnd(10) ? rnd_log(MILLION * MILLION)
-                                        : MILLION;
+        millionths = rnd(10) ? rnd_log(MILLION * MILLION) : MILLION;
 
         ngx_rl_amount_scale(&base, millionths, &spec);
         expected = ngx_rl_limit_init(&limit, &spec);
@@ -433,29 +431,23 @@ test_scale(void **state)
         uint64_t  millionths;
         spec_t    spec;
     } cases[] = {
-        { { TOKEN, 100, MINUTE }, 5 * MILLION,
-          { TOKEN, 1, MINUTE / 500, 500 } },
-        { { TOKEN, 1, MINUTE }, MILLION / 2,
-          { TOKEN, 1, 2 * MINUTE, 1 } },
-        { { TOKEN, 3, MINUTE, 7 }, MILLION / 2,
-          { TOKEN, 1, 40 * SECOND, 3 } },
-        { { TOKEN, 1, YEAR, 2 }, MILLION / 2,
-          { TOKEN, 1, YEAR, 1 } },
-        { { TOKEN, MOST, SECOND }, MILLION * MILLION,
-          { TOKEN, MOST, 1, MOST } },
-        { { LEAKY, 10, SECOND, 0, 20, 3, 0 }, 2 * MILLION,
-          { LEAKY, 1, SECOND / 20, 0, 40, 3, 0 } },
-        { { LEAKY, 1, 3600 * SECOND, 0, 1, 0, 0 }, 1,
-          { LEAKY, 1, YEAR, 0, 0, 0, 0 } },
-        { { FIXED, 100, MINUTE }, 1500000, { FIXED, 150, MINUTE } },
-        { { MONTHLY, 3 }, MILLION / 2, { MONTHLY, 1 } },
-        { { MONTHLY, 1 }, MILLION / 2, { MONTHLY, 1 } },
-        { { FIXED, MOST, MINUTE }, 2 * MILLION, { FIXED, MOST, MINUTE } },
-        { { LOG, 9999, MINUTE }, 2 * MILLION, { LOG, 10000, MINUTE } },
-        { { SLIDING, 284836, YEAR }, 2 * MILLION, { SLIDING, 284836, YEAR } },
-        { { SLIDING, 1, 1 }, MILLION * MILLION, { SLIDING, MILLION, 1 } },
-        { { SLOTS, 4 }, 250000, { SLOTS, 1 } },
-        { { SLOTS, 4 }, 1, { SLOTS, 1 } }
+        { { TOKEN, 100, MINUTE }, 5 * MILLION, { TOKEN, 1, MINUTE / 500,
+            500 } }, { { TOKEN, 1, MINUTE }, MILLION / 2, { TOKEN, 1,
+            2 * MINUTE, 1 } }, { { TOKEN, 3, MINUTE, 7 }, MILLION / 2, { TOKEN,
+            1, 40 * SECOND, 3 } }, { { TOKEN, 1, YEAR, 2 }, MILLION / 2,
+            { TOKEN, 1, YEAR, 1 } }, { { TOKEN, MOST, SECOND },
+            MILLION * MILLION, { TOKEN, MOST, 1, MOST } }, { { LEAKY, 10,
+            SECOND, 0, 20, 3, 0 }, 2 * MILLION, { LEAKY, 1, SECOND / 20, 0, 40,
+            3, 0 } }, { { LEAKY, 1, 3600 * SECOND, 0, 1, 0, 0 }, 1, { LEAKY, 1,
+            YEAR, 0, 0, 0, 0 } }, { { FIXED, 100, MINUTE }, 1500000, { FIXED,
+            150, MINUTE } }, { { MONTHLY, 3 }, MILLION / 2, { MONTHLY, 1 } },
+            { { MONTHLY, 1 }, MILLION / 2, { MONTHLY, 1 } }, { { FIXED, MOST,
+            MINUTE }, 2 * MILLION, { FIXED, MOST, MINUTE } }, { { LOG, 9999,
+            MINUTE }, 2 * MILLION, { LOG, 10000, MINUTE } }, { { SLIDING,
+            284836, YEAR }, 2 * MILLION, { SLIDING, 284836, YEAR } },
+            { { SLIDING, 1, 1 }, MILLION * MILLION, { SLIDING, MILLION, 1 } },
+            { { SLOTS, 4 }, 250000, { SLOTS, 1 } }, { { SLOTS, 4 }, 1, { SLOTS,
+            1 } }
     };
 
     for (i = 0; i < COUNT(cases); i++) {

@@ -63,8 +63,7 @@ alone(ledger_t *l, int64_t ms, uint32_t cost, uint32_t left, uint64_t reset_ms)
     assert_int_equal(spend(l, ms, cost), ASK);
 
     l->answer = said(cost, left, reset_ms, 0);
-    ngx_rl_async_spent(&l->async, &l->limit, &l->env, &l->answer,
-                       &l->ask);
+    ngx_rl_async_spent(&l->async, &l->limit, &l->env, &l->answer, &l->ask);
 }
 
 
@@ -631,9 +630,7 @@ fleet_start(limit_t limit)
 static void
 gateway_call(gateway_t *g, int64_t ms)
 {
-    if (g->asked == -1
-        && (call(&g->l, ms) || g->l.told.look))
-    {
+    if (g->asked == -1 && (call(&g->l, ms) || g->l.told.look)) {
         g->calls++;
         g->asked = ms;
     }
@@ -717,8 +714,7 @@ fleet_turn(int64_t ms)
         if (g->asked != -1 && ms == g->asked + 4) {
             on(&g->l, ms);
             ngx_rl_async_answered(&g->l.async, &g->l.limit, &g->l.env,
-                                  AT_US(g->asked), &g->l.told,
-                                  &g->said);
+                                  AT_US(g->asked), &g->l.told, &g->said);
             g->asked = -1;
         }
 
@@ -885,12 +881,10 @@ test_alone(void **state)
         uint32_t  least, most;
         uint32_t  fresh;       /* 0: as many */
     } cases[] = {
-        { bucket(20, 1), 20000, 25, 340, 420 },
-        { fixed(20, 1), 20000, 25, 340, 420 },
-        { sliding(20, 1), 20000, 25, 340, 420 },
-        { bucket(100, 1), 60000, 2, 5800, 6200 },
-        { fixed(100, 1), 60000, 2, 5800, 6200 },
-        { sliding(100, 1), 60000, 2, 5800, 6200 },
+        { bucket(20, 1), 20000, 25, 340, 420 }, { fixed(20, 1), 20000, 25, 340,
+            420 }, { sliding(20, 1), 20000, 25, 340, 420 }, { bucket(100, 1),
+            60000, 2, 5800, 6200 }, { fixed(100, 1), 60000, 2, 5800, 6200 },
+            { sliding(100, 1), 60000, 2, 5800, 6200 },
 
         /* a capacity that does not fill up meanwhile */
         { bucket(2000, 100), 20000, 25, 340, 420, 800 }
@@ -916,9 +910,7 @@ test_alone(void **state)
                 g->asked = -1;
             }
 
-            if (ms % 100 == 0 && due(&g->l, ms)
-                && call(&g->l, ms))
-            {
+            if (ms % 100 == 0 && due(&g->l, ms) && call(&g->l, ms)) {
                 ngx_rl_async_failed(&g->l.async, &g->l.limit, &g->l.env,
                                     &g->l.told);
             }
@@ -930,8 +922,7 @@ test_alone(void **state)
             assert_in_range(paid, cases[i / 2].least, cases[i / 2].most);
         }
 
-        assert_in_range(call(&g->l, ms + 100), 1,
-                        cases[i / 2].limit.capacity);
+        assert_in_range(call(&g->l, ms + 100), 1, cases[i / 2].limit.capacity);
         assert_in_range(g->l.async.owed, 0, 1);
     }
 }
@@ -941,23 +932,16 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_debits_once),
-        cmocka_unit_test(test_share),
-        cmocka_unit_test(test_denied_alone),
-        cmocka_unit_test(test_failed_late),
-        cmocka_unit_test(test_gives_late),
-        cmocka_unit_test(test_surplus),
-        cmocka_unit_test(test_gives_back),
-        cmocka_unit_test(test_windows_end),
-        cmocka_unit_test(test_calendar),
-        cmocka_unit_test(test_denied),
-        cmocka_unit_test(test_limit_changes),
-        cmocka_unit_test(test_forgot),
-        cmocka_unit_test(test_order),
-        cmocka_unit_test(test_exact),
-        cmocka_unit_test(test_spent),
-        cmocka_unit_test(test_alone),
-    };
+        cmocka_unit_test(test_debits_once), cmocka_unit_test(test_share),
+            cmocka_unit_test(test_denied_alone),
+            cmocka_unit_test(test_failed_late),
+            cmocka_unit_test(test_gives_late), cmocka_unit_test(test_surplus),
+            cmocka_unit_test(test_gives_back),
+            cmocka_unit_test(test_windows_end), cmocka_unit_test(test_calendar),
+            cmocka_unit_test(test_denied), cmocka_unit_test(test_limit_changes),
+            cmocka_unit_test(test_forgot), cmocka_unit_test(test_order),
+            cmocka_unit_test(test_exact), cmocka_unit_test(test_spent),
+            cmocka_unit_test(test_alone), };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -162,10 +162,9 @@ test_fleet(void **state)
         uint32_t     cost_us;
         uint64_t     most_ms;
     } cases[] = {
-        { "all at once", 0, HANDSHAKE, 10000 },
-        { "after a break", 50, HANDSHAKE, 10000 },
-        { "first connects spread, sessions resumed",
-          NGX_RL_BACKOFF_FIRST_MS, RESUMED, 10000 },
+        { "all at once", 0, HANDSHAKE, 10000 }, { "after a break", 50,
+            HANDSHAKE, 10000 }, { "first connects spread, sessions resumed",
+            NGX_RL_BACKOFF_FIRST_MS, RESUMED, 10000 },
 
         /* a server four times as slow: the pauses have to grow */
         { "handshakes of 4 ms", 50, 4 * HANDSHAKE, SECONDS * 1000 }
@@ -212,9 +211,7 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_pauses),
-        cmocka_unit_test(test_fleet),
-    };
+        cmocka_unit_test(test_pauses), cmocka_unit_test(test_fleet), };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

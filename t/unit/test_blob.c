@@ -22,21 +22,19 @@ publish(ngx_rl_blob_t *blob, uint64_t version, size_t len)
 
     memset(bytes, (int) version, sizeof(bytes));
 
-    return ngx_rl_blob_publish(blob, &entry, bytes,
-                               NGX_RL_BLOB_KEEP);
+    return ngx_rl_blob_publish(blob, &entry, bytes, NGX_RL_BLOB_KEEP);
 }
 
 
 /* The length of the newest blob, which must be whole and of that version. */
 static size_t
-newest(ngx_rl_blob_t *blob, uint64_t version,
-    ngx_rl_blob_entry_t *entry)
+newest(ngx_rl_blob_t *blob, uint64_t version, ngx_rl_blob_entry_t *entry)
 {
     size_t  i;
     u_char  bytes[64];
 
-    assert_int_equal(ngx_rl_blob_find(blob,
-                         ngx_rl_blob_newest(blob), entry), 1);
+    assert_int_equal(ngx_rl_blob_find(blob, ngx_rl_blob_newest(blob), entry),
+                     1);
     assert_int_equal(entry->version, version);
     assert_int_equal(ngx_rl_blob_copy(blob, entry, bytes), 1);
 
@@ -92,8 +90,7 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_two),
-    };
+        cmocka_unit_test(test_two), };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -62,8 +62,7 @@ breaker(void)
 
 
 static ngx_rl_breaker_change_e
-report(ngx_rl_breaker_t *b, ngx_rl_breaker_outcome_e outcome,
-    uint64_t now_ms)
+report(ngx_rl_breaker_t *b, ngx_rl_breaker_outcome_e outcome, uint64_t now_ms)
 {
     ngx_rl_breaker_now_t  now = at(now_ms, EVEN(125));
 
@@ -73,8 +72,8 @@ report(ngx_rl_breaker_t *b, ngx_rl_breaker_outcome_e outcome,
 
 /* So many that change nothing. */
 static void
-reports(ngx_rl_breaker_t *b, ngx_rl_breaker_outcome_e outcome,
-    int n, uint64_t now_ms)
+reports(ngx_rl_breaker_t *b, ngx_rl_breaker_outcome_e outcome, int n,
+    uint64_t now_ms)
 {
     while (n--) {
         assert_int_equal(report(b, outcome, now_ms), SAME);
@@ -105,8 +104,7 @@ heard(ngx_rl_breaker_t *b, int good, uint64_t now_ms)
 static int
 heard_late(ngx_rl_breaker_t *b, uint64_t now_ms)
 {
-    assert_int_equal(ngx_rl_breaker_heard(b,
-                                     NGX_RL_BREAKER_REPLY_LATE, now_ms),
+    assert_int_equal(ngx_rl_breaker_heard(b, NGX_RL_BREAKER_REPLY_LATE, now_ms),
                      SAME);
 
     return ngx_rl_breaker_hasten(b, now_ms);
@@ -673,8 +671,7 @@ test_too_much(void **state)
     assert_int_equal(passed(&b, NOW + 2 * WINDOW, 256), 128);
 
     for (i = 0; i < 8; i++) {
-        assert_int_equal(report(&b, i ? GOOD : FAILED, NOW + 2 * WINDOW),
-                         SAME);
+        assert_int_equal(report(&b, i ? GOOD : FAILED, NOW + 2 * WINDOW), SAME);
     }
 
     assert_int_equal(passed(&b, NOW + 3 * WINDOW, 256), 96);
@@ -815,9 +812,8 @@ test_wraps(void **state)
     ngx_rl_breaker_t  b;
 
     static const uint64_t  edges[] = { (uint64_t) 1 << 22, (uint64_t) 1 << 23,
-                                       (uint64_t) 1 << 31, (uint64_t) 1 << 32,
-                                       (uint64_t) 1 << 33,
-                                       ((uint64_t) 1 << 44) - 8000 };
+        (uint64_t) 1 << 31, (uint64_t) 1 << 32, (uint64_t) 1 << 33,
+        ((uint64_t) 1 << 44) - 8000 };
 
     for (i = 0; i < 6; i++) {
         for (early_ms = -3; early_ms <= 400; early_ms += 7) {
@@ -846,27 +842,20 @@ main(void)
 {
     const struct CMUnitTest  tests[] = {
         cmocka_unit_test(test_three_timeouts),
-        cmocka_unit_test(test_timeouts_among_replies),
-        cmocka_unit_test(test_timeouts_among_late_replies),
-        cmocka_unit_test(test_readmits_late),
-        cmocka_unit_test(test_hasten),
-        cmocka_unit_test(test_slow),
-        cmocka_unit_test(test_gone),
-        cmocka_unit_test(test_lives),
-        cmocka_unit_test(test_half_of_twenty),
-        cmocka_unit_test(test_a_second_is_over),
-        cmocka_unit_test(test_full_counts),
-        cmocka_unit_test(test_open),
-        cmocka_unit_test(test_silence_ends),
-        cmocka_unit_test(test_doubling),
-        cmocka_unit_test(test_readmits),
-        cmocka_unit_test(test_too_much),
-        cmocka_unit_test(test_no_longer_too_much),
-        cmocka_unit_test(test_readmits_in_silence),
-        cmocka_unit_test(test_kept),
-        cmocka_unit_test(test_unused),
-        cmocka_unit_test(test_wraps),
-    };
+            cmocka_unit_test(test_timeouts_among_replies),
+            cmocka_unit_test(test_timeouts_among_late_replies),
+            cmocka_unit_test(test_readmits_late), cmocka_unit_test(test_hasten),
+            cmocka_unit_test(test_slow), cmocka_unit_test(test_gone),
+            cmocka_unit_test(test_lives), cmocka_unit_test(test_half_of_twenty),
+            cmocka_unit_test(test_a_second_is_over),
+            cmocka_unit_test(test_full_counts), cmocka_unit_test(test_open),
+            cmocka_unit_test(test_silence_ends),
+            cmocka_unit_test(test_doubling), cmocka_unit_test(test_readmits),
+            cmocka_unit_test(test_too_much),
+            cmocka_unit_test(test_no_longer_too_much),
+            cmocka_unit_test(test_readmits_in_silence),
+            cmocka_unit_test(test_kept), cmocka_unit_test(test_unused),
+            cmocka_unit_test(test_wraps), };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -158,8 +158,7 @@ hammer(world_t *w, int me)
                                    NGX_RL_BREAKER_REPLY_GOOD, now.ms));
             }
 
-            note(w, ngx_rl_breaker_report(&w->breaker, &kept, outcome,
-                                          &now));
+            note(w, ngx_rl_breaker_report(&w->breaker, &kept, outcome, &now));
             continue;
         }
 
@@ -193,8 +192,7 @@ test_hammer(void **state)
 
     /* what opened has closed again, or readmits, but the last one maybe */
 
-    open = (ngx_rl_breaker_state(&w->breaker)
-            == NGX_RL_BREAKER_OPEN);
+    open = (ngx_rl_breaker_state(&w->breaker) == NGX_RL_BREAKER_OPEN);
     before = w->opened - open;
 
     assert_true(w->closed + w->readmits >= before);
@@ -218,7 +216,7 @@ time_out(world_t *w, int me)
     for (i = 0; i < 3; i++) {
         now = now_of(w, me);
         note(w, ngx_rl_breaker_report(&w->breaker, &kept,
-                                     NGX_RL_BREAKER_TIMED_OUT, &now));
+                                      NGX_RL_BREAKER_TIMED_OUT, &now));
     }
 }
 
@@ -228,8 +226,7 @@ probe_once(world_t *w, int me)
 {
     (void) me;
 
-    w->probes += (ngx_rl_breaker_probe(&w->breaker, w->now_ms, LOST)
-                  == 0);
+    w->probes += (ngx_rl_breaker_probe(&w->breaker, w->now_ms, LOST) == 0);
 }
 
 
@@ -238,8 +235,8 @@ hear(world_t *w, int me)
 {
     (void) me;
 
-    note(w, ngx_rl_breaker_heard(&w->breaker,
-                               NGX_RL_BREAKER_REPLY_GOOD, w->now_ms));
+    note(w, ngx_rl_breaker_heard(&w->breaker, NGX_RL_BREAKER_REPLY_GOOD,
+                                 w->now_ms));
 }
 
 
@@ -329,7 +326,7 @@ test_killed(void **state)
 
         for (j = 0; j < 3; j++) {
             (void) ngx_rl_breaker_report(&w->breaker, &kept,
-                                      NGX_RL_BREAKER_TIMED_OUT, &now);
+                                         NGX_RL_BREAKER_TIMED_OUT, &now);
         }
 
         assert_int_equal(ngx_rl_breaker_state(&w->breaker),
@@ -344,10 +341,8 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_hammer),
-        cmocka_unit_test(test_each_change_once),
-        cmocka_unit_test(test_killed),
-    };
+        cmocka_unit_test(test_hammer), cmocka_unit_test(test_each_change_once),
+            cmocka_unit_test(test_killed), };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,9 +68,7 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_take),
-        cmocka_unit_test(test_look),
-    };
+        cmocka_unit_test(test_take), cmocka_unit_test(test_look), };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -136,8 +136,7 @@ check_want(uint32_t remaining)
     }
 
     assert_true(would(now, counter.limit.capacity + 1, 0).retry_us == NEVER);
-    assert_true(would(now, counter.limit.capacity + 1, LOOK).retry_us
-                == NEVER);
+    assert_true(would(now, counter.limit.capacity + 1, LOOK).retry_us == NEVER);
 
     if (remaining < 100) {
         copy = counter.state;
@@ -234,9 +233,8 @@ main(void)
 {
     const struct CMUnitTest  tests[] = {
         cmocka_unit_test(test_token_bucket),
-        cmocka_unit_test(test_fixed_window),
-        cmocka_unit_test(test_sliding_window),
-    };
+            cmocka_unit_test(test_fixed_window),
+            cmocka_unit_test(test_sliding_window), };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

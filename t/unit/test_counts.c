@@ -211,8 +211,7 @@ test_workers(void **state)
         assert_int_equal(waitpid(pid[i], NULL, 0), pid[i]);
     }
 
-    assert_int_equal(sum("z", "many", 1),
-                     10000 * (NGX_RL_COUNTS_BLOCKS + 20));
+    assert_int_equal(sum("z", "many", 1), 10000 * (NGX_RL_COUNTS_BLOCKS + 20));
     end();
 }
 
@@ -269,9 +268,7 @@ test_full(void **state)
     worker("ended", 5, 0);
     first = 0;
 
-    for (i = NGX_RL_COUNTS_KINDS + 1; i < NGX_RL_COUNTS_ROWS;
-         i++)
-    {
+    for (i = NGX_RL_COUNTS_KINDS + 1; i < NGX_RL_COUNTS_ROWS; i++) {
         sprintf(name, "%u", i);
         row = use(NGX_RL_COUNTS_RULE, "z", name);
         assert_true(row >= NGX_RL_COUNTS_KINDS);
@@ -286,8 +283,7 @@ test_full(void **state)
     assert_int_equal(use(NGX_RL_COUNTS_WAIT, "z", "more"),
                      ngx_rl_counts_others(NGX_RL_COUNTS_WAIT));
     assert_in_range(clock_calls, 0, 10);
-    assert_int_equal(use(NGX_RL_COUNTS_RULE, "z",
-                         "5"), first);
+    assert_int_equal(use(NGX_RL_COUNTS_RULE, "z", "5"), first);
 
     /* an ended one's place, with none of its counts */
 
@@ -331,12 +327,9 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_workers),
-        cmocka_unit_test(test_ended),
-        cmocka_unit_test(test_full),
-        cmocka_unit_test(test_times),
-    };
+        cmocka_unit_test(test_names), cmocka_unit_test(test_workers),
+            cmocka_unit_test(test_ended), cmocka_unit_test(test_full),
+            cmocka_unit_test(test_times), };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -119,9 +119,7 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_calendar)
-    };
+        cmocka_unit_test(test_table), cmocka_unit_test(test_calendar) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

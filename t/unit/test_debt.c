@@ -94,8 +94,7 @@ test_for_ever(void **state)
             }
         }
 
-        print_message("%s: %llu of 10000\n",
-                      ngx_rl_algorithm_names[kinds[i]],
+        print_message("%s: %llu of 10000\n", ngx_rl_algorithm_names[kinds[i]],
                       (unsigned long long) spent);
 
         assert_true(spent > 9800);
@@ -150,8 +149,7 @@ test_most(void **state)
     }
 
     fresh(NGX_RL_SLIDING_LOG, NGX_RL_MAX_LOG, 100);
-    assert_int_equal(charge(NOW, 1 << 30).granted,
-                     NGX_RL_LOG_PLACES - 1);
+    assert_int_equal(charge(NOW, 1 << 30).granted, NGX_RL_LOG_PLACES - 1);
     assert_int_equal(charge(NOW, 1).granted, 0);
     assert_int_equal(try(NOW, 0, 0).remaining, 0);
 }
@@ -187,8 +185,7 @@ test_retry(void **state)
                                  NGX_RL_LOOK).retry_us != 0,
                              kinds[i] != NGX_RL_SLIDING_LOG
                              || answer.retry_us > 0);
-            assert_int_equal(try(now + answer.retry_us, cost, 0).granted,
-                             cost);
+            assert_int_equal(try(now + answer.retry_us, cost, 0).granted, cost);
         }
     }
 }
@@ -324,14 +321,10 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_for_ever),
-        cmocka_unit_test(test_most),
-        cmocka_unit_test(test_retry),
-        cmocka_unit_test(test_give),
-        cmocka_unit_test(test_window),
-        cmocka_unit_test(test_calendar),
-        cmocka_unit_test(test_change),
-    };
+        cmocka_unit_test(test_for_ever), cmocka_unit_test(test_most),
+            cmocka_unit_test(test_retry), cmocka_unit_test(test_give),
+            cmocka_unit_test(test_window), cmocka_unit_test(test_calendar),
+            cmocka_unit_test(test_change), };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

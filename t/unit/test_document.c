@@ -355,8 +355,7 @@ tier_by_pattern(const ngx_rl_policy_t *policy, ngx_uint_t number,
     source = policy->tier_sources.elts;
     assert_true(number < policy->tier_sources.nelts);
 
-    i = ngx_rl_globs_find(source[number].patterns, (u_char *) key,
-                          strlen(key));
+    i = ngx_rl_globs_find(source[number].patterns, (u_char *) key, strlen(key));
     assert_int_not_equal(i, NGX_RL_GLOB_NONE);
 
     return policy->pattern_tiers[source[number].places[i]];
@@ -489,8 +488,7 @@ test_written(void **state)
 {
     check_written("{ 'allow' : ['k', 'k*', '\\\\k'] }", 0,
                   "{'allow':['" SHA_K "','k*','" SHA_K "']}");
-    check_written("{'allow':['k','k*']}", 1,
-                  "{'allow':['k','k*']}");
+    check_written("{'allow':['k','k*']}", 1, "{'allow':['k','k*']}");
     check_written("{'tier_of':{'keys':{'k':'a'},'patterns':"
                   "[{'pattern':'k','tier':'b'}]}}", 0,
                   "{'tier_of':{'keys':{'" SHA_K "':'a'},'patterns':"
@@ -560,9 +558,9 @@ test_constant(void **state)
         const char  *key;
         ngx_uint_t   warnings;
     } keys[] = {
-        { "'ratelimit_api_key'", 1 }, { "['a','b']", 1 },
-        { "['all','b']", 1 }, { "'all'", 0 }, { "['all']", 0 },
-        { "'$a'", 0 }, { "['a','$b']", 0 }, { "null", 0 }
+        { "'ratelimit_api_key'", 1 }, { "['a','b']", 1 }, { "['all','b']", 1 },
+            { "'all'", 0 }, { "['all']", 0 }, { "'$a'", 0 }, { "['a','$b']",
+            0 }, { "null", 0 }
     };
 
     for (i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
@@ -731,8 +729,8 @@ first_glob(const ngx_rl_globs_t *globs, const char *text)
 
 /* The rate of a bucket, in its lowest terms, and its capacity. */
 static void
-same_bucket(const ngx_rl_limit_t *limit, uint32_t tokens,
-    uint64_t period_us, uint32_t capacity)
+same_bucket(const ngx_rl_limit_t *limit, uint32_t tokens, uint64_t period_us,
+    uint32_t capacity)
 {
     assert_int_equal(limit->rate.scale, tokens);
     assert_int_equal(limit->rate.period_us, period_us);

@@ -801,18 +801,16 @@ test_all_at_once(void **state)
         const char  *detail;
     } all[] = {
         { "/rules/0/params/capacity", "must be > 0" },
-        { "/rules/0/params/capcity", "is not known..." },
-        { "/rules/0/percent", "must be at most 100" },
-        { "/rules/0/match/route", "expected a path template..." },
-        { "/rules/0/colour", "is not known..." },
-        { "/rules/0/sync", "expected a zone..." },
-        { "/rules/0/tiers/pro/limit", "must be at least 0" },
-        { "/rules/1/id", "is missing" },
-        { "/tier_of/keys/k", "expected a string" },
-        { "/allow/0", "expected a string or an object" },
-        { "/overrides/0/rule", "is no rule of..." },
-        { "/overrides/0/type", "is missing..." },
-        { "/extra", "is not known..." }
+            { "/rules/0/params/capcity", "is not known..." },
+            { "/rules/0/percent", "must be at most 100" },
+            { "/rules/0/match/route", "expected a path template..." },
+            { "/rules/0/colour", "is not known..." }, { "/rules/0/sync",
+            "expected a zone..." }, { "/rules/0/tiers/pro/limit",
+            "must be at least 0" }, { "/rules/1/id", "is missing" },
+            { "/tier_of/keys/k", "expected a string" }, { "/allow/0",
+            "expected a string or an object" }, { "/overrides/0/rule",
+            "is no rule of..." }, { "/overrides/0/type", "is missing..." },
+            { "/extra", "is not known..." }
     };
 
     assert_null(document_written(&alone,
@@ -856,8 +854,7 @@ test_addresses(void **state)
 static void
 test_secret(void **state)
 {
-    assert_null(document_written(&alone,
-                                 "{'allow':['sk_1' 'sk_2']}"));
+    assert_null(document_written(&alone, "{'allow':['sk_1' 'sk_2']}"));
     assert_null(strstr((char *) document_problem(0)->detail.data, "sk_"));
     assert_null(document_written(&alone, "{'sk_1':1,'sk_1':2}"));
     assert_null(strstr((char *) document_problem(0)->detail.data, "sk_"));
@@ -921,7 +918,7 @@ test_fits_stored(void **state)
 
     for (i = 0; i < sizeof(stored) / sizeof(stored[0]); i++) {
         ngx_rl_policy_release(document_good(&alone,
-                                              document_of(stored[i].limit)));
+                                            document_of(stored[i].limit)));
         assert_int_equal(warnings.n, stored[i].warnings);
     }
 

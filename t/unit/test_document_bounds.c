@@ -160,8 +160,7 @@ test_entries(void **state)
         many(bounds[i].head, bounds[i].item, bounds[i].max, bounds[i].tail);
         accepted();
 
-        many(bounds[i].head, bounds[i].item, bounds[i].max + 1,
-             bounds[i].tail);
+        many(bounds[i].head, bounds[i].item, bounds[i].max + 1, bounds[i].tail);
         sprintf(detail, "has %zu entries, expected at most %zu",
                 bounds[i].max + 1, bounds[i].max);
         refused(bounds[i].pointer, detail);
@@ -247,9 +246,8 @@ without_memory(const char *text_of, ngx_uint_t good, ngx_uint_t *written)
 
         } else {
             allocations = written ? allocations : n;
-            policy = ngx_rl_document_read(&fleet, root, 0, &problems,
-                                          &warnings, written,
-                                          NULL, &nowhere);
+            policy = ngx_rl_document_read(&fleet, root, 0, &problems, &warnings,
+                                          written, NULL, &nowhere);
         }
 
         if (policy) {

@@ -746,8 +746,7 @@ run(const char *text, ngx_uint_t clear, const step_t *step, ngx_uint_t n)
             clear = step[i].clear;
 
         } else if (step[i].warnings) {
-            assert_string_equal(problem_text(&edit.warnings),
-                                step[i].warnings);
+            assert_string_equal(problem_text(&edit.warnings), step[i].warnings);
 
         } else {
             request(text, clear, &step[i]);
@@ -779,21 +778,17 @@ test_merge_patch(void **state)
     ngx_uint_t  i;
 
     static const char  *examples[][3] = {
-        { "{'a':'b'}", "{'a':'c'}", "{'a':'c'}" },
-        { "{'a':'b'}", "{'b':'c'}", "{'a':'b','b':'c'}" },
-        { "{'a':'b'}", "{'a':null}", "{}" },
-        { "{'a':'b','b':'c'}", "{'a':null}", "{'b':'c'}" },
-        { "{'a':['b']}", "{'a':'c'}", "{'a':'c'}" },
-        { "{'a':'c'}", "{'a':['b']}", "{'a':['b']}" },
-        { "{'a':{'b':'c'}}", "{'a':{'b':'d','c':null}}", "{'a':{'b':'d'}}" },
-        { "{'a':[{'b':'c'}]}", "{'a':[1]}", "{'a':[1]}" },
-        { "['a','b']", "['c','d']", "['c','d']" },
-        { "{'a':'b'}", "['c']", "['c']" },
-        { "{'a':'foo'}", "'bar'", "'bar'" },
-        { "{'e':null}", "{'a':1}", "{'e':null,'a':1}" },
-        { "[1,2]", "{'a':'b','c':null}", "{'a':'b'}" },
-        { "{}", "{'a':{'bb':{'ccc':null}}}", "{'a':{'bb':{}}}" },
-    };
+        { "{'a':'b'}", "{'a':'c'}", "{'a':'c'}" }, { "{'a':'b'}", "{'b':'c'}",
+            "{'a':'b','b':'c'}" }, { "{'a':'b'}", "{'a':null}", "{}" },
+            { "{'a':'b','b':'c'}", "{'a':null}", "{'b':'c'}" }, { "{'a':['b']}",
+            "{'a':'c'}", "{'a':'c'}" }, { "{'a':'c'}", "{'a':['b']}",
+            "{'a':['b']}" }, { "{'a':{'b':'c'}}", "{'a':{'b':'d','c':null}}",
+            "{'a':{'b':'d'}}" }, { "{'a':[{'b':'c'}]}", "{'a':[1]}",
+            "{'a':[1]}" }, { "['a','b']", "['c','d']", "['c','d']" },
+            { "{'a':'b'}", "['c']", "['c']" }, { "{'a':'foo'}", "'bar'",
+            "'bar'" }, { "{'e':null}", "{'a':1}", "{'e':null,'a':1}" },
+            { "[1,2]", "{'a':'b','c':null}", "{'a':'b'}" }, { "{}",
+            "{'a':{'bb':{'ccc':null}}}", "{'a':{'bb':{}}}" }, };
 
     for (i = 0; i < sizeof(examples) / sizeof(examples[0]); i++) {
         sprintf(text, "{'format':'1.9','rules':[{'id':'a'," P(9) ",'x':%s}]}",
@@ -827,11 +822,10 @@ test_invalid(void **state)
         const char  *id;      /* of the rule that has the problem */
         ngx_uint_t   invalid;
     } edits[] = {
-        { step(DOCUMENT, PUT, 0, 0, "{}", OK, "*", "*"), "", 1 },
-        { step(ALLOW, PUT, 0, 0, "['a*']", OK, "*", "*"), "", 0 },
-        { step(RULE, PUT, "users", 0, "{" P(9) "}", CREATED, "*", "*"), "", 0 },
-        { step(RULE, PUT, "users", 0, "{" P(9) "}", CREATED, "*", "*"), "users",
-          1 }
+        { step(DOCUMENT, PUT, 0, 0, "{}", OK, "*", "*"), "", 1 }, { step(ALLOW,
+            PUT, 0, 0, "['a*']", OK, "*", "*"), "", 0 }, { step(RULE, PUT,
+            "users", 0, "{" P(9) "}", CREATED, "*", "*"), "", 0 }, { step(RULE,
+            PUT, "users", 0, "{" P(9) "}", CREATED, "*", "*"), "users", 1 }
     };
 
     ngx_str_set(&pointer, "/rules/1/match/endpoint_regex");
@@ -961,11 +955,8 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_steps),
-        cmocka_unit_test(test_merge_patch),
-        cmocka_unit_test(test_invalid),
-        cmocka_unit_test(test_memory),
-    };
+        cmocka_unit_test(test_steps), cmocka_unit_test(test_merge_patch),
+            cmocka_unit_test(test_invalid), cmocka_unit_test(test_memory), };
 
     return cmocka_run_group_tests_name("edit", tests, document_setup,
                                        document_teardown);

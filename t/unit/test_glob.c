@@ -22,8 +22,7 @@ naive(const char *glob, const char *text)
     }
 
     if (*glob == '*') {
-        return naive(glob + 1, text)
-               || (*text && naive(glob, text + 1));
+        return naive(glob + 1, text) || (*text && naive(glob, text + 1));
     }
 
     if (*text == '\0') {
@@ -200,12 +199,10 @@ test_list(void **state)
 
     ngx_rl_globs_t  *l;
 
-    assert_int_equal(ngx_rl_globs_find(NULL, GLOB("a")),
-                     NGX_RL_GLOB_NONE);
+    assert_int_equal(ngx_rl_globs_find(NULL, GLOB("a")), NGX_RL_GLOB_NONE);
 
     l = list(globs, 0);
-    assert_int_equal(ngx_rl_globs_find(l, GLOB("a")),
-                     NGX_RL_GLOB_NONE);
+    assert_int_equal(ngx_rl_globs_find(l, GLOB("a")), NGX_RL_GLOB_NONE);
     free(l);
 
     l = list(globs, 7);
@@ -213,14 +210,11 @@ test_list(void **state)
     assert_int_equal(ngx_rl_globs_find(l, GLOB("sk_prod_v_vip")), 1);
     assert_int_equal(ngx_rl_globs_find(l, GLOB("sk_p_vip")), 2);
     assert_int_equal(ngx_rl_globs_find(l, GLOB("exact")), 4);
-    assert_int_equal(ngx_rl_globs_find(l, GLOB("exactly")),
-                     NGX_RL_GLOB_NONE);
+    assert_int_equal(ngx_rl_globs_find(l, GLOB("exactly")), NGX_RL_GLOB_NONE);
     assert_int_equal(ngx_rl_globs_find(l, GLOB("q*1")), 5);
-    assert_int_equal(ngx_rl_globs_find(l, GLOB("q1")),
-                     NGX_RL_GLOB_NONE);
+    assert_int_equal(ngx_rl_globs_find(l, GLOB("q1")), NGX_RL_GLOB_NONE);
     assert_int_equal(ngx_rl_globs_find(l, GLOB("sk_1_x")), 6);
-    assert_int_equal(ngx_rl_globs_find(l, GLOB("")),
-                     NGX_RL_GLOB_NONE);
+    assert_int_equal(ngx_rl_globs_find(l, GLOB("")), NGX_RL_GLOB_NONE);
     free(l);
 
     l = list(globs, 8);
@@ -285,14 +279,10 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_check),
-        cmocka_unit_test(test_kinds),
-        cmocka_unit_test(test_match),
-        cmocka_unit_test(test_all),
-        cmocka_unit_test(test_long),
-        cmocka_unit_test(test_list),
-        cmocka_unit_test(test_many),
-    };
+        cmocka_unit_test(test_check), cmocka_unit_test(test_kinds),
+            cmocka_unit_test(test_match), cmocka_unit_test(test_all),
+            cmocka_unit_test(test_long), cmocka_unit_test(test_list),
+            cmocka_unit_test(test_many), };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

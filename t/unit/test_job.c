@@ -81,8 +81,7 @@ start(ngx_pool_t **pool)
 
     *pool = ngx_create_pool(4096, &log_nowhere);
     inside = 1;
-    job = ngx_rl_job_start(*pool, NGX_RL_JOB_COMPUTES, work,
-                           done, &worked);
+    job = ngx_rl_job_start(*pool, NGX_RL_JOB_COMPUTES, work, done, &worked);
     inside = 0;
 
     if (job == NULL) {
@@ -282,9 +281,8 @@ test_hangs(void **state)
 
     assert_non_null(ngx_rl_job_start(pool[0], NGX_RL_JOB_WRITES,
                                      hang, done, &worked));
-    assert_non_null(ngx_rl_job_start(pool[1],
-                                     NGX_RL_JOB_COMPUTES,
-                                     compute, done, &worked));
+    assert_non_null(ngx_rl_job_start(pool[1], NGX_RL_JOB_COMPUTES, compute,
+                                     done, &worked));
     while (worked == 0) {
         (void) poll(NULL, 0, 1);
     }
@@ -319,11 +317,10 @@ main(void)
 {
     const struct CMUnitTest  tests[] = {
         cmocka_unit_test_setup(test_in_place, setup),
-        cmocka_unit_test_setup(test_thread, setup),
-        cmocka_unit_test_setup(test_cancelled, setup),
-        cmocka_unit_test_setup(test_hangs, setup),
-        cmocka_unit_test_setup(test_no_memory, setup),
-    };
+            cmocka_unit_test_setup(test_thread, setup),
+            cmocka_unit_test_setup(test_cancelled, setup),
+            cmocka_unit_test_setup(test_hangs, setup),
+            cmocka_unit_test_setup(test_no_memory, setup), };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -126,9 +126,7 @@ ngx_rl_redis_session_load(ngx_rl_redis_node_t *n)
 {
     static const ngx_str_t  load = ngx_string("LOAD");
 
-    n->loading = (ngx_rl_redis_command(n, NGX_RL_REDIS_LOAD,
-                                       &load, 1)
-                  != NULL);
+    n->loading = (ngx_rl_redis_command(n, NGX_RL_REDIS_LOAD, &load, 1) != NULL);
 }
 
 
@@ -522,12 +520,11 @@ test_late_errors(void **state)
         ngx_rl_redis_status_e   status;
         ngx_uint_t                     ran;
     } errors[] = {
-        { "-MOVED 5 h:1\r\n", NGX_RL_REDIS_MOVED, 0 },
-        { "-ASK 5 h:1\r\n", NGX_RL_REDIS_ASK, 0 },
-        { "-TRYAGAIN x\r\n", NGX_RL_REDIS_TRYAGAIN, 0 },
-        { "-OOM x\r\n", NGX_RL_REDIS_OOM, 1 },
-        { "-LOADING x\r\n", NGX_RL_REDIS_LOADING, 0 },
-        { "-NOSCRIPT x\r\n", NGX_RL_REDIS_NOSCRIPT, 0 }
+        { "-MOVED 5 h:1\r\n", NGX_RL_REDIS_MOVED, 0 }, { "-ASK 5 h:1\r\n",
+            NGX_RL_REDIS_ASK, 0 }, { "-TRYAGAIN x\r\n", NGX_RL_REDIS_TRYAGAIN,
+            0 }, { "-OOM x\r\n", NGX_RL_REDIS_OOM, 1 }, { "-LOADING x\r\n",
+            NGX_RL_REDIS_LOADING, 0 }, { "-NOSCRIPT x\r\n",
+            NGX_RL_REDIS_NOSCRIPT, 0 }
     };
 
     for (i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {

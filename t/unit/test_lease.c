@@ -788,16 +788,14 @@ test_denies(void **state)
     memset(&lease, 0, sizeof(lease));
     assert_int_equal(denies(&lease, &limit, 0), 0);
 
-    (void) ngx_rl_lease_fill(&lease, &limit, &env, env.now_us, &ask,
-                             &answer);
+    (void) ngx_rl_lease_fill(&lease, &limit, &env, env.now_us, &ask, &answer);
     assert_int_equal(denies(&lease, &limit, 3599000), 1);
     assert_int_equal(denies(&lease, &limit, 3600100), 0);
 
     /* it holds its place for a minute behind the last request */
 
     memset(&lease, 0, sizeof(lease));
-    (void) ngx_rl_lease_fill(&lease, &limit, &env, env.now_us, &ask,
-                             &answer);
+    (void) ngx_rl_lease_fill(&lease, &limit, &env, env.now_us, &ask, &answer);
     assert_in_range(lease.busy_us, AT_US(59000), AT_US(61000));
     assert_int_equal(denies(&lease, &limit, 50000), 1);
     assert_in_range(lease.busy_us, AT_US(109000), AT_US(111000));
@@ -808,8 +806,7 @@ test_denies(void **state)
     /* another limit ends it, also if this one applies again */
 
     memset(&lease, 0, sizeof(lease));
-    (void) ngx_rl_lease_fill(&lease, &limit, &env, env.now_us, &ask,
-                             &answer);
+    (void) ngx_rl_lease_fill(&lease, &limit, &env, env.now_us, &ask, &answer);
     assert_int_equal(denies(&lease, &limit, 1), 1);
     assert_int_equal(denies(&lease, &other, 2), 0);
     assert_int_equal(denies(&lease, &limit, 3), 0);
@@ -820,14 +817,11 @@ int
 main(void)
 {
     struct CMUnitTest  tests[7 + COUNT(cases)] = {
-        cmocka_unit_test(test_place),
-        cmocka_unit_test(test_pay_no_demand),
-        cmocka_unit_test(test_ahead_once),
-        cmocka_unit_test(test_sweep),
-        cmocka_unit_test(test_limits_mixed),
-        cmocka_unit_test(test_nobody_sweeps),
-        cmocka_unit_test(test_denies),
-    };
+        cmocka_unit_test(test_place), cmocka_unit_test(test_pay_no_demand),
+            cmocka_unit_test(test_ahead_once), cmocka_unit_test(test_sweep),
+            cmocka_unit_test(test_limits_mixed),
+            cmocka_unit_test(test_nobody_sweeps), cmocka_unit_test(test_denies),
+            };
 
     cases_add(&tests[7], cases, COUNT(cases));
 

@@ -278,8 +278,7 @@ request(unsigned node, unsigned worker, int64_t ms, uint32_t cost)
     env.nodes = NODES;
 
     memset(&answer, 0xa5, sizeof(answer));
-    rc = ngx_rl_lease_take(&n->lease, &limit, &env, cost, &answer,
-                           &ahead);
+    rc = ngx_rl_lease_take(&n->lease, &limit, &env, cost, &answer, &ahead);
 
     if (rc == PAID) {
         assert_true(answer.remaining <= limit.capacity);
@@ -446,8 +445,7 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_debited_before),
-    };
+        cmocka_unit_test(test_debited_before), };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -171,8 +171,8 @@ test_load(void **state)
     size_t    i;
     uint64_t  n, places, first, refused;
 
-    static const size_t  sizes[] = { NGX_RL_LEASES_MIN_BYTES,
-                                     128 * 1024, MIB, 5 * MIB, 64 * MIB };
+    static const size_t  sizes[] = { NGX_RL_LEASES_MIN_BYTES, 128 * 1024, MIB,
+        5 * MIB, 64 * MIB };
 
     for (i = 0; i < COUNT(sizes); i++) {
         map = table_make(1, sizes[i]);
@@ -253,13 +253,9 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_find),
-        cmocka_unit_test(test_busy_stays),
-        cmocka_unit_test(test_longest_free),
-        cmocka_unit_test(test_load),
-        cmocka_unit_test(test_churn),
-        cmocka_unit_test(test_forget),
-    };
+        cmocka_unit_test(test_find), cmocka_unit_test(test_busy_stays),
+            cmocka_unit_test(test_longest_free), cmocka_unit_test(test_load),
+            cmocka_unit_test(test_churn), cmocka_unit_test(test_forget), };
 
     /* a lock that nobody hands on would stop the tests too */
     alarm(300);

@@ -702,18 +702,13 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_death),
-        cmocka_unit_test(test_stopped),
-        cmocka_unit_test(test_place_taken),
-        cmocka_unit_test(test_taking_over),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_single),
-        cmocka_unit_test(test_reload),
-        cmocka_unit_test(test_evicted),
-        cmocka_unit_test(test_every_instruction),
-        cmocka_unit_test(test_storm),
-        cmocka_unit_test(test_too_many),
-    };
+        cmocka_unit_test(test_death), cmocka_unit_test(test_stopped),
+            cmocka_unit_test(test_place_taken),
+            cmocka_unit_test(test_taking_over), cmocka_unit_test(test_threads),
+            cmocka_unit_test(test_single), cmocka_unit_test(test_reload),
+            cmocka_unit_test(test_evicted),
+            cmocka_unit_test(test_every_instruction),
+            cmocka_unit_test(test_storm), cmocka_unit_test(test_too_many), };
 
     lock = mmap(NULL, 4096, PROT_READ|PROT_WRITE, MAP_SHARED|MAP_ANONYMOUS, -1,
                 0);

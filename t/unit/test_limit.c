@@ -227,10 +227,8 @@ test_calendar(void **state)
 
     /* no span has a calendar's code, and a state has 12 bits for it */
 
-    assert_true(ngx_rl_span_encode(NGX_RL_MAX_SPAN_US)
-                < NGX_RL_CODE_CALENDAR);
-    assert_true(NGX_RL_CODE_OWES + NGX_RL_CODE_OTHERS
-                < 1 << 12);
+    assert_true(ngx_rl_span_encode(NGX_RL_MAX_SPAN_US) < NGX_RL_CODE_CALENDAR);
+    assert_true(NGX_RL_CODE_OWES + NGX_RL_CODE_OTHERS < 1 << 12);
 }
 
 
@@ -449,13 +447,9 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_calendar),
-        cmocka_unit_test(test_becomes),
-        cmocka_unit_test(test_delay),
-        cmocka_unit_test(test_part),
-        cmocka_unit_test(test_names),
-    };
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_calendar),
+            cmocka_unit_test(test_becomes), cmocka_unit_test(test_delay),
+            cmocka_unit_test(test_part), cmocka_unit_test(test_names), };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

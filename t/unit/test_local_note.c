@@ -55,8 +55,7 @@ ask(uint32_t cost, uint32_t want, ngx_rl_answer_t *answer)
     }
 
     *answer = state_take(&counter, &limit,
-                         ngx_rl_local_now_us() + AHEAD + rnd(1000),
-                         cost, want);
+                         ngx_rl_local_now_us() + AHEAD + rnd(1000), cost, want);
     answer->reset_us = (answer->reset_us + 999) / 1000 * 1000;
 }
 
@@ -134,8 +133,7 @@ run(ngx_rl_algorithm_e algorithm, uint64_t tokens, uint64_t seconds,
                         answer.remaining > slack ? answer.remaining - slack
                                                  : 0,
                         answer.remaining);
-        assert_true(here.reset_us
-                    <= 2 * local.limit.window_us + 1000);
+        assert_true(here.reset_us <= 2 * local.limit.window_us + 1000);
     }
 
     local_free(&local);
@@ -217,8 +215,7 @@ test_share(void **state)
         NGX_RL_CONCURRENCY
     };
     static const ngx_uint_t  fleets[] = {
-        1, 2, 3, 5, 7, 10, 100, 200, 201, 1000000000
-    };
+        1, 2, 3, 5, 7, 10, 100, 200, 201, 1000000000 };
 
     for (i = 0; i < 5; i++) {
         for (j = 0; j < 10; j++) {
@@ -240,8 +237,7 @@ test_share(void **state)
             answer.reset_us = algorithms[i] == NGX_RL_TOKEN_BUCKET
                               ? 1440000000 : 3600000000;
             note(&answer);
-            assert_int_equal(alone(1, 1),
-                             fleets[j] < 2 ? 60 : 120 / fleets[j]);
+            assert_int_equal(alone(1, 1), fleets[j] < 2 ? 60 : 120 / fleets[j]);
 
             /* a cost above the share passes once, one above the limit never */
 
@@ -306,11 +302,10 @@ test_share_large(void **state)
         uint64_t                   tokens;
         uint64_t                   seconds;
     } limits[] = {
-        { NGX_RL_TOKEN_BUCKET, 1 << 30, 366 * 86400 },
-        { NGX_RL_TOKEN_BUCKET, 1 << 30, 1 },
-        { NGX_RL_FIXED_WINDOW, 1 << 30, 366 * 86400 },
-        { NGX_RL_SLIDING_WINDOW, 284836, 366 * 86400 },
-        { NGX_RL_SLIDING_WINDOW, 1 << 30, 1 }
+        { NGX_RL_TOKEN_BUCKET, 1 << 30, 366 * 86400 }, { NGX_RL_TOKEN_BUCKET,
+            1 << 30, 1 }, { NGX_RL_FIXED_WINDOW, 1 << 30, 366 * 86400 },
+            { NGX_RL_SLIDING_WINDOW, 284836, 366 * 86400 },
+            { NGX_RL_SLIDING_WINDOW, 1 << 30, 1 }
     };
 
     for (i = 0; i < 5; i++) {
@@ -351,8 +346,7 @@ test_sliding_log(void **state)
     answer.reset_us = 60000000;
     note(&answer);
 
-    ngx_rl_table_stat(local.map.table, ngx_rl_local_now_us(),
-                      NGX_RL_STAT_ALL,
+    ngx_rl_table_stat(local.map.table, ngx_rl_local_now_us(), NGX_RL_STAT_ALL,
                       &stat);
     assert_in_range(stat.busy, 1, 2);
 
@@ -450,15 +444,11 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_notes),
-        cmocka_unit_test(test_owed),
-        cmocka_unit_test(test_share),
-        cmocka_unit_test(test_share_changes),
-        cmocka_unit_test(test_share_large),
-        cmocka_unit_test(test_sliding_log),
-        cmocka_unit_test(test_nonsense),
-        cmocka_unit_test(test_slots),
-    };
+        cmocka_unit_test(test_notes), cmocka_unit_test(test_owed),
+            cmocka_unit_test(test_share), cmocka_unit_test(test_share_changes),
+            cmocka_unit_test(test_share_large),
+            cmocka_unit_test(test_sliding_log), cmocka_unit_test(test_nonsense),
+            cmocka_unit_test(test_slots), };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -148,8 +148,7 @@ test_too_small(void **state)
         granted += local_take(&local, &r, i % CLIENTS);
     }
 
-    assert_int_equal(stat_at(local.map.table,
-                             ngx_rl_local_now_us()).lost, 0);
+    assert_int_equal(stat_at(local.map.table, ngx_rl_local_now_us()).lost, 0);
 
     for (i = 0; i < 3 * LIMIT; i++) {
         for (n = 0; n < CLIENTS; n++) {
@@ -280,12 +279,9 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_exact),
-        cmocka_unit_test(test_answers),
-        cmocka_unit_test(test_too_small),
-        cmocka_unit_test(test_processes),
-        cmocka_unit_test(test_killed),
-    };
+        cmocka_unit_test(test_exact), cmocka_unit_test(test_answers),
+            cmocka_unit_test(test_too_small), cmocka_unit_test(test_processes),
+            cmocka_unit_test(test_killed), };
 
     alarm(300);
 

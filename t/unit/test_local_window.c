@@ -137,10 +137,8 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_ends),
-        cmocka_unit_test(test_set_back),
-        cmocka_unit_test(test_set_ahead),
-    };
+        cmocka_unit_test(test_ends), cmocka_unit_test(test_set_back),
+            cmocka_unit_test(test_set_ahead), };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,12 +37,10 @@ test_empty(void **state)
     assert_int_equal(ngx_rl_map_bytes(SIZE_MAX), 0);
 
     ngx_rl_map_init(&map, NULL, 0);
-    assert_int_equal(ngx_rl_map_get(&map, key(1)),
-                     NGX_RL_MAP_NONE);
+    assert_int_equal(ngx_rl_map_get(&map, key(1)), NGX_RL_MAP_NONE);
 
     memset(&map, 0, sizeof(map));
-    assert_int_equal(ngx_rl_map_get(&map, key(1)),
-                     NGX_RL_MAP_NONE);
+    assert_int_equal(ngx_rl_map_get(&map, key(1)), NGX_RL_MAP_NONE);
 }
 
 
@@ -59,8 +57,7 @@ test_full(void **state)
         ngx_rl_map_init(&map, memory, n);
 
         for (i = 0; i < n; i++) {
-            assert_int_equal(ngx_rl_map_put(&map, key(i), i),
-                             NGX_RL_MAP_NONE);
+            assert_int_equal(ngx_rl_map_put(&map, key(i), i), NGX_RL_MAP_NONE);
         }
 
         for (i = 0; i < n; i++) {
@@ -68,8 +65,7 @@ test_full(void **state)
         }
 
         for (/* void */ ; i < 3 * n; i++) {
-            assert_int_equal(ngx_rl_map_get(&map, key(i)),
-                             NGX_RL_MAP_NONE);
+            assert_int_equal(ngx_rl_map_get(&map, key(i)), NGX_RL_MAP_NONE);
         }
 
         /* in the place of what was there */
@@ -91,9 +87,7 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_empty),
-        cmocka_unit_test(test_full),
-    };
+        cmocka_unit_test(test_empty), cmocka_unit_test(test_full), };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,8 +14,7 @@ parse(const char *text, ngx_rl_network_t *network)
 {
     network->value = 0;
 
-    return ngx_rl_network_parse((const u_char *) text, strlen(text),
-                                network);
+    return ngx_rl_network_parse((const u_char *) text, strlen(text), network);
 }
 
 
@@ -42,29 +41,20 @@ test_parse(void **state)
         const char  *address;    /* NULL: it is none */
         uint32_t     bits;
     } sets[] = {
-        { "192.0.2.1", "::ffff:192.0.2.1", 128 },
-        { "10.1.2.3/8", "::ffff:10.0.0.0", 104 },
-        { "10.1.2.3/32", "::ffff:10.1.2.3", 128 },
-        { "10.1.2.3/0", "::ffff:0.0.0.0", 96 },
-        { "::ffff:10.1.2.3/104", "::ffff:10.0.0.0", 104 },
-        { "::ffff:a01:203", "::ffff:10.1.2.3", 128 },
-        { "2001:DB8:0:1::/32", "2001:db8::", 32 },
-        { "2001:db8:0:1:ffff::1/65", "2001:db8:0:1:8000::", 65 },
-        { "::1/0", "::", 0 },
-        { "::1", "::1", 128 },
-        { "10.0.0.0/33", NULL, 0 },
-        { "::/129", NULL, 0 },
-        { "10.0.0.0/", NULL, 0 },
-        { "10.0.0.0/+8", NULL, 0 },
-        { "10.0.0.0/8/8", NULL, 0 },
-        { "10.0.0", NULL, 0 },
-        { "256.0.0.1", NULL, 0 },
-        { "", NULL, 0 },
-        { "/8", NULL, 0 },
-        { "sk_1", NULL, 0 },
-        { "::1%lo", NULL, 0 },
-        { "2001:db8:1:2:3:4:5:6:7", NULL, 0 },
-        { "0000:0000:0000:0000:0000:0000:0000:0000:0000:0000:0000", NULL, 0 }
+        { "192.0.2.1", "::ffff:192.0.2.1", 128 }, { "10.1.2.3/8",
+            "::ffff:10.0.0.0", 104 }, { "10.1.2.3/32", "::ffff:10.1.2.3", 128 },
+            { "10.1.2.3/0", "::ffff:0.0.0.0", 96 }, { "::ffff:10.1.2.3/104",
+            "::ffff:10.0.0.0", 104 }, { "::ffff:a01:203", "::ffff:10.1.2.3",
+            128 }, { "2001:DB8:0:1::/32", "2001:db8::", 32 },
+            { "2001:db8:0:1:ffff::1/65", "2001:db8:0:1:8000::", 65 }, { "::1/0",
+            "::", 0 }, { "::1", "::1", 128 }, { "10.0.0.0/33", NULL, 0 },
+            { "::/129", NULL, 0 }, { "10.0.0.0/", NULL, 0 }, { "10.0.0.0/+8",
+            NULL, 0 }, { "10.0.0.0/8/8", NULL, 0 }, { "10.0.0", NULL, 0 },
+            { "256.0.0.1", NULL, 0 }, { "", NULL, 0 }, { "/8", NULL, 0 },
+            { "sk_1", NULL, 0 }, { "::1%lo", NULL, 0 },
+            { "2001:db8:1:2:3:4:5:6:7", NULL, 0 },
+            { "0000:0000:0000:0000:0000:0000:0000:0000:0000:0000:0000", NULL,
+            0 }
     };
 
     for (i = 0; i < COUNT(sets); i++) {
@@ -107,26 +97,17 @@ test_have(void **state)
         const char  *text;
         uint32_t     value;
     } in[] = {
-        { "10.0.0.0/8", 5 },
-        { "10.1.0.0/16", 3 },
-        { "10.1.0.0/16", 2 },
-        { "::ffff:192.0.2.7", 9 },
-        { "::/0", 4 },
-        { "2001:db8::/32", 1 }
+        { "10.0.0.0/8", 5 }, { "10.1.0.0/16", 3 }, { "10.1.0.0/16", 2 },
+            { "::ffff:192.0.2.7", 9 }, { "::/0", 4 }, { "2001:db8::/32", 1 }
     };
 
     static const struct {
         const char  *address;
         uint32_t     most;       /* 0: in none */
     } sets[] = {
-        { "10.200.0.1", 5 },
-        { "10.1.2.3", 5 },
-        { "::ffff:10.1.2.3", 5 },
-        { "192.0.2.7", 9 },
-        { "192.0.2.8", 0 },
-        { "2001:db8::1", 4 },
-        { "::1", 4 },
-        { "::fffe:10.1.2.3", 4 }
+        { "10.200.0.1", 5 }, { "10.1.2.3", 5 }, { "::ffff:10.1.2.3", 5 },
+            { "192.0.2.7", 9 }, { "192.0.2.8", 0 }, { "2001:db8::1", 4 },
+            { "::1", 4 }, { "::fffe:10.1.2.3", 4 }
     };
 
     for (i = 0; i < COUNT(in); i++) {
@@ -141,11 +122,9 @@ test_have(void **state)
 
         assert_int_equal(ngx_rl_networks_have(list, bytes, 0),
                          sets[i].most > 0);
-        assert_int_equal(ngx_rl_networks_have(list, bytes,
-                                              sets[i].most),
+        assert_int_equal(ngx_rl_networks_have(list, bytes, sets[i].most),
                          sets[i].most > 0);
-        assert_false(ngx_rl_networks_have(list, bytes,
-                                          sets[i].most + 1));
+        assert_false(ngx_rl_networks_have(list, bytes, sets[i].most + 1));
     }
 
     assert_false(ngx_rl_networks_have(NULL, bytes, 0));
@@ -161,8 +140,7 @@ test_have(void **state)
 
 
 static int
-naive(const ngx_rl_network_t *networks, const u_char *bytes,
-    uint32_t least)
+naive(const ngx_rl_network_t *networks, const u_char *bytes, uint32_t least)
 {
     size_t    i;
     uint32_t  bit;
@@ -203,13 +181,11 @@ test_random(void **state)
 
     for (i = 0; i < N; i++) {
         if (i % 2) {
-            sprintf(text, "10.%d.%d.%d/%d", (int) rnd(16),
-                    (int) rnd(16), (int) rnd(256),
-                    15 + (int) rnd(18));
+            sprintf(text, "10.%d.%d.%d/%d", (int) rnd(16), (int) rnd(16),
+                    (int) rnd(256), 15 + (int) rnd(18));
         } else {
-            sprintf(text, "2001:db8:%x:%x::%x/%d", (int) rnd(32),
-                    (int) rnd(4), (int) rnd(3),
-                    40 + (int) rnd(89));
+            sprintf(text, "2001:db8:%x:%x::%x/%d", (int) rnd(32), (int) rnd(4),
+                    (int) rnd(3), 40 + (int) rnd(89));
         }
 
         assert_int_equal(parse(text, &networks[i]), 0);
@@ -241,10 +217,8 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_parse),
-        cmocka_unit_test(test_have),
-        cmocka_unit_test(test_random),
-    };
+        cmocka_unit_test(test_parse), cmocka_unit_test(test_have),
+            cmocka_unit_test(test_random), };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -184,7 +184,7 @@ test_processes(void **state)
     atomic_int  *seen;
 
     seen = mmap(NULL, sizeof(atomic_int), PROT_READ|PROT_WRITE,
-                   MAP_SHARED|MAP_ANONYMOUS, -1, 0);
+                MAP_SHARED|MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(seen, MAP_FAILED);
 
     make(VALUES, 86400);
@@ -273,11 +273,8 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_time),
-        cmocka_unit_test(test_processes),
-        cmocka_unit_test(test_killed),
-    };
+        cmocka_unit_test(test_values), cmocka_unit_test(test_time),
+            cmocka_unit_test(test_processes), cmocka_unit_test(test_killed), };
 
     alarm(300);
 

@@ -49,12 +49,11 @@ test_query_pairs(void **state)
     size_t  i;
 
     static const char  *cases[][2] = {
-        { "", "" },                   { "a", "[a|]" },
-        { "a=", "[a|]" },             { "a=b", "[a|b]" },
-        { "=b", "[|b]" },             { "a=b=c", "[a|b=c]" },
-        { "a=b&a=c", "[a|b][a|c]" },  { "&&a=b&", "[|][|][a|b]" },
-        { "a;b=c", "[a;b|c]" },       { "a%3Db=c", "[a%3Db|c]" },
-        { "a= b ", "[a| b ]" }
+        { "", "" },                   { "a", "[a|]" }, { "a=", "[a|]" },
+                        { "a=b", "[a|b]" }, { "=b", "[|b]" },
+                        { "a=b=c", "[a|b=c]" }, { "a=b&a=c", "[a|b][a|c]" },
+             { "&&a=b&", "[|][|][a|b]" }, { "a;b=c", "[a;b|c]" },
+                  { "a%3Db=c", "[a%3Db|c]" }, { "a= b ", "[a| b ]" }
     };
 
     for (i = 0; i < COUNT(cases); i++) {
@@ -69,13 +68,12 @@ test_cookie_pairs(void **state)
     size_t  i;
 
     static const char  *cases[][2] = {
-        { "", "" },                      { "a", "" },
-        { "a=b", "[a|b]" },              { " a = b ", "[a|b]" },
-        { "a=b; c=d", "[a|b][c|d]" },    { "a=b;\tc=d;", "[a|b][c|d]" },
-        { "a; b=c; d", "[b|c]" },        { ";;a=", "[a|]" },
-        { "a=b=c", "[a|b=c]" },          { "=b", "[|b]" },
-        { "a=\"b\"", "[a|\"b\"]" },      { "a=b,c=d", "[a|b,c=d]" },
-        { "a = ; b=\t \t", "[a|][b|]" }
+        { "", "" },                      { "a", "" }, { "a=b", "[a|b]" },
+                         { " a = b ", "[a|b]" }, { "a=b; c=d", "[a|b][c|d]" },
+               { "a=b;\tc=d;", "[a|b][c|d]" }, { "a; b=c; d", "[b|c]" },
+                   { ";;a=", "[a|]" }, { "a=b=c", "[a|b=c]" },          { "=b",
+            "[|b]" }, { "a=\"b\"", "[a|\"b\"]" },      { "a=b,c=d",
+            "[a|b,c=d]" }, { "a = ; b=\t \t", "[a|][b|]" }
     };
 
     for (i = 0; i < COUNT(cases); i++) {
@@ -96,15 +94,14 @@ test_query_name(void **state)
         int          equal;
     } cases[] = {
         { "api_key", "api_key", 1 },        { "api%5Fkey", "api_key", 1 },
-        { "api%5fkey", "api_key", 1 },      { "api+key", "api key", 1 },
-        { "%61%70%69", "api", 1 },          { "a%2bb", "a+b", 1 },
-        { "%", "%", 1 },                    { "%4", "%4", 1 },
-        { "%zz", "%zz", 1 },                { "%%41", "%A", 1 },
-        { "", "", 1 },                      { "%00", "", 0 },
-        { "API_KEY", "api_key", 0 },        { "api_key2", "api_key", 0 },
-        { "api_ke", "api_key", 0 },         { "a+b", "a+b", 0 },
-        { "%61%70%69%6", "api", 0 },        { "%61%70", "api", 0 },
-        { "%61%70%69%61", "api", 0 }
+            { "api%5fkey", "api_key", 1 },      { "api+key", "api key", 1 },
+            { "%61%70%69", "api", 1 },          { "a%2bb", "a+b", 1 }, { "%",
+            "%", 1 },                    { "%4", "%4", 1 }, { "%zz", "%zz", 1 },
+                           { "%%41", "%A", 1 }, { "", "", 1 },
+                                 { "%00", "", 0 }, { "API_KEY", "api_key", 0 },
+                   { "api_key2", "api_key", 0 }, { "api_ke", "api_key", 0 },
+                    { "a+b", "a+b", 0 }, { "%61%70%69%6", "api", 0 },
+                   { "%61%70", "api", 0 }, { "%61%70%69%61", "api", 0 }
     };
 
     for (i = 0; i < COUNT(cases); i++) {
@@ -147,10 +144,8 @@ test_caseless(void **state)
         }
     }
 
-    assert_true(ngx_rl_caseless((u_char *) "aBc-1", (u_char *) "AbC-1",
-                                5));
-    assert_false(ngx_rl_caseless((u_char *) "aBc-1", (u_char *) "AbC\r1",
-                                 5));
+    assert_true(ngx_rl_caseless((u_char *) "aBc-1", (u_char *) "AbC-1", 5));
+    assert_false(ngx_rl_caseless((u_char *) "aBc-1", (u_char *) "AbC\r1", 5));
 }
 
 
@@ -186,12 +181,11 @@ test_query_decode(void **state)
     size_t  i;
 
     static const char  *cases[][2] = {
-        { "", "" },            { "abc", "abc" },        { "%41", "A" },
-        { "a+b", "a b" },      { "a%2Bb", "a+b" },
-        { "%c3%A9", "\xc3\xa9" },
-        { "%", "%" },          { "%4", "%4" },          { "a%4", "a%4" },
-        { "%g1", "%g1" },      { "%1g", "%1g" },        { "%2541", "%41" },
-        { "%%41", "%A" },      { "\"a\"", "\"a\"" }
+        { "", "" },            { "abc", "abc" },        { "%41", "A" }, { "a+b",
+            "a b" },      { "a%2Bb", "a+b" }, { "%c3%A9", "\xc3\xa9" }, { "%",
+            "%" },          { "%4", "%4" },          { "a%4", "a%4" }, { "%g1",
+            "%g1" },      { "%1g", "%1g" },        { "%2541", "%41" }, { "%%41",
+            "%A" },      { "\"a\"", "\"a\"" }
     };
 
     for (i = 0; i < COUNT(cases); i++) {
@@ -211,15 +205,14 @@ test_cookie_decode(void **state)
 
     static const char  *cases[][2] = {
         { "", "" },               { "abc", "abc" },       { "\"abc\"", "abc" },
-        { "\"", "\"" },           { "\"\"", "" },         { "\"a", "\"a" },
-        { "a\"", "a\"" },         { "a\\b", "a\\b" },     { "\"a\\b\"", "ab" },
-        { "\"\\141\"", "a" },     { "\"\\14\"", "14" },
-        { "\"\\481\"", "481" },
-        { "\"\\377\"", "\xff" },  { "\"\\400\"", "400" }, { "\"\\\"\"", "\"" },
-        { "\"\\\\141\"", "\\141" },
-        { "\"\\1412\"", "a2" },   { "\"a\\\"", "a\\" },   { "%41", "A" },
-        { "\"%41\"", "A" },       { "a+b", "a+b" },       { "%4", "%4" },
-        { "\"%4\"", "%4" },       { "\"\\%41\"", "%41" }
+            { "\"", "\"" },           { "\"\"", "" },         { "\"a", "\"a" },
+            { "a\"", "a\"" },         { "a\\b", "a\\b" },     { "\"a\\b\"",
+            "ab" }, { "\"\\141\"", "a" },     { "\"\\14\"", "14" },
+            { "\"\\481\"", "481" }, { "\"\\377\"", "\xff" },  { "\"\\400\"",
+            "400" }, { "\"\\\"\"", "\"" }, { "\"\\\\141\"", "\\141" },
+            { "\"\\1412\"", "a2" },   { "\"a\\\"", "a\\" },   { "%41", "A" },
+            { "\"%41\"", "A" },       { "a+b", "a+b" },       { "%4", "%4" },
+            { "\"%4\"", "%4" },       { "\"\\%41\"", "%41" }
     };
 
     for (i = 0; i < COUNT(cases); i++) {
@@ -229,8 +222,7 @@ test_cookie_decode(void **state)
         /* what is said not to be encoded is not changed */
 
         len = strlen(cases[i][0]);
-        encoded = ngx_rl_cookie_encoded((const u_char *) cases[i][0],
-                                        len);
+        encoded = ngx_rl_cookie_encoded((const u_char *) cases[i][0], len);
         assert_true(encoded || strcmp(cases[i][0], cases[i][1]) == 0);
     }
 

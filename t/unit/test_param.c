@@ -123,8 +123,7 @@ name(ngx_rl_param_e id, ngx_uint_t values, ngx_uint_t json)
         return;
     }
 
-    p = ngx_rl_param(id, json ? ~(ngx_uint_t) NGX_RL_IN_CONF
-                                     : (ngx_uint_t) -1);
+    p = ngx_rl_param(id, json ? ~(ngx_uint_t) NGX_RL_IN_CONF : (ngx_uint_t) -1);
     before = "";
 
     for (i = 0; p->names && p->names[i]; i++) {
@@ -327,11 +326,9 @@ test_schemas(void **state)
         const char  *name;
         ngx_uint_t   in;
     } objects[] = {
-        { "Rule", NGX_RL_OF_RULE },
-        { "Match", NGX_RL_OF_MATCH },
-        { "Params", NGX_RL_OF_PARAMS },
-        { "Amount", NGX_RL_OF_AMOUNT },
-        { "Active", NGX_RL_OF_ACTIVE }
+        { "Rule", NGX_RL_OF_RULE }, { "Match", NGX_RL_OF_MATCH }, { "Params",
+            NGX_RL_OF_PARAMS }, { "Amount", NGX_RL_OF_AMOUNT }, { "Active",
+            NGX_RL_OF_ACTIVE }
     };
 
     end = block;

@@ -76,8 +76,7 @@ fill_arg(const check_t *check, parity_arg_t *arg)
 
     arg->kind = check->dry_run ? counter->kind - 'a' + 'A' : counter->kind;
     arg->cost = check->cost;
-    arg->want = (check->want == NGX_RL_LOOK) ? -1
-                                                    : (int64_t) check->want;
+    arg->want = (check->want == NGX_RL_LOOK) ? -1 : (int64_t) check->want;
     arg->want = check->charge ? -1 - (int64_t) check->charge : arg->want;
     arg->capacity = counter->limit.capacity;
     arg->ahead = check->ahead;
@@ -170,8 +169,7 @@ part_c(check_t *check)
     check->whole = check->counter->limit;
     own.burst = check->whole.capacity - check->keep - 1;
 
-    assert_null(ngx_rl_limit_part(&check->whole, &own,
-                                  &check->counter->limit));
+    assert_null(ngx_rl_limit_part(&check->whole, &own, &check->counter->limit));
 }
 
 
@@ -192,8 +190,7 @@ whole_c(uint64_t now, const check_t *check, const answer_t *answer)
 /* All or nothing over the checks, in C. */
 
 static void
-run_c(uint64_t now, check_t *checks, unsigned n,
-    parity_answer_t *answers)
+run_c(uint64_t now, check_t *checks, unsigned n, parity_answer_t *answers)
 {
     int                      denied;
     unsigned                 i;
@@ -257,8 +254,7 @@ run_c(uint64_t now, check_t *checks, unsigned n,
         seen[GRANTED] += (answer.granted != 0);
         seen[NEVER_PAID] += (answer.retry_us == NGX_RL_NEVER);
         seen[DENIED] += (answer.retry_us != 0);
-        seen[LOOKED] += (check->cost >= 0
-                         && check->want == NGX_RL_LOOK);
+        seen[LOOKED] += (check->cost >= 0 && check->want == NGX_RL_LOOK);
         seen[DRY_RUN] += (answer.retry_us != 0 && check->dry_run && !denied);
 
         fill_answer(&answer, answers[i]);
@@ -442,8 +438,7 @@ random_lease(check_t *check, uint32_t capacity)
 {
     check->ahead = rnd(16) ? random_tokens(capacity)
                            : rnd((uint64_t) NGX_RL_MAX_TOKENS + 1);
-    check->share = rnd(4) ? 1 + rnd(20)
-                          : rnd_log(NGX_RL_MAX_TOKENS);
+    check->share = rnd(4) ? 1 + rnd(20) : rnd_log(NGX_RL_MAX_TOKENS);
 }
 
 
@@ -529,9 +524,7 @@ fill_times(parity_call_t *call, check_t *checks)
                           call->now_us);
         }
 
-        if (checks[i].cost >= 0 || checks[i].want == NGX_RL_LOOK
-            || rnd(4))
-        {
+        if (checks[i].cost >= 0 || checks[i].want == NGX_RL_LOOK || rnd(4)) {
             continue;
         }
 
@@ -612,9 +605,9 @@ check_state(unsigned key, unsigned field, const counter_t *counter)
     unsigned char  *p;
 
     uint64_t  bucket[] = { counter->state.tb.tat_us, counter->state.tb.tat_frac,
-                           counter->state.tb.span_code };
+        counter->state.tb.span_code };
     uint64_t  window[] = { counter->state.w.fresh_us, counter->state.w.count,
-                           counter->state.w.code, counter->state.w.before };
+        counter->state.w.code, counter->state.w.before };
 
     sizes = (counter->kind == 't') ? "732" : (counter->kind == 'f') ? "742"
                                                                     : "7424";
@@ -755,11 +748,9 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        { "token_bucket", test_kinds, NULL, NULL, "t" },
-        { "fixed_window", test_kinds, NULL, NULL, "f" },
-        { "sliding_window", test_kinds, NULL, NULL, "s" },
-        { "all_kinds", test_kinds, NULL, NULL, "tfs" },
-    };
+        { "token_bucket", test_kinds, NULL, NULL, "t" }, { "fixed_window",
+            test_kinds, NULL, NULL, "f" }, { "sliding_window", test_kinds, NULL,
+            NULL, "s" }, { "all_kinds", test_kinds, NULL, NULL, "tfs" }, };
 
     return cmocka_run_group_tests(tests, parity_setup, parity_teardown);
 }

@@ -147,8 +147,7 @@ fill_arg(const check_t *check, parity_arg_t *arg)
 
     arg->kind = check->dry_run ? kind - 'a' + 'A' : kind;
     arg->cost = check->cost;
-    arg->want = (check->want == NGX_RL_LOOK) ? -1
-                                                     : (int64_t) check->want;
+    arg->want = (check->want == NGX_RL_LOOK) ? -1 : (int64_t) check->want;
     arg->want = check->charge ? -1 - (int64_t) check->charge : arg->want;
     arg->capacity = limit->capacity;
     arg->a = (kind == 'l') ? limit->window_us : LEASE_US;
@@ -221,8 +220,7 @@ random_check(check_t *check, const request_t *request, unsigned field,
     }
 
     check->cost = rnd(4) ? 1 : random_tokens(capacity);
-    check->want = rnd(4) ? 0 : rnd(3) ? random_tokens(capacity)
-                                      : NGX_RL_LOOK;
+    check->want = rnd(4) ? 0 : rnd(3) ? random_tokens(capacity) : NGX_RL_LOOK;
 }
 
 
@@ -553,9 +551,8 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_sliding_log),
-        cmocka_unit_test(test_concurrency),
-    };
+        cmocka_unit_test(test_sliding_log), cmocka_unit_test(test_concurrency),
+            };
 
     return cmocka_run_group_tests(tests, parity_setup, parity_teardown);
 }

@@ -93,9 +93,7 @@ test_foreign_window(void **state)
             weight = ngx_rl_span_decode(w->code);
         }
 
-        if (w->code != counter.limit.code
-            && weight <= NGX_RL_MAX_PERIOD_US)
-        {
+        if (w->code != counter.limit.code && weight <= NGX_RL_MAX_PERIOD_US) {
             weight = NGX_RL_MAX_WEIGHT / (weight / 1000 + 1);
             w->count = (w->count < weight) ? w->count : weight;
             w->before = (w->before < weight) ? w->before : weight;
@@ -170,8 +168,7 @@ check_calendar(const ngx_rl_spec_t *spec, uint64_t at, uint64_t until,
 
 
 static ngx_rl_spec_t
-spec_of(ngx_rl_calendar_e calendar, uint32_t month_day,
-    const ngx_rl_tz_t *tz)
+spec_of(ngx_rl_calendar_e calendar, uint32_t month_day, const ngx_rl_tz_t *tz)
 {
     ngx_rl_spec_t  spec;
 
@@ -256,11 +253,8 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_foreign_window),
-        cmocka_unit_test(test_months),
-        cmocka_unit_test(test_zones),
-        cmocka_unit_test(test_skew),
-    };
+        cmocka_unit_test(test_foreign_window), cmocka_unit_test(test_months),
+            cmocka_unit_test(test_zones), cmocka_unit_test(test_skew), };
 
     return cmocka_run_group_tests(tests, parity_setup, parity_teardown);
 }

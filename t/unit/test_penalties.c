@@ -161,11 +161,10 @@ test_growth(void **state)
     ngx_rl_penalties_t    *p;
     ngx_rl_penalty_time_t  times[] = {
         { MINUTE, HOUR, 1000 }, { MINUTE, HOUR, 1500 }, { HOUR, MINUTE, 2000 },
-        { 1, HOUR, 1001 }
+            { 1, HOUR, 1001 }
     };
     uint64_t                      expected[] = {
-        MINUTE, MINUTE * 9 / 4, MINUTE, 1
-    };
+        MINUTE, MINUTE * 9 / 4, MINUTE, 1 };
 
     p = table_make();
 
@@ -176,11 +175,9 @@ test_growth(void **state)
         assert_int_equal(ngx_rl_penalties_begin(p, &made, &times[i], 1),
                          NGX_OK);
         assert_int_equal(ngx_rl_penalties_begin(p, &made, &times[i],
-                                                made.until_ms),
-                         NGX_OK);
+                                                made.until_ms), NGX_OK);
         assert_int_equal(ngx_rl_penalties_begin(p, &made, &times[i],
-                                                made.until_ms),
-                         NGX_OK);
+                                                made.until_ms), NGX_OK);
         assert_int_equal(made.times, 3);
         assert_int_equal(left(p, i + 1, made.until_ms - expected[i]),
                          expected[i]);
@@ -208,8 +205,7 @@ test_full(void **state)
     assert_int_equal(begin(p, 100, NOW + 20), NGX_DECLINED);
     found = row(100);
     found.until_ms = found.forget_ms = NOW + HOUR;
-    assert_int_equal(ngx_rl_penalties_put(p, &found, NOW + 20),
-                     NGX_DECLINED);
+    assert_int_equal(ngx_rl_penalties_put(p, &found, NOW + 20), NGX_DECLINED);
     assert_int_equal(left(p, 100, NOW + 20), 0);
 
     for (i = 1; i <= NGX_RL_PENALTIES_WAYS; i++) {
@@ -265,8 +261,7 @@ test_redis(void **state)
     other = row(2);
     assert_int_equal(ngx_rl_penalties_put(p, &other, NOW), NGX_OK);
     assert_false(get(p, 2, &found));
-    assert_int_equal(ngx_rl_penalties_end(p, &other.id, NOW),
-                     NGX_DECLINED);
+    assert_int_equal(ngx_rl_penalties_end(p, &other.id, NOW), NGX_DECLINED);
 
     /* ended by hand: the next one is no repetition, and Redis must know */
 
@@ -322,8 +317,7 @@ test_recent(void **state)
 
     found = row(2);
     assert_int_equal(ngx_rl_penalties_end(p, &found.id,
-                                          NOW + 5 * MINUTE - 1000),
-                     NGX_OK);
+                                          NOW + 5 * MINUTE - 1000), NGX_OK);
     assert_true(get(p, 2, &found));
     ngx_rl_penalties_sent(p, &found.id, found.change);
 
@@ -346,8 +340,7 @@ test_recent(void **state)
 
 /* Of two networks that collide in no count. */
 static ngx_int_t
-begin_of(ngx_rl_penalties_t *p, uint64_t n, uint64_t network,
-    uint64_t now_ms)
+begin_of(ngx_rl_penalties_t *p, uint64_t n, uint64_t network, uint64_t now_ms)
 {
     ngx_rl_penalized_t  made;
 
@@ -465,11 +458,9 @@ attack(ngx_rl_penalties_t *p, nets_t *nets, uint64_t n, uint64_t now)
     narrow = (made.network >> 32 || nets->halves[0] == 0);
     made.id.hi = made.id.lo = ~(uint64_t) nets->halves[narrow];
 
-    assert_int_equal(ngx_rl_penalties_begin(p, &made, NULL, now),
-                     NGX_OK);
+    assert_int_equal(ngx_rl_penalties_begin(p, &made, NULL, now), NGX_OK);
     assert_int_equal(made.forget_ms, made.until_ms);
-    assert_int_equal(ngx_rl_penalties_until(p, &made.id, now),
-                     made.until_ms);
+    assert_int_equal(ngx_rl_penalties_until(p, &made.id, now), made.until_ms);
     nets->until_ms[narrow] = made.until_ms;
     nets->own[narrow]++;
 
@@ -510,9 +501,9 @@ test_crowds(void **state)
         uint32_t      narrow;
         ngx_uint_t    narrows;   /* of the client */
     } clients[] = {
-        { 80000, NGX_RL_PENALTIES_NET_V6, 0x41, 0x83, 1 },
-        { 80000, NGX_RL_PENALTIES_WIDE, 0x41, 0x83, 256 },
-        { 2000, NGX_RL_PENALTIES_NET_V4, 0, 0x82, 1 }
+        { 80000, NGX_RL_PENALTIES_NET_V6, 0x41, 0x83, 1 }, { 80000,
+            NGX_RL_PENALTIES_WIDE, 0x41, 0x83, 256 }, { 2000,
+            NGX_RL_PENALTIES_NET_V4, 0, 0x82, 1 }
     };
 
     for (i = 0; i < 3; i++) {
@@ -732,17 +723,13 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_time),
-        cmocka_unit_test(test_growth),
-        cmocka_unit_test(test_full),
-        cmocka_unit_test(test_redis),
-        cmocka_unit_test(test_recent),
-        cmocka_unit_test(test_networks),
-        cmocka_unit_test(test_crowds),
-        cmocka_unit_test(test_every_instruction),
-        cmocka_unit_test(test_look_between),
-        cmocka_unit_test(test_leader),
-    };
+        cmocka_unit_test(test_time), cmocka_unit_test(test_growth),
+            cmocka_unit_test(test_full), cmocka_unit_test(test_redis),
+            cmocka_unit_test(test_recent), cmocka_unit_test(test_networks),
+            cmocka_unit_test(test_crowds),
+            cmocka_unit_test(test_every_instruction),
+            cmocka_unit_test(test_look_between), cmocka_unit_test(test_leader),
+            };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

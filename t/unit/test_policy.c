@@ -320,8 +320,7 @@ test_regex(void **state)
         rule = rule_push(policy, "d");
         rule->regex_text = str(i ? "!" : "?");
         assert_int_equal(ngx_rl_policy_complete(policy), NGX_OK);
-        assert_int_equal(ngx_rl_policy_finish(policy, 10, NULL),
-                         NGX_ERROR);
+        assert_int_equal(ngx_rl_policy_finish(policy, 10, NULL), NGX_ERROR);
         assert_int_equal(rule->skipped, 0);
         ngx_rl_policy_release(policy);
     }
@@ -479,14 +478,8 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        test(test_order),
-        test(test_marks),
-        test(test_swap),
-        test(test_memory),
-        test(test_regex),
-        test(test_many),
-        test(test_find),
-    };
+        test(test_order), test(test_marks), test(test_swap), test(test_memory),
+            test(test_regex), test(test_many), test(test_find), };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

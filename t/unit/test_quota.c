@@ -13,8 +13,8 @@ static const u_char  id[] = "\0\1\2\377\376\375abcdefghij";
 
 /* tokens in seconds; capacity is the algorithm's: capacity, or burst */
 static ngx_rl_limit_t
-limit_of(ngx_rl_algorithm_e algorithm, uint64_t tokens,
-    uint64_t seconds, uint64_t capacity)
+limit_of(ngx_rl_algorithm_e algorithm, uint64_t tokens, uint64_t seconds,
+    uint64_t capacity)
 {
     ngx_rl_spec_t   spec;
     ngx_rl_limit_t  limit;
@@ -91,15 +91,12 @@ test_words(void **state)
 static void
 test_policy(void **state)
 {
-    assert_policy(limit_of(NGX_RL_TOKEN_BUCKET, 30, 60, 0),
-                  ";q=30;w=60");
+    assert_policy(limit_of(NGX_RL_TOKEN_BUCKET, 30, 60, 0), ";q=30;w=60");
 
     /* what it takes to fill it, rounded up: never 0 */
 
-    assert_policy(limit_of(NGX_RL_TOKEN_BUCKET, 30, 60, 11),
-                  ";q=11;w=22");
-    assert_policy(limit_of(NGX_RL_TOKEN_BUCKET, 1 << 30, 1, 1),
-                  ";q=1;w=1");
+    assert_policy(limit_of(NGX_RL_TOKEN_BUCKET, 30, 60, 11), ";q=11;w=22");
+    assert_policy(limit_of(NGX_RL_TOKEN_BUCKET, 1 << 30, 1, 1), ";q=1;w=1");
     assert_policy(limit_of(NGX_RL_LEAKY_BUCKET, 1, 1, 4), ";q=5;w=5");
 
     /* rates that are rounded, and one that is not */
@@ -110,10 +107,8 @@ test_policy(void **state)
                   ";q=99999999;w=3600");
     assert_policy(limit_of(NGX_RL_TOKEN_BUCKET, 1000000007, 7, 0),
                   ";q=1000000007;w=7");
-    assert_policy(limit_of(NGX_RL_TOKEN_BUCKET, 7, 1, 8),
-                  ";q=8;w=2");
-    assert_policy(limit_of(NGX_RL_FIXED_WINDOW, 7, 3600, 0),
-                  ";q=7;w=3600");
+    assert_policy(limit_of(NGX_RL_TOKEN_BUCKET, 7, 1, 8), ";q=8;w=2");
+    assert_policy(limit_of(NGX_RL_FIXED_WINDOW, 7, 3600, 0), ";q=7;w=3600");
 
     /* the longest */
 
@@ -133,8 +128,7 @@ test_left(void **state)
     assert_left(0, 30 * S + 1, ";r=0;t=31");
     assert_left(5, 0, ";r=5;t=0");
     assert_left(3, NGX_RL_NEVER, ";r=3");
-    assert_left(1 << 30, NGX_RL_NEVER - 1,
-                ";r=1073741824;t=18446744073710");
+    assert_left(1 << 30, NGX_RL_NEVER - 1, ";r=1073741824;t=18446744073710");
 
     ngx_rl_quota_pk(text, id);
     assert_memory_equal(text, ";pk=:mHxHJ9AQNq8O:", sizeof(text));
@@ -160,8 +154,7 @@ test_more(void **state)
 
     assert_int_equal(ngx_rl_quota_more_us(&bucket, &answer), 59 * S);
     assert_int_equal(ngx_rl_quota_more_us(&window, &answer), 59 * S);
-    assert_true(ngx_rl_quota_more_us(&slots, &answer)
-                == NGX_RL_NEVER);
+    assert_true(ngx_rl_quota_more_us(&slots, &answer) == NGX_RL_NEVER);
 
     /* empty: the next token of a bucket, the end of a window */
 
@@ -213,7 +206,7 @@ test_more_is_retry(void **state)
 
     static const uint64_t  limits[][3] = {
         { 100, 60, 100 }, { 7, 3, 5 }, { 3, 1, 1 }, { 1000003, 86400, 999 },
-        { 1 << 30, 1, 1000 }, { 1, 31622400, 30 }
+            { 1 << 30, 1, 1000 }, { 1, 31622400, 30 }
     };
 
     for (i = 0; i < COUNT(limits); i++) {
@@ -232,8 +225,7 @@ test_more_is_retry(void **state)
             more = ngx_rl_quota_more_us(&limit, &answer);
             assert_true(more > 0);
 
-            ngx_rl_token_bucket_take(&tb, &limit.rate, now, 1, 0,
-                                     &answer);
+            ngx_rl_token_bucket_take(&tb, &limit.rate, now, 1, 0, &answer);
             assert_int_equal(answer.granted, 0);
 
             /* both are rounded, by less than a microsecond each */
@@ -253,12 +245,9 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_words),
-        cmocka_unit_test(test_policy),
-        cmocka_unit_test(test_left),
-        cmocka_unit_test(test_more),
-        cmocka_unit_test(test_more_is_retry),
-    };
+        cmocka_unit_test(test_words), cmocka_unit_test(test_policy),
+            cmocka_unit_test(test_left), cmocka_unit_test(test_more),
+            cmocka_unit_test(test_more_is_retry), };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -240,11 +240,10 @@ test_hostile(void **state)
         const char  *head;
         const char  *wrong;    /* NULL: only its digest */
     } heads[] = {
-        { GOOD, NULL },
-        { GOOD ",\"author\":\"\",\"reason\":\"\"", NULL },
-        { GOOD ",\"new\":{\"a\":[1]}", NULL },
-        { GOOD ",\"lineage\":\"00000000000000ab\"", NULL },
-        { HEAD("9007199254740992", ID, DAY, "2"), NULL },
+        { GOOD, NULL }, { GOOD ",\"author\":\"\",\"reason\":\"\"", NULL },
+            { GOOD ",\"new\":{\"a\":[1]}", NULL },
+            { GOOD ",\"lineage\":\"00000000000000ab\"", NULL },
+            { HEAD("9007199254740992", ID, DAY, "2"), NULL },
 
         { "{\"format\":\"2.0\"", "format is of another major" },
         { "{\"format\":\"10.0\"", "format is of another major" },
@@ -390,8 +389,7 @@ test_refused(void **state)
 
     for (i = 0; i < sizeof(documents) / sizeof(documents[0]); i++) {
         set(&record.document, documents[i]);
-        assert_int_equal(ngx_rl_record_write(&record, pool),
-                         NGX_DECLINED);
+        assert_int_equal(ngx_rl_record_write(&record, pool), NGX_DECLINED);
     }
 
     set(&record.document, DOCUMENT);
@@ -492,16 +490,9 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        TEST(test_write),
-        TEST(test_read),
-        TEST(test_damaged),
-        TEST(test_head),
-        TEST(test_hostile),
-        TEST(test_author),
-        TEST(test_refused),
-        TEST(test_no_memory),
-        TEST(test_write_no_memory),
-    };
+        TEST(test_write), TEST(test_read), TEST(test_damaged), TEST(test_head),
+            TEST(test_hostile), TEST(test_author), TEST(test_refused),
+            TEST(test_no_memory), TEST(test_write_no_memory), };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,8 +33,7 @@ ngx_alloc(size_t size, ngx_log_t *log)
 /* Reads one reply fed in pieces of step bytes; what it has stays. */
 
 static ngx_int_t
-read_reply(const char *data, size_t len, size_t step,
-    ngx_rl_redis_form_e form)
+read_reply(const char *data, size_t len, size_t step, ngx_rl_redis_form_e form)
 {
     void       *reader;
     size_t      n;
@@ -76,8 +75,7 @@ test_command(void **state)
     char             *expected;
     u_char            command[100], *p;
     static ngx_str_t  args[] = {
-        ngx_string("SET"), ngx_string(""), ngx_string("a\r\n\0b")
-    };
+        ngx_string("SET"), ngx_string(""), ngx_string("a\r\n\0b") };
     const char       *argv[] = { "SET", "", "a\r\n\0b" };
     const size_t      lens[] = { 3, 0, 5 };
     int               len;
@@ -270,8 +268,7 @@ test_slots(void **state)
 {
     size_t                 step;
     ngx_rl_redis_range_t  *range;
-    static const char      data[] =
-        SLOTS_HEAD PRIMARY REPLICA SLOTS_TAIL;
+    static const char      data[] = SLOTS_HEAD PRIMARY REPLICA SLOTS_TAIL;
 
     for (step = 1; step < sizeof(data); step++) {
         assert_int_equal(read_reply(data, sizeof(data) - 1, step, 1), NGX_OK);
@@ -318,7 +315,7 @@ test_slots_large(void **state)
 
     ngx_rl_redis_reader_feed(reader, (const u_char *) "*16384\r\n", 8);
     assert_int_equal(ngx_rl_redis_reader_next(reader, &reply,
-                                             NGX_RL_REDIS_FORM_SLOTS),
+                                              NGX_RL_REDIS_FORM_SLOTS),
                      NGX_AGAIN);
 
     for (slot = 0; slot < 16384; slot++) {
@@ -336,11 +333,10 @@ test_slots_large(void **state)
         /* in two pieces */
 
         for (i = 0; i < 2; i++) {
-            ngx_rl_redis_reader_feed(reader,
-                                     (const u_char *) entry + i * 1000,
+            ngx_rl_redis_reader_feed(reader, (const u_char *) entry + i * 1000,
                                      i ? n - 1000 : 1000);
             rc = ngx_rl_redis_reader_next(reader, &reply,
-                                             NGX_RL_REDIS_FORM_SLOTS);
+                                          NGX_RL_REDIS_FORM_SLOTS);
             assert_int_not_equal(rc, NGX_ERROR);
         }
 
@@ -381,8 +377,7 @@ test_slots_broken(void **state)
         assert_int_equal(read_reply(cases[i], strlen(cases[i]), 1, 1), NGX_OK);
 
         for (k = 0; k < reply.nranges; k++) {
-            assert_true(reply.ranges[k].first < 0
-                        || reply.ranges[k].port == 0);
+            assert_true(reply.ranges[k].first < 0 || reply.ranges[k].port == 0);
         }
     }
 
@@ -451,13 +446,11 @@ test_texts_other(void **state)
         ngx_uint_t   n;
         unsigned     flat;
     } cases[] = {
-        { "$3\r\nabc\r\n", REDIS_REPLY_STRING, 1, 0 },
-        { ":5\r\n", REDIS_REPLY_INTEGER, 1, 0 },
-        { "$-1\r\n", REDIS_REPLY_STRING, 1, 1 },
-        { "*-1\r\n", REDIS_REPLY_ARRAY, 1, 1 },
-        { "-OOM no\r\n", REDIS_REPLY_ERROR, 1, 0 },
-        { "*0\r\n", REDIS_REPLY_ARRAY, 0, 1 },
-        { "*2\r\n:1\r\n*1\r\n$1\r\nx\r\n", REDIS_REPLY_ARRAY, 1, 0 }
+        { "$3\r\nabc\r\n", REDIS_REPLY_STRING, 1, 0 }, { ":5\r\n",
+            REDIS_REPLY_INTEGER, 1, 0 }, { "$-1\r\n", REDIS_REPLY_STRING, 1,
+            1 }, { "*-1\r\n", REDIS_REPLY_ARRAY, 1, 1 }, { "-OOM no\r\n",
+            REDIS_REPLY_ERROR, 1, 0 }, { "*0\r\n", REDIS_REPLY_ARRAY, 0, 1 },
+            { "*2\r\n:1\r\n*1\r\n$1\r\nx\r\n", REDIS_REPLY_ARRAY, 1, 0 }
     };
 
     for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

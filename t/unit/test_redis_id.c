@@ -110,9 +110,7 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_id),
-        cmocka_unit_test(test_mask)
-    };
+        cmocka_unit_test(test_id), cmocka_unit_test(test_mask) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,8 +56,7 @@ static int
 setup(void **state)
 {
     free(shared);
-    shared = aligned_alloc(NGX_RL_LINE,
-                           sizeof(ngx_rl_redis_shared_t));
+    shared = aligned_alloc(NGX_RL_LINE, sizeof(ngx_rl_redis_shared_t));
     if (shared == NULL) {
         return 1;
     }
@@ -243,11 +242,10 @@ main(void)
 {
     const struct CMUnitTest  tests[] = {
         cmocka_unit_test_setup(test_one_each, setup),
-        cmocka_unit_test_setup(test_rollouts, setup),
-        cmocka_unit_test_setup(test_stopped_worker, setup),
-        cmocka_unit_test_setup(test_clocks, setup),
-        cmocka_unit_test_setup(test_counts, setup),
-    };
+            cmocka_unit_test_setup(test_rollouts, setup),
+            cmocka_unit_test_setup(test_stopped_worker, setup),
+            cmocka_unit_test_setup(test_clocks, setup),
+            cmocka_unit_test_setup(test_counts, setup), };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

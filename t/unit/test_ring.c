@@ -40,8 +40,7 @@ ring_make(void)
 static void
 ring_free(ngx_rl_ring_t *ring)
 {
-    assert_int_equal(munmap(ring, ngx_rl_ring_size(SLOTS,
-                                                   sizeof(record_t))),
+    assert_int_equal(munmap(ring, ngx_rl_ring_size(SLOTS, sizeof(record_t))),
                      0);
 }
 
@@ -303,8 +302,7 @@ test_crashes(void **state)
         assert_int_equal(get(ring, newest - n), 5);
     }
 
-    print_message("%u records read beside %d deaths\n", (unsigned) read,
-                  kills);
+    print_message("%u records read beside %d deaths\n", (unsigned) read, kills);
     assert_true(read > 0);
     ring_free(ring);
 }
@@ -348,12 +346,9 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_last),
-        cmocka_unit_test(test_numbered),
-        cmocka_unit_test(test_every_instruction),
-        cmocka_unit_test(test_overtaken),
-        cmocka_unit_test(test_crashes),
-    };
+        cmocka_unit_test(test_last), cmocka_unit_test(test_numbered),
+            cmocka_unit_test(test_every_instruction),
+            cmocka_unit_test(test_overtaken), cmocka_unit_test(test_crashes), };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

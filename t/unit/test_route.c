@@ -130,10 +130,10 @@ test_every(void **state)
         const char  *path;
         int          match;
     } cases[] = {
-        { "/a", "/a", 1 },               { "/a", "/b", 0 },
-        { "/a", "/a;x", 0 },             { "/*", "/a;x", 1 },
-        { "/a/**", "/a/;x\\..;/b", 0 },  { "/a/**", "/a/b;x/c\\d", 1 },
-        { "/**", "/a\\..\\..;", 1 },     { "/a/b", "/a\\b", 0 }
+        { "/a", "/a", 1 },               { "/a", "/b", 0 }, { "/a", "/a;x", 0 },
+                        { "/*", "/a;x", 1 }, { "/a/**", "/a/;x\\..;/b", 0 },
+             { "/a/**", "/a/b;x/c\\d", 1 }, { "/**", "/a\\..\\..;", 1 },
+                { "/a/b", "/a\\b", 0 }
     };
 
     for (i = 0; i < COUNT(cases); i++) {
@@ -198,8 +198,7 @@ test_fold(void **state)
         out = malloc(NGX_RL_ROUTE_BYTES(len));
         assert_non_null(out);
 
-        len = ngx_rl_route_fold((const u_char *) cases[i].path, len,
-                                out);
+        len = ngx_rl_route_fold((const u_char *) cases[i].path, len, out);
 
         if (len != strlen(cases[i].route)
             || memcmp(out, cases[i].route, len) != 0)
@@ -216,11 +215,8 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_check),
-        cmocka_unit_test(test_match),
-        cmocka_unit_test(test_every),
-        cmocka_unit_test(test_fold),
-    };
+        cmocka_unit_test(test_check), cmocka_unit_test(test_match),
+            cmocka_unit_test(test_every), cmocka_unit_test(test_fold), };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

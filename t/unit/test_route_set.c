@@ -34,10 +34,8 @@ templates_make(templates_t *t, const char **texts, size_t n)
     segments = 0;
 
     for (i = 0; i < n; i++) {
-        assert_null(ngx_rl_route_check(bytes(texts[i]),
-                                       strlen(texts[i])));
-        segments += ngx_rl_route_segments(bytes(texts[i]),
-                                          strlen(texts[i]));
+        assert_null(ngx_rl_route_check(bytes(texts[i]), strlen(texts[i])));
+        segments += ngx_rl_route_segments(bytes(texts[i]), strlen(texts[i]));
     }
 
     t->memory = malloc(ngx_rl_route_set_bytes(segments));
@@ -46,8 +44,7 @@ templates_make(templates_t *t, const char **texts, size_t n)
 
     for (i = 0; i < n; i++) {
         known = t->set.n;
-        got = ngx_rl_route_set_add(&t->set, bytes(texts[i]),
-                                   strlen(texts[i]));
+        got = ngx_rl_route_set_add(&t->set, bytes(texts[i]), strlen(texts[i]));
         assert_true(got <= known);
         assert_int_equal(t->set.n, known + (got == known));
 
@@ -91,21 +88,21 @@ test_specific(void **state)
         const char  *path;
         const char  *tmpl;
     } cases[] = {
-        { "/", "/" },                    { "//", "/" },
-        { "/;v", "/" },                  { "/a/..", "/" },
-        { "/a", "/a" },                  { "/a/", "/a" },
-        { "/a;v=1//", "/a" },            { "/z", "/{x}" },
-        { "/a/b", "/a/b/**" },           { "/a/z", "/a/{x}" },
-        { "/a/b/c", "/a/b/c" },          { "//a///b/./c;/", "/a/b/c" },
-        { "/a/z/..;/b/c", "/a/b/c" },    { "/a/b/z", "/a/b/{x}" },
-        { "/a/b/c/d", "/a/b/**" },       { "/a/z/c", "/a/{x}/c" },
-        { "/a/z/z", "/a/{x}/{y}" },      { "/a/z/c/d", "/a/{x}/**" },
-        { "/z/b/c", "/{x}/b/c" },        { "/z/b/z", "/{x}/b/{y}" },
-        { "/z/b", "/{x}/b/**" },         { "/z/b/c/d", "/{x}/b/**" },
-        { "/z/z/c", "/{x}/{y}/c" },      { "/z/z", "/{x}/{y}/**" },
-        { "/z/z/z", "/{x}/{y}/**" },     { "/A/b/c", "/{x}/b/c" },
-        { "", NULL },                    { "a", NULL },
-        { "*", NULL },                   { ";/a", NULL }
+        { "/", "/" },                    { "//", "/" }, { "/;v", "/" },
+                             { "/a/..", "/" }, { "/a", "/a" },
+                             { "/a/", "/a" }, { "/a;v=1//", "/a" },
+                       { "/z", "/{x}" }, { "/a/b", "/a/b/**" },
+                      { "/a/z", "/a/{x}" }, { "/a/b/c", "/a/b/c" },
+                     { "//a///b/./c;/", "/a/b/c" }, { "/a/z/..;/b/c",
+            "/a/b/c" },    { "/a/b/z", "/a/b/{x}" }, { "/a/b/c/d", "/a/b/**" },
+                  { "/a/z/c", "/a/{x}/c" }, { "/a/z/z", "/a/{x}/{y}" },
+                 { "/a/z/c/d", "/a/{x}/**" }, { "/z/b/c", "/{x}/b/c" },
+                   { "/z/b/z", "/{x}/b/{y}" }, { "/z/b", "/{x}/b/**" },
+                    { "/z/b/c/d", "/{x}/b/**" }, { "/z/z/c", "/{x}/{y}/c" },
+                 { "/z/z", "/{x}/{y}/**" }, { "/z/z/z", "/{x}/{y}/**" },
+                { "/A/b/c", "/{x}/b/c" }, { "", NULL },
+                               { "a", NULL }, { "*", NULL },
+                              { ";/a", NULL }
     };
 
     templates_make(&t, texts, COUNT(texts));
@@ -132,8 +129,7 @@ test_backtrack(void **state)
     templates_t  t;
 
     static const char  *texts[] = {
-        "/a/b/c/d", "/a/{x}/c/e", "/{x}/b/c/f", "/{x}/{y}/{z}/g"
-    };
+        "/a/b/c/d", "/a/{x}/c/e", "/{x}/b/c/f", "/{x}/{y}/{z}/g" };
 
     templates_make(&t, texts, 4);
 
@@ -182,8 +178,7 @@ test_empty(void **state)
 
     assert_int_equal(ngx_rl_route_set_bytes(
                          NGX_RL_ROUTE_SEGMENTS + (size_t) 1), 0);
-    assert_int_not_equal(ngx_rl_route_set_bytes(
-                             NGX_RL_ROUTE_SEGMENTS), 0);
+    assert_int_not_equal(ngx_rl_route_set_bytes(NGX_RL_ROUTE_SEGMENTS), 0);
 }
 
 
@@ -252,8 +247,7 @@ random_path(char *plain, char *disguised)
     for (i = 0; i < n; i++) {
         name = random_name();
         plain += sprintf(plain, "/%s", name);
-        disguised += sprintf(disguised, "%s/%s%s",
-                             nothing[rnd(COUNT(nothing))],
+        disguised += sprintf(disguised, "%s/%s%s", nothing[rnd(COUNT(nothing))],
                              name, behind[rnd(4)]);
     }
 
@@ -364,8 +358,7 @@ same_as_reference(const templates_t *t, const char *path, const char *asked,
 
     assert_int_equal(n, all);
 
-    got = ngx_rl_route_set_find(&t->set, bytes(asked), strlen(asked),
-                                0);
+    got = ngx_rl_route_set_find(&t->set, bytes(asked), strlen(asked), 0);
     assert_true(got == NONE || got == expected[0]);
 
     *matches += n;
@@ -566,15 +559,10 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_specific),
-        cmocka_unit_test(test_backtrack),
-        cmocka_unit_test(test_equal),
-        cmocka_unit_test(test_empty),
-        cmocka_unit_test(test_random),
-        cmocka_unit_test(test_cost),
-        cmocka_unit_test(test_worst),
-        cmocka_unit_test(test_deep),
-    };
+        cmocka_unit_test(test_specific), cmocka_unit_test(test_backtrack),
+            cmocka_unit_test(test_equal), cmocka_unit_test(test_empty),
+            cmocka_unit_test(test_random), cmocka_unit_test(test_cost),
+            cmocka_unit_test(test_worst), cmocka_unit_test(test_deep), };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,8 +52,7 @@ run(char kind, uint64_t capacity, uint64_t a, const step_t *steps, size_t n)
         for (j = 0; j < 4; j++) {
             if (answer[j] != steps[i].answer[j]) {
                 fail_msg("step %zu, number %zu: %lld, expected %lld", i, j,
-                         (long long) answer[j],
-                         (long long) steps[i].answer[j]);
+                         (long long) answer[j], (long long) steps[i].answer[j]);
             }
         }
     }
@@ -66,11 +65,10 @@ static void
 test_gateways(void **state)
 {
     static const step_t  back[] = {
-        { HOUR, '1', 1, 1, { 1, 1073741823, 0, 0 } },
-        { HOUR, '2', 1, 1, { 1, 1073741822, 0, 0 } },
-        { 0, '1', 1, 1, { 1, 1073741822, 0, 0 } },
-        { LEASE_US - 1, '1', 1, 1, { 1, 1073741822, 0, 0 } },
-        { LEASE_US, '1', 1, 1, { 1, 1073741823, 0, 0 } }
+        { HOUR, '1', 1, 1, { 1, 1073741823, 0, 0 } }, { HOUR, '2', 1, 1, { 1,
+            1073741822, 0, 0 } }, { 0, '1', 1, 1, { 1, 1073741822, 0, 0 } },
+            { LEASE_US - 1, '1', 1, 1, { 1, 1073741822, 0, 0 } }, { LEASE_US,
+            '1', 1, 1, { 1, 1073741823, 0, 0 } }
     };
 
     run('c', 1073741824, LEASE_US, back, sizeof(back) / sizeof(back[0]));
@@ -83,11 +81,9 @@ test_permits(void **state)
     /* a permit ends at its deadline, not before, and is renewed by its name */
 
     static const step_t  ends[] = {
-        { 0, '1', 1, 0, { 1, 1, 0, 0 } },
-        { 10, '2', 1, 0, { 1, 0, 0, 0 } },
-        { 20, '3', 1, 0, { 0, 0, 0, 1000 } },
-        { 20, '3', 0, 0, { 0, 0, 0, 0 } },
-        { 20, '3', -1, 0, { 0, 0, 0, 0 } },
+        { 0, '1', 1, 0, { 1, 1, 0, 0 } }, { 10, '2', 1, 0, { 1, 0, 0, 0 } },
+            { 20, '3', 1, 0, { 0, 0, 0, 1000 } }, { 20, '3', 0, 0, { 0, 0, 0,
+            0 } }, { 20, '3', -1, 0, { 0, 0, 0, 0 } },
 
         /* renewed although all are taken; a look of its own could be paid */
         { 10000000, '2', 1, 1, { 1, 0, 0, 0 } },
@@ -110,24 +106,19 @@ test_permits(void **state)
     /* a request that runs gets its lost permit again, in spite of the others */
 
     static const step_t  lost[] = {
-        { 0, '1', 1, 0, { 1, 1, 0, 0 } },
-        { LEASE_US, '2', 1, 0, { 1, 1, 0, 0 } },
-        { LEASE_US, '3', 1, 0, { 1, 0, 0, 0 } },
-        { LEASE_US, '1', 1, 1, { 1, 0, 0, 0 } },
-        { LEASE_US, '2', -1, 0, { 0, 0, 0, 0 } },
-        { LEASE_US, '4', 1, 0, { 0, 0, 0, 1000 } },
-        { LEASE_US, '3', -1, 0, { 0, 1, 0, 0 } },
-        { LEASE_US, '4', 1, 0, { 1, 0, 0, 0 } }
+        { 0, '1', 1, 0, { 1, 1, 0, 0 } }, { LEASE_US, '2', 1, 0, { 1, 1, 0,
+            0 } }, { LEASE_US, '3', 1, 0, { 1, 0, 0, 0 } }, { LEASE_US, '1', 1,
+            1, { 1, 0, 0, 0 } }, { LEASE_US, '2', -1, 0, { 0, 0, 0, 0 } },
+            { LEASE_US, '4', 1, 0, { 0, 0, 0, 1000 } }, { LEASE_US, '3', -1, 0,
+            { 0, 1, 0, 0 } }, { LEASE_US, '4', 1, 0, { 1, 0, 0, 0 } }
     };
 
     /* those of before the clock was set back end one life from the rejection */
 
     static const step_t  back[] = {
-        { HOUR, '1', 1, 0, { 1, 1, 0, 0 } },
-        { HOUR, '2', 1, 0, { 1, 0, 0, 0 } },
-        { 0, '3', 1, 0, { 0, 0, 0, 1000 } },
-        { LEASE_US - 1, '3', 1, 0, { 0, 0, 0, 1000 } },
-        { LEASE_US, '3', 1, 0, { 1, 1, 0, 0 } }
+        { HOUR, '1', 1, 0, { 1, 1, 0, 0 } }, { HOUR, '2', 1, 0, { 1, 0, 0,
+            0 } }, { 0, '3', 1, 0, { 0, 0, 0, 1000 } }, { LEASE_US - 1, '3', 1,
+            0, { 0, 0, 0, 1000 } }, { LEASE_US, '3', 1, 0, { 1, 1, 0, 0 } }
     };
 
     slots(ends, COUNT(ends));
@@ -142,9 +133,9 @@ test_log(void **state)
     /* no take replaces what another has, and a give finds its own alone */
 
     static const step_t  members[] = {
-        { 0, '1', 2500, 0, { 2500, 7500, 60000, 0 } },
-        { 1, '1', 0, 2500, { 2500, 5000, 60000, 0 } },
-        { 2, '2', 1, 1200, { 1200, 3800, 60000, 0 } },
+        { 0, '1', 2500, 0, { 2500, 7500, 60000, 0 } }, { 1, '1', 0, 2500,
+            { 2500, 5000, 60000, 0 } }, { 2, '2', 1, 1200, { 1200, 3800, 60000,
+            0 } },
 
         /* a third one, which no request makes */
         { 3, '1', 3, 0, { 3, 3797, 60000, 0 } },
@@ -163,15 +154,13 @@ test_log(void **state)
     /* what is given back was taken: not what was charged, or is over */
 
     static const step_t  charged[] = {
-        { 0, '1', 0, 2, { 2, 9998, 60000, 0 } },
-        { 30000000, '1', 3, 0, { 3, 9995, 60000, 0 } },
-        { 30000001, '1', -3, 0, { 0, 9998, 30000, 0 } },
-        { 60000000, '1', 0, 0, { 0, 10000, 0, 0 } }
+        { 0, '1', 0, 2, { 2, 9998, 60000, 0 } }, { 30000000, '1', 3, 0, { 3,
+            9995, 60000, 0 } }, { 30000001, '1', -3, 0, { 0, 9998, 30000, 0 } },
+            { 60000000, '1', 0, 0, { 0, 10000, 0, 0 } }
     };
     static const step_t  over[] = {
-        { 0, '1', 3, 0, { 3, 9997, 60000, 0 } },
-        { 30000000, '2', 1, 0, { 1, 9996, 60000, 0 } },
-        { 60000000, '1', -3, 0, { 0, 9999, 30000, 0 } }
+        { 0, '1', 3, 0, { 3, 9997, 60000, 0 } }, { 30000000, '2', 1, 0, { 1,
+            9996, 60000, 0 } }, { 60000000, '1', -3, 0, { 0, 9999, 30000, 0 } }
     };
 
     int64_t  tokens;
@@ -197,10 +186,8 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_permits),
-        cmocka_unit_test(test_gateways),
-        cmocka_unit_test(test_log),
-    };
+        cmocka_unit_test(test_permits), cmocka_unit_test(test_gateways),
+            cmocka_unit_test(test_log), };
 
     return cmocka_run_group_tests(tests, parity_setup, parity_teardown);
 }

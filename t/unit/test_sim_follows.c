@@ -241,8 +241,7 @@ ngx_rl_redis_write_bulk(u_char *p, const u_char *data, size_t len)
 
 
 ngx_rl_redis_call_t *
-ngx_rl_redis_eval(ngx_rl_redis_t *r,
-    const ngx_rl_redis_eval_t *eval,
+ngx_rl_redis_eval(ngx_rl_redis_t *r, const ngx_rl_redis_eval_t *eval,
     ngx_rl_redis_handler_pt handler, void *data)
 {
     int        i, len;
@@ -308,8 +307,7 @@ ngx_rl_redis_name(ngx_rl_redis_t *r)
 
 
 ngx_rl_id_t
-ngx_rl_redis_id(const ngx_rl_redis_t *r, const u_char *data,
-    size_t len)
+ngx_rl_redis_id(const ngx_rl_redis_t *r, const u_char *data, size_t len)
 {
     return (ngx_rl_id_t) { 0, 0 };
 }
@@ -325,8 +323,7 @@ flight_runs(flight_t *flight)
 
 
 static void
-flight_told(flight_t *flight, ngx_rl_redis_status_e status,
-    unsigned again)
+flight_told(flight_t *flight, ngx_rl_redis_status_e status, unsigned again)
 {
     ngx_rl_redis_result_t     result;
     ngx_rl_redis_handler_pt   handler;
@@ -631,10 +628,8 @@ worlds_begin(ngx_rl_algorithm_e algorithm, ngx_rl_sync_e sync)
     redis.timeout = TIMEOUT;
     redis.buckets = 65536;
     assert_int_equal(ngx_rl_table_init(memory, TABLE, &key), NGX_OK);
-    assert_int_equal(ngx_rl_leases_init(limiter.zone.leases, TABLE),
-                     NGX_OK);
-    assert_int_equal(ngx_rl_refill_begin(&limiter, &log_nowhere),
-                     NGX_OK);
+    assert_int_equal(ngx_rl_leases_init(limiter.zone.leases, TABLE), NGX_OK);
+    assert_int_equal(ngx_rl_refill_begin(&limiter, &log_nowhere), NGX_OK);
 
     memset(&sim, 0, sizeof(sim));
     sim.cell.keys = WORLDS;
@@ -786,20 +781,19 @@ main(void)
     size_t  i;
 
     static const follows_t  all[] = {
-        { "token_bucket", NGX_RL_TOKEN_BUCKET, LEASE },
-        { "leaky_bucket", NGX_RL_LEAKY_BUCKET, LEASE },
-        { "fixed_window", NGX_RL_FIXED_WINDOW, LEASE },
-        { "sliding_window", NGX_RL_SLIDING_WINDOW, LEASE },
-        { "token_bucket_async", NGX_RL_TOKEN_BUCKET, ASYNC },
-        { "fixed_window_async", NGX_RL_FIXED_WINDOW, ASYNC },
-        { "sliding_window_async", NGX_RL_SLIDING_WINDOW, ASYNC }
+        { "token_bucket", NGX_RL_TOKEN_BUCKET, LEASE }, { "leaky_bucket",
+            NGX_RL_LEAKY_BUCKET, LEASE }, { "fixed_window", NGX_RL_FIXED_WINDOW,
+            LEASE }, { "sliding_window", NGX_RL_SLIDING_WINDOW, LEASE },
+            { "token_bucket_async", NGX_RL_TOKEN_BUCKET, ASYNC },
+            { "fixed_window_async", NGX_RL_FIXED_WINDOW, ASYNC },
+            { "sliding_window_async", NGX_RL_SLIDING_WINDOW, ASYNC }
     };
 
     struct CMUnitTest  tests[COUNT(all)];
 
     for (i = 0; i < COUNT(all); i++) {
         tests[i] = (struct CMUnitTest) { all[i].name, test_follows, NULL, NULL,
-                                         (void *) &all[i] };
+            (void *) &all[i] };
     }
 
     return cmocka_run_group_tests(tests, NULL, NULL);

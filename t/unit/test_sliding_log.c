@@ -235,8 +235,7 @@ test_ring(void **state)
     }
 
     assert_int_equal(left(now), 0);
-    assert_int_equal(take(now, 1, 0).retry_us,
-                     10 * SECOND / NGX_RL_MAX_LOG);
+    assert_int_equal(take(now, 1, 0).retry_us, 10 * SECOND / NGX_RL_MAX_LOG);
 
     /* two gets and a set a take, and one get for what has expired */
     assert_true(keeper.gets < 310000);
@@ -340,8 +339,7 @@ test_windows_fall(void **state)
         last_window = UINT64_MAX;
 
         for (n = keeper.log.count; n; n--) {
-            p = &keeper.places[(keeper.log.head - n)
-                               & (NGX_RL_LOG_PLACES - 1)];
+            p = &keeper.places[(keeper.log.head - n) & (NGX_RL_LOG_PLACES - 1)];
             at = p->fresh_us - p->window_us;
 
             assert_true(at >= last_at && at <= now + SECOND);
@@ -525,8 +523,7 @@ test_give(void **state)
         assert_true(keeper.gets < 3 * 64 && keeper.sets <= 64);
 
         /* beyond, the oldest two have gone in their stead */
-        assert_int_equal(left(START + 10 * SECOND),
-                         i > 64 ? 98 - i : 100 - i);
+        assert_int_equal(left(START + 10 * SECOND), i > 64 ? 98 - i : 100 - i);
         assert_int_equal(left(START + 10 * SECOND + 1), 100 - i);
     }
 
@@ -603,17 +600,12 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_exact),
-        cmocka_unit_test(test_want),
-        cmocka_unit_test(test_ring),
-        cmocka_unit_test(test_limit_changes),
-        cmocka_unit_test(test_window_changes),
-        cmocka_unit_test(test_windows_fall),
-        cmocka_unit_test(test_clock),
-        cmocka_unit_test(test_lost),
-        cmocka_unit_test(test_give),
-        cmocka_unit_test(test_give_exact),
-    };
+        cmocka_unit_test(test_exact), cmocka_unit_test(test_want),
+            cmocka_unit_test(test_ring), cmocka_unit_test(test_limit_changes),
+            cmocka_unit_test(test_window_changes),
+            cmocka_unit_test(test_windows_fall), cmocka_unit_test(test_clock),
+            cmocka_unit_test(test_lost), cmocka_unit_test(test_give),
+            cmocka_unit_test(test_give_exact), };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,16 +32,15 @@ map_new(void)
 
 
 static int
-add_id(ngx_rl_slot_map_t *map, int64_t first, int64_t last,
-    const char *host, int64_t port, char id)
+add_id(ngx_rl_slot_map_t *map, int64_t first, int64_t last, const char *host,
+    int64_t port, char id)
 {
     u_char  ids[NGX_RL_SLOT_MAP_ID];
 
     memset(ids, id, sizeof(ids));
 
-    return ngx_rl_slot_map_add(map, first, last,
-                               (const u_char *) host, strlen(host),
-                               port, ids);
+    return ngx_rl_slot_map_add(map, first, last, (const u_char *) host,
+                               strlen(host), port, ids);
 }
 
 
@@ -66,18 +65,10 @@ test_add(void **state)
         const char  *host;
         int64_t      port;
     } bad[] = {
-        { -1, 5, "a", 1 },
-        { 0, 16384, "a", 1 },
-        { 6, 5, "a", 1 },
-        { INT64_MIN, INT64_MAX, "a", 1 },
-        { 0, 0, "a", 0 },
-        { 0, 0, "a", 65536 },
-        { 0, 0, "a", INT64_MIN },
-        { 0, 0, "", 1 },
-        { 0, 0, "?", 1 },
-        { 0, 0, "a b", 1 },
-        { 0, 0, "a\n", 1 },
-        { 0, 0, "\xc3\xa4", 1 }
+        { -1, 5, "a", 1 }, { 0, 16384, "a", 1 }, { 6, 5, "a", 1 }, { INT64_MIN,
+            INT64_MAX, "a", 1 }, { 0, 0, "a", 0 }, { 0, 0, "a", 65536 }, { 0, 0,
+            "a", INT64_MIN }, { 0, 0, "", 1 }, { 0, 0, "?", 1 }, { 0, 0, "a b",
+            1 }, { 0, 0, "a\n", 1 }, { 0, 0, "\xc3\xa4", 1 }
     };
 
     map = map_new();
@@ -249,12 +240,9 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_add),
-        cmocka_unit_test(test_ids),
-        cmocka_unit_test(test_given),
-        cmocka_unit_test(test_too_many),
-        cmocka_unit_test(test_finish),
-    };
+        cmocka_unit_test(test_add), cmocka_unit_test(test_ids),
+            cmocka_unit_test(test_given), cmocka_unit_test(test_too_many),
+            cmocka_unit_test(test_finish), };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,9 +14,7 @@ random_limit(limit_t *limit)
     ngx_rl_spec_t  spec;
 
     static const ngx_rl_algorithm_e  algorithms[] = {
-        NGX_RL_TOKEN_BUCKET, NGX_RL_FIXED_WINDOW,
-        NGX_RL_SLIDING_WINDOW
-    };
+        NGX_RL_TOKEN_BUCKET, NGX_RL_FIXED_WINDOW, NGX_RL_SLIDING_WINDOW };
 
     do {
         memset(&spec, 0, sizeof(spec));
@@ -318,8 +316,7 @@ test_against_redis(void **state)
             if (known.retry_us) {
                 /* remembered: true, and not for longer than it is */
 
-                assert_true(answer.retry_us > 0
-                            || known.retry_us < 3000);
+                assert_true(answer.retry_us > 0 || known.retry_us < 3000);
                 assert_true(known.retry_us <= answer.retry_us + 3000);
                 now += rnd(4) ? known.retry_us : rnd(known.retry_us);
                 continue;
@@ -342,14 +339,10 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_place),
-        cmocka_unit_test(test_shares),
-        cmocka_unit_test(test_not_split),
-        cmocka_unit_test(test_bucket),
-        cmocka_unit_test(test_fixed),
-        cmocka_unit_test(test_sliding),
-        cmocka_unit_test(test_against_redis),
-    };
+        cmocka_unit_test(test_place), cmocka_unit_test(test_shares),
+            cmocka_unit_test(test_not_split), cmocka_unit_test(test_bucket),
+            cmocka_unit_test(test_fixed), cmocka_unit_test(test_sliding),
+            cmocka_unit_test(test_against_redis), };
 
     seed_init();
 

@@ -257,8 +257,7 @@ assert_unreadable(void)
 {
     ngx_str_t  text;
 
-    assert_int_equal(ngx_rl_state_read(&file, pool, 0, &text,
-                                       &log_nowhere),
+    assert_int_equal(ngx_rl_state_read(&file, pool, 0, &text, &log_nowhere),
                      NGX_ERROR);
     assert_int_equal(log_level, NGX_LOG_EMERG);
 }
@@ -276,8 +275,7 @@ test_write(void **state)
 
     text = records(7, 3, 1000);
     write_text(text, NULL, 0);
-    assert_int_equal(ngx_rl_state_read(&file, pool, 0, &got,
-                                       &log_nowhere),
+    assert_int_equal(ngx_rl_state_read(&file, pool, 0, &got, &log_nowhere),
                      NGX_OK);
     assert_int_equal(got.len, text.len);
     assert_memory_equal(got.data, text.data, text.len);
@@ -406,8 +404,7 @@ test_damaged(void **state)
             assert_int_equal(read_test(0, &used), 5);
             assert_true(used < text.len && used >= first.len);
             assert_true(there(""));
-            assert_int_equal(logged, i != first.len
-                                     && i != 2 * (first.len));
+            assert_int_equal(logged, i != first.len && i != 2 * (first.len));
         }
 
         if (i >= text.len) {
@@ -476,9 +473,7 @@ test_permission(void **state)
             _exit(1);
         }
 
-        if (ngx_rl_state_write(&file, &text, &err) == NULL
-            || err != EACCES)
-        {
+        if (ngx_rl_state_write(&file, &text, &err) == NULL || err != EACCES) {
             _exit(2);
         }
 
@@ -764,20 +759,11 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        TEST(test_write),
-        TEST(test_names),
-        TEST(test_foreign),
-        TEST(test_damaged),
-        TEST(test_unreadable),
-        TEST(test_permission),
-        TEST(test_full),
-        TEST(test_rename),
-        TEST(test_locked),
-        TEST(test_killed),
-        { "test_killed, renames", test_killed, setup, teardown,
-          (void *) "rename" },
-        TEST(test_two_writers),
-    };
+        TEST(test_write), TEST(test_names), TEST(test_foreign),
+            TEST(test_damaged), TEST(test_unreadable), TEST(test_permission),
+            TEST(test_full), TEST(test_rename), TEST(test_locked),
+            TEST(test_killed), { "test_killed, renames", test_killed, setup,
+            teardown, (void *) "rename" }, TEST(test_two_writers), };
 
     alarm(300);
 

@@ -60,11 +60,9 @@ test_empty(void **state)
     assert_false(ngx_rl_store_has(store, 0, 0));
     assert_int_equal(get(store, 0, &entry), NGX_DECLINED);
     assert_int_equal(get(store, 1, &entry), NGX_DECLINED);
-    assert_int_equal(get(store, NGX_RL_STORE_ALL, &entry),
-                     NGX_DECLINED);
+    assert_int_equal(get(store, NGX_RL_STORE_ALL, &entry), NGX_DECLINED);
 
-    assert_int_equal(ngx_rl_store_init(store, mapped - 1, MAX, MAX),
-                     NGX_ERROR);
+    assert_int_equal(ngx_rl_store_init(store, mapped - 1, MAX, MAX), NGX_ERROR);
 }
 
 
@@ -91,8 +89,7 @@ test_publish(void **state)
 
     pool = ngx_create_pool(4096, NULL);
     allocations = 0;
-    assert_int_equal(ngx_rl_store_read(store, 0, pool, &entry),
-                     NGX_ERROR);
+    assert_int_equal(ngx_rl_store_read(store, 0, pool, &entry), NGX_ERROR);
     ngx_destroy_pool(pool);
 }
 
@@ -119,8 +116,7 @@ test_expected(void **state)
         assert_int_equal(publish_at(store, steps[i].version,
                                     10 * steps[i].version, 50,
                                     steps[i].expected, steps[i].expected_id,
-                                    KEEP),
-                         steps[i].rc);
+                                    KEEP), steps[i].rc);
     }
 
     assert_string_equal(versions(store), "10 9 2 1 ");
@@ -139,10 +135,9 @@ test_bounds(void **state)
         size_t       len;
         const char  *versions;
     } steps[] = {
-        { 300, "1 " }, { 300, "2 1 " }, { 300, "3 2 1 " },
-        { 500, "4 3 2 1 " }, { 50, "5 4 3 2 1 " },
-        { MAX, "6 5 4 3 2 1 " }, { MAX, "7 6 5 4 3 " }, { MAX, "8 7 6 " },
-        { 100, "9 8 7 " }
+        { 300, "1 " }, { 300, "2 1 " }, { 300, "3 2 1 " }, { 500, "4 3 2 1 " },
+            { 50, "5 4 3 2 1 " }, { MAX, "6 5 4 3 2 1 " }, { MAX,
+            "7 6 5 4 3 " }, { MAX, "8 7 6 " }, { 100, "9 8 7 " }
     };
 
     for (i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
@@ -183,8 +178,7 @@ test_history(void **state)
         ngx_rl_blob_history_e  history;
         const char                   *versions;
     } steps[] = {
-        { 1, 10, KEEP, "1 " },
-        { 2, 20, KEEP, "2 1 " },
+        { 1, 10, KEEP, "1 " }, { 2, 20, KEEP, "2 1 " },
 
         /* the one before is dropped, its own history is not */
         { 3, 33, DROP, "3 1 " },
@@ -239,8 +233,8 @@ test_file(void **state)
         ngx_str_t  name;
         uint64_t   written;
     } files[] = {
-        { ngx_string("one"), 0 }, { ngx_string("one"), 7 },
-        { ngx_string("two"), 0 }, { ngx_string("one"), 0 }
+        { ngx_string("one"), 0 }, { ngx_string("one"), 7 }, { ngx_string("two"),
+            0 }, { ngx_string("one"), 0 }
     };
 
     for (i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
@@ -272,15 +266,9 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        TEST(test_empty),
-        TEST(test_publish),
-        TEST(test_expected),
-        TEST(test_bounds),
-        TEST(test_history),
-        TEST(test_same_version),
-        TEST(test_file),
-        TEST(test_single),
-    };
+        TEST(test_empty), TEST(test_publish), TEST(test_expected),
+            TEST(test_bounds), TEST(test_history), TEST(test_same_version),
+            TEST(test_file), TEST(test_single), };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,9 +28,7 @@ test_leader(void **state)
         if (pid == 0) {
             /* twice: who leads is told so */
             for (n = 0; n < 2; n++) {
-                if (!ngx_rl_store_lead(store)
-                    || write(up[1], "x", 1) != 1)
-                {
+                if (!ngx_rl_store_lead(store) || write(up[1], "x", 1) != 1) {
                     _exit(1);
                 }
             }
@@ -96,8 +94,7 @@ test_leader(void **state)
  * number of them, or at its end. Returns how many there were.
  */
 static int
-step(ngx_rl_store_t *store, const ngx_rl_store_entry_t *entry,
-    int kill_at)
+step(ngx_rl_store_t *store, const ngx_rl_store_entry_t *entry, int kill_at)
 {
     pid_t  pid;
 
@@ -195,8 +192,7 @@ test_every_instruction(void **state)
         assert_string_equal(versions(store), after);
     }
 
-    print_message("%d deaths: %d before, %d after\n", old + new, old,
-                  new);
+    print_message("%d deaths: %d before, %d after\n", old + new, old, new);
     assert_true(old > full_or(50, 10) && new > full_or(5, 0));
     store_free(store);
 }
@@ -275,8 +271,7 @@ test_crashes(void **state)
                   KILLS);
     assert_true(last > 100 && whole > 400);
     assert_int_equal(ngx_rl_store_generation(store),
-                     (ngx_rl_store_version(store, &version, &id),
-                      version));
+                     (ngx_rl_store_version(store, &version, &id), version));
     store_free(store);
 }
 
@@ -344,11 +339,8 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_leader),
-        cmocka_unit_test(test_every_instruction),
-        cmocka_unit_test(test_crashes),
-        cmocka_unit_test(test_locked),
-    };
+        cmocka_unit_test(test_leader), cmocka_unit_test(test_every_instruction),
+            cmocka_unit_test(test_crashes), cmocka_unit_test(test_locked), };
 
     /* a lock that nobody hands on would stop the tests too */
     alarm(300);

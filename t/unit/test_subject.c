@@ -26,16 +26,14 @@ static ngx_rl_log_limit_t  log_limit;
 
 /* Puts a key's digest into a map, which is made for it: NULL makes none. */
 static void
-map_put(ngx_rl_policy_t *policy, ngx_rl_map_t *map,
-    const char *key, uint32_t value)
+map_put(ngx_rl_policy_t *policy, ngx_rl_map_t *map, const char *key,
+    uint32_t value)
 {
     u_char     digest[NGX_RL_MAP_KEY];
     ngx_str_t  text = str(key);
 
     if (map->entries == NULL) {
-        ngx_rl_map_init(map, ngx_palloc(policy->pool,
-                                        ngx_rl_map_bytes(4)),
-                        4);
+        ngx_rl_map_init(map, ngx_palloc(policy->pool, ngx_rl_map_bytes(4)), 4);
     }
 
     ngx_rl_policy_digest(&text, digest);
@@ -55,15 +53,13 @@ globs_make(ngx_rl_policy_t *policy, const char *one, const char *two)
     globs[1].data = (const u_char *) two;
     globs[1].len = strlen(two);
 
-    return ngx_rl_globs_init(ngx_palloc(policy->pool,
-                                        ngx_rl_globs_bytes(2)),
+    return ngx_rl_globs_init(ngx_palloc(policy->pool, ngx_rl_globs_bytes(2)),
                              globs, 2);
 }
 
 
 static void
-subject_make(ngx_rl_subject_t *subject, const char *key,
-    const char *path)
+subject_make(ngx_rl_subject_t *subject, const char *key, const char *path)
 {
     memset(subject, 0, sizeof(*subject));
     subject->method = 2;
@@ -112,8 +108,7 @@ list_make(ngx_rl_policy_t *policy, ngx_rl_access_list_t *list,
         } else if (strncmp(listed[i].client, "rule:", 5) == 0) {
             entries[i].kind = NGX_RL_ACCESS_RULE_KEY;
             text = str(listed[i].client + 5);
-            ngx_rl_access_rule_key(300, NULL, &text,
-                                   entries[i].digest);
+            ngx_rl_access_rule_key(300, NULL, &text, entries[i].digest);
 
         } else {
             entries[i].kind = NGX_RL_ACCESS_KEY;
@@ -148,13 +143,10 @@ test_lists(void **state)
         const char              *key;
         ngx_rl_listed_e   listed;
     } keys[] = {
-        { "", NGX_RL_LISTED_NOT },
-        { "pk", NGX_RL_LISTED_NOT },
-        { "sk_bad_1", NGX_RL_LISTED_DENIED },
-        { "sk_12", NGX_RL_LISTED_DENIED },
-        { "sk_123", NGX_RL_LISTED_ALLOWED },
-        { "pk_denied", NGX_RL_LISTED_DENIED },
-        { "pk_allowed", NGX_RL_LISTED_ALLOWED },
+        { "", NGX_RL_LISTED_NOT }, { "pk", NGX_RL_LISTED_NOT }, { "sk_bad_1",
+            NGX_RL_LISTED_DENIED }, { "sk_12", NGX_RL_LISTED_DENIED },
+            { "sk_123", NGX_RL_LISTED_ALLOWED }, { "pk_denied",
+            NGX_RL_LISTED_DENIED }, { "pk_allowed", NGX_RL_LISTED_ALLOWED },
 
         /* a text of that form is the hash itself */
 
@@ -220,10 +212,10 @@ test_lists_end(void **state)
     ngx_rl_policy_t  *policy;
 
     static const listed_t  deny[] = {
-        { "10.0.0.0/8", NOW + 10 }, { "10.1.0.0/16", NOW },
-        { "10.1.0.0/16", NOW + 5 }, { "2001:db8::/32", NOW - 1 },
-        { "sk_a*", NOW + 1 }, { "sk_*", NOW + 7 }, { "sk_a?", NOW },
-        { "k", NOW + 3 }, { "k", NOW + 2 }, { "rule:acme", NOW + 9 }
+        { "10.0.0.0/8", NOW + 10 }, { "10.1.0.0/16", NOW }, { "10.1.0.0/16",
+            NOW + 5 }, { "2001:db8::/32", NOW - 1 }, { "sk_a*", NOW + 1 },
+            { "sk_*", NOW + 7 }, { "sk_a?", NOW }, { "k", NOW + 3 }, { "k",
+            NOW + 2 }, { "rule:acme", NOW + 9 }
     };
 
     static const listed_t  allow[] = {
@@ -240,9 +232,9 @@ test_lists_end(void **state)
         time_t       allowed;
     } sets[] = {
         { "10.9.9.9", 10, 0 }, { "10.1.2.4", 10, 0 }, { "10.1.2.3", 10, 15 },
-        { "192.0.2.9", 20, 0 }, { "2001:db8::1", 0, 0 }, { "sk_ab", 7, 0 },
-        { "k", 3, 0 }, { "K", 0, 0 }, { "rule:acme", 9, 18 },
-        { "rule:eve", 0, 0 }, { "acme", 0, 0 }, { "rule:" ACME, 0, 0 }
+            { "192.0.2.9", 20, 0 }, { "2001:db8::1", 0, 0 }, { "sk_ab", 7, 0 },
+            { "k", 3, 0 }, { "K", 0, 0 }, { "rule:acme", 9, 18 }, { "rule:eve",
+            0, 0 }, { "acme", 0, 0 }, { "rule:" ACME, 0, 0 }
     };
 
     policy = policy_make();
@@ -269,8 +261,7 @@ test_lists_end(void **state)
     policy = policy_make();
     list_make(policy, &policy->limiter->base->deny, fixed, COUNT(fixed));
     assert_int_equal(ngx_rl_policy_complete(policy), NGX_OK);
-    assert_int_equal(policy->needs, NGX_RL_NEEDS_LISTS
-                                    |NGX_RL_NEEDS_ADDRESS);
+    assert_int_equal(policy->needs, NGX_RL_NEEDS_LISTS|NGX_RL_NEEDS_ADDRESS);
     ngx_rl_policy_release(policy);
 }
 
@@ -296,15 +287,14 @@ tier_key_of(void *data, ngx_rl_rule_t *rule, ngx_str_t *key)
 
 
 static void
-tier_source(ngx_rl_policy_t *policy, ngx_rl_rule_t *rule,
-    const char *glob, uint32_t place, ngx_uint_t keys)
+tier_source(ngx_rl_policy_t *policy, ngx_rl_rule_t *rule, const char *glob,
+    uint32_t place, ngx_uint_t keys)
 {
     ngx_rl_tier_source_t  *source;
 
     if (policy->tier_sources.elts == NULL) {
         assert_int_equal(ngx_array_init(&policy->tier_sources, policy->pool, 1,
-                                        sizeof(ngx_rl_tier_source_t)),
-                         NGX_OK);
+                                        sizeof(ngx_rl_tier_source_t)), NGX_OK);
     }
 
     source = ngx_array_push(&policy->tier_sources);
@@ -335,25 +325,24 @@ test_tier_of(void **state)
     ngx_rl_subject_t  subject;
 
     static ngx_str_t  tiers[] = { ngx_string("none"), ngx_string("assigned"),
-                                  ngx_string("gold"), ngx_string("iron") };
+        ngx_string("gold"), ngx_string("iron") };
     static ngx_str_t  of[] = { ngx_string("first"), ngx_string("second"),
-                               ngx_string("third") };
+        ngx_string("third") };
 
     static const struct {
         const char  *key;
         const char  *of;
         const char  *tier;
     } sets[] = {
-        { "", "", "location" }, { "pk", "", "location" },
-        { "sk_b", "", "second" }, { "sk_abc", "", "assigned" },
-        { "k", "", "assigned" }, { "k", "t=acme", "assigned" },
-        { "pk", "t=acme", "gold" }, { "", "t=acme", "gold" },
-        { "sk_b", "t=acme", "gold" }, { "", "u=acme", "iron" },
-        { "acme", "", "location" }, { "", "u=sk_abc", "location" },
-        { "", "t=eu-1", "first" }, { "sk_b", "t=eu-1", "first" },
-        { "", "u=eu-1", "third" }, { "sk_b", "u=eu-1", "second" },
-        { "", "t=k", "location" }, { "", "t=" ACME, "location" },
-    };
+        { "", "", "location" }, { "pk", "", "location" }, { "sk_b", "",
+            "second" }, { "sk_abc", "", "assigned" }, { "k", "", "assigned" },
+            { "k", "t=acme", "assigned" }, { "pk", "t=acme", "gold" }, { "",
+            "t=acme", "gold" }, { "sk_b", "t=acme", "gold" }, { "", "u=acme",
+            "iron" }, { "acme", "", "location" }, { "", "u=sk_abc",
+            "location" }, { "", "t=eu-1", "first" }, { "sk_b", "t=eu-1",
+            "first" }, { "", "u=eu-1", "third" }, { "sk_b", "u=eu-1",
+            "second" }, { "", "t=k", "location" }, { "", "t=" ACME,
+            "location" }, };
 
     policy = policy_make();
     policy->pattern_tiers = of;
@@ -371,18 +360,15 @@ test_tier_of(void **state)
     (void) ngx_rl_map_put(&policy->tier_keys, digest, 3);
 
     assert_int_equal(ngx_rl_policy_complete(policy), NGX_OK);
-    assert_int_equal(policy->needs, NGX_RL_NEEDS_KEY
-                                    |NGX_RL_NEEDS_DIGEST);
+    assert_int_equal(policy->needs, NGX_RL_NEEDS_KEY|NGX_RL_NEEDS_DIGEST);
 
     for (i = 0; i < COUNT(sets); i++) {
         subject_make(&subject, sets[i].key, "/");
-        assert_int_equal(ngx_rl_subject_tier(&subject, policy,
-                                             &location, tier_key_of,
-                                             (void *) sets[i].of),
+        assert_int_equal(ngx_rl_subject_tier(&subject, policy, &location,
+                                             tier_key_of, (void *) sets[i].of),
                          NGX_OK);
         assert_int_equal(subject.tier.len, strlen(sets[i].tier));
-        assert_memory_equal(subject.tier.data, sets[i].tier,
-                            subject.tier.len);
+        assert_memory_equal(subject.tier.data, sets[i].tier, subject.tier.len);
     }
 
     subject_make(&subject, "", "/");
@@ -421,11 +407,10 @@ test_allowance(void **state)
         const char  *tier;
         const char  *from;
     } sets[] = {
-        { "t", "other", "pr", "rule" }, { "t", "other", "pro", "tier" },
-        { "t", "vip", "pro", "key" }, { "acme", "vip", "pro", "rule_key" },
-        { "acme", "", "", "rule_key" }, { "", "acme", "", "rule" },
-        { "vip", "t", "", "rule" }, { ACME, "", "", "rule" },
-    };
+        { "t", "other", "pr", "rule" }, { "t", "other", "pro", "tier" }, { "t",
+            "vip", "pro", "key" }, { "acme", "vip", "pro", "rule_key" },
+            { "acme", "", "", "rule_key" }, { "", "acme", "", "rule" }, { "vip",
+            "t", "", "rule" }, { ACME, "", "", "rule" }, };
 
     policy = policy_make();
     rule = rule_push(policy, "d");
@@ -464,9 +449,8 @@ test_allowance(void **state)
 
 
 static void
-override_is(const ngx_rl_policy_t *policy,
-    const ngx_rl_rule_t *rule, const char *api_key, const char *key,
-    time_t now, const char *id)
+override_is(const ngx_rl_policy_t *policy, const ngx_rl_rule_t *rule,
+    const char *api_key, const char *key, time_t now, const char *id)
 {
     ngx_str_t                 text = str(key);
     ngx_rl_subject_t          subject;
@@ -501,9 +485,9 @@ test_overrides(void **state)
     ngx_rl_temporary_t   overrides[] = {
         /* of "vip", in an order that is not the document's */
         { ngx_string("any"), ngx_null_string, 0, 2000000, { 0 }, 2 },
-        { ngx_string("first"), ngx_string("one"), NOW + 60, 3000000, { 0 }, 0 },
-        { ngx_string("last"), ngx_string("one"), NOW + 10, 4000000, { 0 },
-          NGX_RL_MAP_NONE },
+            { ngx_string("first"), ngx_string("one"), NOW + 60, 3000000, { 0 },
+            0 }, { ngx_string("last"), ngx_string("one"), NOW + 10, 4000000,
+            { 0 }, NGX_RL_MAP_NONE },
         /* of the tenant "acme" */
         { ngx_string("tenant"), ngx_null_string, NOW + 60, 500000, { 0 },
           NGX_RL_MAP_NONE },
@@ -641,8 +625,8 @@ test_active(void **state)
     /* Berlin, 2026: its summer time is from 29 March to 25 October */
 
     static const ngx_rl_tz_t  berlin = {
-        .offset = 3600, .n = 2,
-        .changes = { { 1774746000, 7200 }, { 1792890000, 3600 } }
+        .offset = 3600, .n = 2, .changes = { { 1774746000, 7200 }, { 1792890000,
+            3600 } }
     };
 
     static const struct {
@@ -655,10 +639,10 @@ test_active(void **state)
     } sets[] = {
 
         /* Friday, 27 March, 09:00 there */
-        { 1774598400 - 1, 0x1f, 540, 1020, 0, "not_active" },
-        { 1774598400, 0x1f, 540, 1020, 0, "matched" },
-        { 1774598400, 0x1f, 540, 1020, 1, "not_active" },
-        { 1774598400 + 3600, 0x1f, 540, 1020, 1, "matched" },
+        { 1774598400 - 1, 0x1f, 540, 1020, 0, "not_active" }, { 1774598400,
+            0x1f, 540, 1020, 0, "matched" }, { 1774598400, 0x1f, 540, 1020, 1,
+            "not_active" }, { 1774598400 + 3600, 0x1f, 540, 1020, 1,
+            "matched" },
 
         /* Monday, 30 March, the same by the clock, an hour earlier */
         { 1774854000 - 1, 0x1f, 540, 1020, 0, "not_active" },
@@ -708,15 +692,9 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        test(test_lists),
-        test(test_lists_end),
-        test(test_tier_of),
-        test(test_allowance),
-        test(test_overrides),
-        test(test_override_limit),
-        test(test_match),
-        test(test_active),
-    };
+        test(test_lists), test(test_lists_end), test(test_tier_of),
+            test(test_allowance), test(test_overrides),
+            test(test_override_limit), test(test_match), test(test_active), };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

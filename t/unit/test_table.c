@@ -323,8 +323,8 @@ test_evict(void **state)
         int        live;
     } cases[] = {
         /* even rejecting and known: an expired counter costs nothing */
-        { { NOW, 255, 1 }, { LATER, 1, 0 }, 0 },
-        { { NOW - 5, 255, 1 }, { LATER, 1, 1 }, 0 },
+        { { NOW, 255, 1 }, { LATER, 1, 0 }, 0 }, { { NOW - 5, 255, 1 }, { LATER,
+            1, 1 }, 0 },
 
         /* unknown before known */
         { { LATER, 255, 0 }, { LATER, 1, 1 }, 1 },
@@ -544,18 +544,12 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_size),
-        cmocka_unit_test(test_layout),
-        cmocka_unit_test(test_untouched),
-        cmocka_unit_test(test_tag_zero),
-        cmocka_unit_test(test_find),
-        cmocka_unit_test(test_candidates),
-        cmocka_unit_test(test_evict),
-        cmocka_unit_test(test_marks),
-        cmocka_unit_test(test_known),
-        cmocka_unit_test(test_flood),
-        cmocka_unit_test(test_load),
-    };
+        cmocka_unit_test(test_size), cmocka_unit_test(test_layout),
+            cmocka_unit_test(test_untouched), cmocka_unit_test(test_tag_zero),
+            cmocka_unit_test(test_find), cmocka_unit_test(test_candidates),
+            cmocka_unit_test(test_evict), cmocka_unit_test(test_marks),
+            cmocka_unit_test(test_known), cmocka_unit_test(test_flood),
+            cmocka_unit_test(test_load), };
 
     /* a lock that nobody hands on would stop the tests too */
     alarm(300);

@@ -377,8 +377,7 @@ test_every_instruction_moving(void **state)
     for (n = 0, moving = 0; n < N && moving < 3; n++) {
         for (i = 0; i <= n; i++) {
             entries[i] = entry_of(map.table, key(i));
-            at[i] = entries[i].found ? entries[i].at.set
-                                     : NULL;
+            at[i] = entries[i].found ? entries[i].at.set : NULL;
         }
 
         if (set_of(&entries[n], 0)->tag[2] == 0
@@ -397,8 +396,7 @@ test_every_instruction_moving(void **state)
             assert_in_range(copies(&entries[i]), 0, 1);
             assert_true(get(map.table, i) == 0
                         || get(map.table, i) == (uint64_t) LATER + i);
-            moving += (entries[i].found
-                       && entries[i].at.set != at[i]);
+            moving += (entries[i].found && entries[i].at.set != at[i]);
         }
     }
 
@@ -506,12 +504,11 @@ main(void)
 {
     const struct CMUnitTest  tests[] = {
         cmocka_unit_test(test_owner_killed),
-        cmocka_unit_test(test_locked_elsewhere),
-        cmocka_unit_test(test_processes),
-        cmocka_unit_test(test_every_instruction),
-        cmocka_unit_test(test_every_instruction_moving),
-        cmocka_unit_test(test_crashes),
-    };
+            cmocka_unit_test(test_locked_elsewhere),
+            cmocka_unit_test(test_processes),
+            cmocka_unit_test(test_every_instruction),
+            cmocka_unit_test(test_every_instruction_moving),
+            cmocka_unit_test(test_crashes), };
 
     /* a lock that nobody hands on would stop the tests too */
     alarm(300);

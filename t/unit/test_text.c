@@ -19,18 +19,15 @@ test_rate(void **state)
         uint64_t     tokens;
         uint64_t     period_s;
     } cases[] = {
-        { "1r/s", 1, 1 },            { "0r/s", 0, 1 },
-        { "100r/m", 100, 60 },
-        { "10r/5s", 10, 5 },         { "7r/2h", 7, 7200 },
-        { "5r/d", 5, 86400 },        { "1r/366d", 1, 366 * 86400 },
-        { "1r/31622400s", 1, 31622400 },
-        { "1073741824r/s", NGX_RL_MAX_TOKENS, 1 }
+        { "1r/s", 1, 1 },            { "0r/s", 0, 1 }, { "100r/m", 100, 60 },
+            { "10r/5s", 10, 5 },         { "7r/2h", 7, 7200 }, { "5r/d", 5,
+            86400 },        { "1r/366d", 1, 366 * 86400 }, { "1r/31622400s", 1,
+            31622400 }, { "1073741824r/s", NGX_RL_MAX_TOKENS, 1 }
     };
 
     for (i = 0; i < COUNT(cases); i++) {
         assert_null(ngx_rl_rate_parse((const u_char *) cases[i].text,
-                                      strlen(cases[i].text), &tokens,
-                                      &period));
+                                      strlen(cases[i].text), &tokens, &period));
         assert_int_equal(tokens, cases[i].tokens);
         assert_int_equal(period, cases[i].period_s * 1000000);
     }
@@ -48,20 +45,19 @@ test_rate_wrong(void **state)
         const char  *text;
         const char  *expected;
     } cases[] = {
-        { "", "a number of" },           { "r/s", "a number of" },
-        { "-1r/s", "a number of" },
-        { "1073741825r/s", "a number of" },
-        { "99999999999999999999r/s", "a number of" },
-        { "10", "\"r/\"" },              { "10r", "\"r/\"" },
-        { "10/s", "\"r/\"" },            { "10R/s", "\"r/\"" },
-        { "10r:s", "\"r/\"" },           { "10rs", "\"r/\"" },
-        { "0.5r/s", "a whole number" },  { "1.r/s", "a whole number" },
-        { "10r/", "a period of s" },     { "10r/5", "a period of s" },
-        { "10r/w", "a period of s" },    { "10r/S", "a period of s" },
-        { "10r/s ", "a period of s" },   { "10r/0s", "a period from" },
-        { "10r/367d", "a period from" }, { "10r/31622401s", "a period from" },
-        { "10r/-1s", "a period from" },  { "10r/5ss", "a period from" },
-        { "10r/99999999999999999999s", "a period from" }
+        { "", "a number of" },           { "r/s", "a number of" }, { "-1r/s",
+            "a number of" }, { "1073741825r/s", "a number of" },
+            { "99999999999999999999r/s", "a number of" }, { "10", "\"r/\"" },
+                         { "10r", "\"r/\"" }, { "10/s", "\"r/\"" },
+                       { "10R/s", "\"r/\"" }, { "10r:s", "\"r/\"" },
+                      { "10rs", "\"r/\"" }, { "0.5r/s", "a whole number" },
+             { "1.r/s", "a whole number" }, { "10r/", "a period of s" },
+                { "10r/5", "a period of s" }, { "10r/w", "a period of s" },
+               { "10r/S", "a period of s" }, { "10r/s ", "a period of s" },
+              { "10r/0s", "a period from" }, { "10r/367d", "a period from" },
+            { "10r/31622401s", "a period from" }, { "10r/-1s",
+            "a period from" },  { "10r/5ss", "a period from" },
+            { "10r/99999999999999999999s", "a period from" }
     };
 
     tokens = period = 77;
@@ -147,14 +143,12 @@ test_span_write(void **state)
         uint64_t     seconds;
         const char  *text;
     } cases[] = {
-        { 0, "0 seconds" },        { 1, "1 second" },
-        { 59, "59 seconds" },      { 60, "1 minute" },
-        { 61, "61 seconds" },      { 90, "90 seconds" },
-        { 120, "2 minutes" },      { 3600, "1 hour" },
-        { 5400, "90 minutes" },    { 7200, "2 hours" },
-        { 86400, "1 day" },        { 90000, "25 hours" },
-        { 604800, "7 days" },      { 31622400, "366 days" },
-        { UINT64_MAX, "18446744073709551615 seconds" }
+        { 0, "0 seconds" },        { 1, "1 second" }, { 59, "59 seconds" },
+                 { 60, "1 minute" }, { 61, "61 seconds" },      { 90,
+            "90 seconds" }, { 120, "2 minutes" },      { 3600, "1 hour" },
+            { 5400, "90 minutes" },    { 7200, "2 hours" }, { 86400, "1 day" },
+                   { 90000, "25 hours" }, { 604800, "7 days" },      { 31622400,
+            "366 days" }, { UINT64_MAX, "18446744073709551615 seconds" }
     };
 
     for (i = 0; i < COUNT(cases); i++) {
@@ -267,15 +261,11 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_rate),
-        cmocka_unit_test(test_rate_wrong),
-        cmocka_unit_test(test_number),
-        cmocka_unit_test(test_number_write),
-        cmocka_unit_test(test_span_write),
-        cmocka_unit_test(test_seconds_up),
-        cmocka_unit_test(test_name),
-        cmocka_unit_test(test_names),
-    };
+        cmocka_unit_test(test_rate), cmocka_unit_test(test_rate_wrong),
+            cmocka_unit_test(test_number), cmocka_unit_test(test_number_write),
+            cmocka_unit_test(test_span_write),
+            cmocka_unit_test(test_seconds_up), cmocka_unit_test(test_name),
+            cmocka_unit_test(test_names), };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,8 +17,7 @@ rate_of(uint64_t tokens, uint64_t period_us, uint64_t capacity)
 {
     rate_t  rate;
 
-    assert_int_equal(ngx_rl_rate_init(&rate, tokens, period_us,
-                                      capacity), 0);
+    assert_int_equal(ngx_rl_rate_init(&rate, tokens, period_us, capacity), 0);
     return rate;
 }
 
@@ -30,10 +29,9 @@ random_rate(uint64_t max_capacity)
     rate_t  rate;
 
     do {
-        rc = ngx_rl_rate_init(&rate,
-                1 + rnd((uint64_t) 1 << rnd(31)),
-                1 + rnd(NGX_RL_MAX_PERIOD_US >> rnd(44)),
-                1 + rnd(max_capacity));
+        rc = ngx_rl_rate_init(&rate, 1 + rnd((uint64_t) 1 << rnd(31)),
+                              1 + rnd(NGX_RL_MAX_PERIOD_US >> rnd(44)),
+                              1 + rnd(max_capacity));
     } while (rc != 0);
 
     return rate;
@@ -64,10 +62,9 @@ test_rate_range(void **state)
         uint64_t  tokens, period_us, capacity;
         int       rc;
     } cases[] = {
-        { 0, 1, 1, -1 }, { 1, 0, 1, -1 }, { 1, 1, 0, -1 },
-        { MOST + 1, 1, 1, -1 }, { 1, 1, MOST + 1, -1 },
-        { 1, 366 * DAY + 1, 1, -1 }, { 1, 366 * DAY, 1, 0 },
-        { MOST, 366 * DAY, MOST, 0 }, { MOST, 1, 1, 0 },
+        { 0, 1, 1, -1 }, { 1, 0, 1, -1 }, { 1, 1, 0, -1 }, { MOST + 1, 1, 1,
+            -1 }, { 1, 1, MOST + 1, -1 }, { 1, 366 * DAY + 1, 1, -1 }, { 1,
+            366 * DAY, 1, 0 }, { MOST, 366 * DAY, MOST, 0 }, { MOST, 1, 1, 0 },
 
         /* a span of more than 2^50 microseconds, and of exactly that */
 
@@ -77,8 +74,7 @@ test_rate_range(void **state)
     for (i = 0; i < COUNT(cases); i++) {
         assert_int_equal(ngx_rl_rate_init(&rate, cases[i].tokens,
                                           cases[i].period_us,
-                                          cases[i].capacity),
-                         cases[i].rc);
+                                          cases[i].capacity), cases[i].rc);
     }
 
     assert_true(rate.span_us == NGX_RL_MAX_SPAN_US);
@@ -413,8 +409,7 @@ test_clock_steps(void **state)
     /* the same through give, which may be the first to see it */
 
     tb = empty;
-    ngx_rl_token_bucket_give(&tb, &rate, NOW - 3600 * SECOND, NOW,
-                             30);
+    ngx_rl_token_bucket_give(&tb, &rate, NOW - 3600 * SECOND, NOW, 30);
     assert_int_equal(take(&tb, &rate, NOW - 3600 * SECOND, 0, 0).remaining, 30);
 
     /* half a second back: a charge, also one of nothing, ends the debt there */
@@ -465,9 +460,8 @@ test_used_time(void **state)
     uint32_t  used, last;
 
     static const uint64_t  rates[][3] = {
-        { 1, SECOND, 10 }, { 3, SECOND, 1000 }, { 1, 60 * SECOND, 1 },
-        { 1, 10, 40 }, { 1u << 30, SECOND, 1u << 30 }, { 1, DAY, 12000 },
-    };
+        { 1, SECOND, 10 }, { 3, SECOND, 1000 }, { 1, 60 * SECOND, 1 }, { 1, 10,
+            40 }, { 1u << 30, SECOND, 1u << 30 }, { 1, DAY, 12000 }, };
 
     for (i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
         assert_int_equal(ngx_rl_rate_init(&rate, rates[i][0],
@@ -483,8 +477,7 @@ test_used_time(void **state)
         }
 
         assert_int_equal(ngx_rl_token_bucket_used(&rate, 0), 0);
-        assert_int_equal(ngx_rl_token_bucket_used(&rate, UINT64_MAX / 4),
-                         255);
+        assert_int_equal(ngx_rl_token_bucket_used(&rate, UINT64_MAX / 4), 255);
     }
 }
 
@@ -493,19 +486,13 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_rate_range),
-        cmocka_unit_test(test_rate_exact),
-        cmocka_unit_test(test_span_code),
-        cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_throughput),
-        cmocka_unit_test(test_give_much),
-        cmocka_unit_test(test_give_late),
-        cmocka_unit_test(test_extremes),
-        cmocka_unit_test(test_span_change),
-        cmocka_unit_test(test_clock_steps),
-        cmocka_unit_test(test_used),
-        cmocka_unit_test(test_used_time),
-    };
+        cmocka_unit_test(test_rate_range), cmocka_unit_test(test_rate_exact),
+            cmocka_unit_test(test_span_code), cmocka_unit_test(test_windows),
+            cmocka_unit_test(test_throughput), cmocka_unit_test(test_give_much),
+            cmocka_unit_test(test_give_late), cmocka_unit_test(test_extremes),
+            cmocka_unit_test(test_span_change),
+            cmocka_unit_test(test_clock_steps), cmocka_unit_test(test_used),
+            cmocka_unit_test(test_used_time), };
 
     seed_init();
 

@@ -228,8 +228,7 @@ test_sampler(void **state)
 
             for (i = 0; i < rate; i++) {
                 if (--sampler.left == 0) {
-                    weight = ngx_rl_sampler_take(&sampler,
-                                                 rnd(UINT64_MAX));
+                    weight = ngx_rl_sampler_take(&sampler, rnd(UINT64_MAX));
                     assert_true(rate > 200 || weight == 1);
                     sum += weight;
                     taken++;
@@ -362,15 +361,10 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_few_keys),
-        cmocka_unit_test(test_every_one),
-        cmocka_unit_test(test_sample),
-        cmocka_unit_test(test_sampler),
-        cmocka_unit_test(test_carry),
-        cmocka_unit_test(test_turns),
-        cmocka_unit_test(test_other_turn),
-        cmocka_unit_test(test_death),
-    };
+        cmocka_unit_test(test_few_keys), cmocka_unit_test(test_every_one),
+            cmocka_unit_test(test_sample), cmocka_unit_test(test_sampler),
+            cmocka_unit_test(test_carry), cmocka_unit_test(test_turns),
+            cmocka_unit_test(test_other_turn), cmocka_unit_test(test_death), };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

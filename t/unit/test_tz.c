@@ -221,8 +221,7 @@ test_always(void **state)
     int64_t      next;
     ngx_rl_tz_t  tz;
 
-    assert_null(copy_read(&tz, buf,
-                          rule_write(buf, "EST5EDT,0/0,J365/25")));
+    assert_null(copy_read(&tz, buf, rule_write(buf, "EST5EDT,0/0,J365/25")));
     assert_int_equal(ngx_rl_tz_offset(&tz, 1798761600, &next), -14400);
     assert_int_equal(next, NGX_RL_TZ_FOREVER);
 }
@@ -284,8 +283,7 @@ test_names(void **state)
     size_t  i;
 
     static const char *const  good[] = {
-        "UTC", "Europe/Berlin", "Etc/GMT+5", "America/Argentina/Ushuaia"
-    };
+        "UTC", "Europe/Berlin", "Etc/GMT+5", "America/Argentina/Ushuaia" };
 
     static const char *const  bad[] = {
         "", "/etc/passwd", "../passwd", "Europe/../UTC", "Europe//Berlin",
@@ -294,13 +292,11 @@ test_names(void **state)
     };
 
     for (i = 0; i < COUNT(good); i++) {
-        assert_true(ngx_rl_tz_name_valid((u_char *) good[i],
-                                         strlen(good[i])));
+        assert_true(ngx_rl_tz_name_valid((u_char *) good[i], strlen(good[i])));
     }
 
     for (i = 0; i < COUNT(bad); i++) {
-        assert_false(ngx_rl_tz_name_valid((u_char *) bad[i],
-                                          strlen(bad[i])));
+        assert_false(ngx_rl_tz_name_valid((u_char *) bad[i], strlen(bad[i])));
     }
 }
 

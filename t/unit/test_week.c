@@ -32,31 +32,13 @@ test_days(void **state)
         const char  *text;
         uint32_t     bits;    /* 0: it is wrong */
     } sets[] = {
-        { "mon", 0x01 },
-        { "sun", 0x40 },
-        { "mon-fri", 0x1f },
-        { "mon-sun", 0x7f },
-        { "wed-wed", 0x04 },
-        { "fri-mon", 0x71 },
-        { "sun-sat", 0x7f },
-        { "sat,sun", 0x60 },
-        { "mon,wed-thu,mon", 0x0d },
-        { "", 0 },
-        { "mon,", 0 },
-        { ",mon", 0 },
-        { "mon,,tue", 0 },
-        { "Mon", 0 },
-        { "mon-", 0 },
-        { "-mon", 0 },
-        { "mon_fri", 0 },
-        { "mon-fr", 0 },
-        { "mon-fry", 0 },
-        { "mo-friday", 0 },
-        { "mon-tue-wed", 0 },
-        { "mon, tue", 0 },
-        { "monday", 0 },
-        { "weekday", 0 },
-    };
+        { "mon", 0x01 }, { "sun", 0x40 }, { "mon-fri", 0x1f }, { "mon-sun",
+            0x7f }, { "wed-wed", 0x04 }, { "fri-mon", 0x71 }, { "sun-sat",
+            0x7f }, { "sat,sun", 0x60 }, { "mon,wed-thu,mon", 0x0d }, { "", 0 },
+            { "mon,", 0 }, { ",mon", 0 }, { "mon,,tue", 0 }, { "Mon", 0 },
+            { "mon-", 0 }, { "-mon", 0 }, { "mon_fri", 0 }, { "mon-fr", 0 },
+            { "mon-fry", 0 }, { "mo-friday", 0 }, { "mon-tue-wed", 0 },
+            { "mon, tue", 0 }, { "monday", 0 }, { "weekday", 0 }, };
 
     for (i = 0; i < COUNT(sets); i++) {
         assert_int_equal(days(sets[i].text, &bits), sets[i].bits ? 0 : -1);
@@ -78,21 +60,10 @@ test_minute(void **state)
         const char  *text;
         int          minute;    /* -1: it is wrong */
     } sets[] = {
-        { "00:00", 0 },
-        { "09:30", 570 },
-        { "23:59", 1439 },
-        { "24:00", 1440 },
-        { "24:01", -1 },
-        { "25:00", -1 },
-        { "12:60", -1 },
-        { "9:30", -1 },
-        { "09:3", -1 },
-        { "09:300", -1 },
-        { "09.30", -1 },
-        { "+9:30", -1 },
-        { "09:-1", -1 },
-        { "", -1 },
-    };
+        { "00:00", 0 }, { "09:30", 570 }, { "23:59", 1439 }, { "24:00", 1440 },
+            { "24:01", -1 }, { "25:00", -1 }, { "12:60", -1 }, { "9:30", -1 },
+            { "09:3", -1 }, { "09:300", -1 }, { "09.30", -1 }, { "+9:30", -1 },
+            { "09:-1", -1 }, { "", -1 }, };
 
     for (i = 0; i < COUNT(sets); i++) {
         minute = 7777;
@@ -134,11 +105,10 @@ test_has(void **state)
     } sets[] = {
 
         /* its first second, and the first one behind it */
-        { "mon-fri", 540, 1020, AT(MON, 9, 0) - 1, 0 },
-        { "mon-fri", 540, 1020, AT(MON, 9, 0), 1 },
-        { "mon-fri", 540, 1020, AT(FRI, 17, 0) - 1, 1 },
-        { "mon-fri", 540, 1020, AT(FRI, 17, 0), 0 },
-        { "mon-fri", 540, 1020, AT(SAT, 12, 0), 0 },
+        { "mon-fri", 540, 1020, AT(MON, 9, 0) - 1, 0 }, { "mon-fri", 540, 1020,
+            AT(MON, 9, 0), 1 }, { "mon-fri", 540, 1020, AT(FRI, 17, 0) - 1, 1 },
+            { "mon-fri", 540, 1020, AT(FRI, 17, 0), 0 }, { "mon-fri", 540, 1020,
+            AT(SAT, 12, 0), 0 },
 
         /* whole days */
         { "sat,sun", 0, 1440, AT(SAT, 0, 0) - 1, 0 },
@@ -168,8 +138,7 @@ test_has(void **state)
 
     for (i = 0; i < COUNT(sets); i++) {
         assert_int_equal(has(sets[i].days, sets[i].from, sets[i].to,
-                             sets[i].local),
-                         sets[i].has);
+                             sets[i].local), sets[i].has);
     }
 }
 
@@ -210,8 +179,7 @@ test_table(void **state)
         local = MONDAY + rnd(3000) * 7 * 86400 + rnd(60);
 
         for (m = 0; m < sizeof(table); m++) {
-            assert_int_equal(ngx_rl_week_has(&week, local + m * 60),
-                             table[m]);
+            assert_int_equal(ngx_rl_week_has(&week, local + m * 60), table[m]);
         }
     }
 }
@@ -221,11 +189,8 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_days),
-        cmocka_unit_test(test_minute),
-        cmocka_unit_test(test_has),
-        cmocka_unit_test(test_table),
-    };
+        cmocka_unit_test(test_days), cmocka_unit_test(test_minute),
+            cmocka_unit_test(test_has), cmocka_unit_test(test_table), };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,10 +38,8 @@ test_months(void **state)
                      : (i == 1) ? end - 1
                      : (i == 2) ? end - DAY : begin + rnd(end - begin);
 
-                assert_true(window_left(&limit, at)
-                            == end - at);
-                assert_true(window_passed(&limit, at)
-                            == at - begin);
+                assert_true(window_left(&limit, at) == end - at);
+                assert_true(window_passed(&limit, at) == at - begin);
             }
         }
     }
@@ -68,16 +66,14 @@ test_days_and_spans(void **state)
         assert_true(window_passed(&day, at)
                     == ((tm.tm_hour * 60 + tm.tm_min) * 60 + tm.tm_sec)
                        * SECOND + at % SECOND);
-        assert_true(window_left(&day, at)
-                    == DAY - window_passed(&day, at));
+        assert_true(window_left(&day, at) == DAY - window_passed(&day, at));
 
         window_us = 1 + rnd(366 * DAY);
         span = limit_of(NGX_RL_FIXED_WINDOW, 1, window_us);
 
         assert_true(window_left(&span, at)
                     == (at / window_us + 1) * window_us - at);
-        assert_true(window_passed(&span, at)
-                    == at % window_us);
+        assert_true(window_passed(&span, at) == at % window_us);
     }
 }
 
@@ -184,14 +180,13 @@ test_clock_changes(void **state)
         uint64_t                  at;
         uint64_t                  hours;
     } cases[] = {
-        { NGX_RL_CALENDAR_DAY, 0, 1774760000, 23 },
-        { NGX_RL_CALENDAR_DAY, 0, 1792895400, 25 },
-        { NGX_RL_CALENDAR_DAY, 0, 1792800000, 24 },
-        { NGX_RL_CALENDAR_WEEK, 0, 1774760000, 167 },
-        { NGX_RL_CALENDAR_WEEK, 0, 1792895400, 169 },
-        { NGX_RL_CALENDAR_MONTH, 0, 1774760000, 31 * 24 - 1 },
-        { NGX_RL_CALENDAR_MONTH, 15, 1774760000, 31 * 24 - 1 },
-        { NGX_RL_CALENDAR_MONTH, 15, 1792895400, 31 * 24 + 1 },
+        { NGX_RL_CALENDAR_DAY, 0, 1774760000, 23 }, { NGX_RL_CALENDAR_DAY, 0,
+            1792895400, 25 }, { NGX_RL_CALENDAR_DAY, 0, 1792800000, 24 },
+            { NGX_RL_CALENDAR_WEEK, 0, 1774760000, 167 },
+            { NGX_RL_CALENDAR_WEEK, 0, 1792895400, 169 },
+            { NGX_RL_CALENDAR_MONTH, 0, 1774760000, 31 * 24 - 1 },
+            { NGX_RL_CALENDAR_MONTH, 15, 1774760000, 31 * 24 - 1 },
+            { NGX_RL_CALENDAR_MONTH, 15, 1792895400, 31 * 24 + 1 },
 
         /* from 31 January until 28 February, until 31 March, of 2026 */
         { NGX_RL_CALENDAR_MONTH, 31, 1770000000, 28 * 24 },
@@ -416,7 +411,7 @@ test_give_late(void **state)
 
         sent = taken + way + rnd(window_us / 2);
         age = ngx_rl_window_answer_age_us(&limit, sent - behind,
-                                           taken - way - behind, &answer);
+                                          taken - way - behind, &answer);
         age = (age + 999) / 1000 * 1000;
         assert_true(age >= sent - taken);
 
@@ -524,17 +519,13 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_months),
-        cmocka_unit_test(test_days_and_spans),
-        cmocka_unit_test(test_zones),
-        cmocka_unit_test(test_clock_changes),
-        cmocka_unit_test(test_fixed_exact),
-        cmocka_unit_test(test_sliding_bounds),
-        cmocka_unit_test(test_extremes),
-        cmocka_unit_test(test_give_late),
-        cmocka_unit_test(test_give_month),
-        cmocka_unit_test(test_give_whenever),
-    };
+        cmocka_unit_test(test_months), cmocka_unit_test(test_days_and_spans),
+            cmocka_unit_test(test_zones), cmocka_unit_test(test_clock_changes),
+            cmocka_unit_test(test_fixed_exact),
+            cmocka_unit_test(test_sliding_bounds),
+            cmocka_unit_test(test_extremes), cmocka_unit_test(test_give_late),
+            cmocka_unit_test(test_give_month),
+            cmocka_unit_test(test_give_whenever), };
 
     seed_init();
 

@@ -244,8 +244,7 @@ test_give_windows(void **state)
     w.fresh_us = 20 * DAY;
     w.count = 10;
     w.code = limit.code;
-    ngx_rl_fixed_window_give(&w, &limit, DAY, 12 * DAY, 19 * DAY,
-                             DAY - 1, 4);
+    ngx_rl_fixed_window_give(&w, &limit, DAY, 12 * DAY, 19 * DAY, DAY - 1, 4);
     assert_int_equal(w.count, 6);
 
     /* at once, from a window that begins in a moment: a clock is behind */
@@ -299,10 +298,9 @@ main(void)
 {
     const struct CMUnitTest  tests[] = {
         cmocka_unit_test(test_limit_change),
-        cmocka_unit_test(test_limit_change_examples),
-        cmocka_unit_test(test_clock_steps),
-        cmocka_unit_test(test_give_windows),
-    };
+            cmocka_unit_test(test_limit_change_examples),
+            cmocka_unit_test(test_clock_steps),
+            cmocka_unit_test(test_give_windows), };
 
     seed_init();
 

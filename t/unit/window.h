@@ -34,8 +34,7 @@ random_limit(ngx_rl_algorithm_e algorithm)
     ngx_rl_spec_t  spec;
 
     static const uint64_t  periods[] = {
-        1, 999, 1000, 1100, 2500, SECOND, 60 * SECOND, DAY, 366 * DAY
-    };
+        1, 999, 1000, 1100, 2500, SECOND, 60 * SECOND, DAY, 366 * DAY };
 
     if (algorithm == NGX_RL_FIXED_WINDOW && rnd(4) == 0) {
         memset(&spec, 0, sizeof(spec));
@@ -49,8 +48,7 @@ random_limit(ngx_rl_algorithm_e algorithm)
         return limit;
     }
 
-    return limit_of(algorithm, 1 + rnd(rnd(8) ? 30 : 100000),
-                    periods[rnd(9)]);
+    return limit_of(algorithm, 1 + rnd(rnd(8) ? 30 : 100000), periods[rnd(9)]);
 }
 
 
@@ -77,8 +75,7 @@ static inline uint64_t
 length(const limit_t *limit, uint64_t now)
 {
     if (limit->algorithm == NGX_RL_FIXED_WINDOW) {
-        return window_left(limit, now)
-               + window_passed(limit, now);
+        return window_left(limit, now) + window_passed(limit, now);
     }
 
     return limit->window_us;

@@ -14,21 +14,24 @@
 typedef unsigned __int128  ngx_rl_wide_t;
 
 
-static const char *ngx_rl_amount_bucket(
-    const ngx_rl_amount_t *amount, ngx_rl_spec_t *spec);
-static const char *ngx_rl_amount_window(
-    const ngx_rl_amount_t *amount, ngx_rl_spec_t *spec);
-static const char *ngx_rl_amount_slots(
-    const ngx_rl_amount_t *amount, ngx_rl_spec_t *spec);
-static const char *ngx_rl_amount_limit(
-    const ngx_rl_amount_t *amount, ngx_rl_spec_t *spec);
-static uint64_t ngx_rl_amount_times(uint64_t n, uint64_t millionths,
-    uint64_t max);
-static void ngx_rl_amount_times_rate(const ngx_rl_spec_t *base,
-    uint64_t millionths, ngx_rl_spec_t *spec);
-static void ngx_rl_amount_fit(ngx_rl_spec_t *spec);
-static void ngx_rl_amount_reduce(ngx_rl_wide_t *a,
-    ngx_rl_wide_t *b);
+/* In lowest terms; both are above 0. */
+static void
+ngx_rl_amount_reduce(ngx_rl_wide_t *a, ngx_rl_wide_t *b)
+{
+    ngx_rl_wide_t  x, y, rest;
+
+    x = *a;
+    y = *b;
+
+    while (y) {
+        rest = x % y;
+        x = y;
+        y = rest;
+    }
+
+    *a /= x;
+    *b /= x;
+}
 
 
 int
@@ -63,16 +66,14 @@ ngx_rl_amount_rate(double rate, uint64_t *tokens, uint64_t *period_us)
      * rate becomes lower, by a millionth at most.
      */
 
-    micro = rate * (double) (NGX_RL_MAX_PERIOD_US
-                             / NGX_RL_MILLION);
+    micro = rate * (double) (NGX_RL_MAX_PERIOD_US / NGX_RL_MILLION);
     micro += micro * 1e-12;
 
     if (micro < 1) {
         return -1;
     }
 
-    n = (micro < NGX_RL_MAX_TOKENS) ? (uint64_t) micro
-                                           : NGX_RL_MAX_TOKENS;
+    n = (micro < NGX_RL_MAX_TOKENS) ? (uint64_t) micro : NGX_RL_MAX_TOKENS;
     micro = (double) (uint64_t) n * NGX_RL_MILLION / rate;
     us = (uint64_t) micro;
     us += (micro > (double) (uint64_t) us);
@@ -90,57 +91,9 @@ ngx_rl_amount_rate(double rate, uint64_t *tokens, uint64_t *period_us)
 }
 
 
-const char *
-ngx_rl_amount_inherit(const ngx_rl_spec_t *base,
-    const ngx_rl_amount_t *amount, ngx_rl_spec_t *spec)
-{
-    *spec = *base;
-
-    /* for amounts on top of it, the window stays known */
-
-    if (amount->tokens >= NGX_RL_TOKENS_NONE) {
-        spec->tokens = amount->tokens;
-
-        if (amount->period_us || amount->calendar) {
-            spec->period_us = amount->period_us;
-            spec->calendar = amount->calendar;
-            spec->window_us = 0;
-        }
-
-        return NULL;
-    }
-
-    if (base->tokens >= NGX_RL_TOKENS_NONE) {
-        spec->tokens = 0;
-    }
-
-    if (amount->tokens == 0 && (amount->period_us || amount->calendar)) {
-        return "a limit with the window";
-    }
-
-    if (amount->tokens == 0 && (amount->capacity == 0 || amount->rated)) {
-        return "a limit, a capacity or a refill rate";
-    }
-
-    switch (base->algorithm) {
-
-    case NGX_RL_TOKEN_BUCKET:
-    case NGX_RL_LEAKY_BUCKET:
-        return ngx_rl_amount_bucket(amount, spec);
-
-    case NGX_RL_CONCURRENCY:
-        return ngx_rl_amount_slots(amount, spec);
-
-    default:
-        return ngx_rl_amount_window(amount, spec);
-    }
-}
-
-
 /* spec: what is inherited. */
 static const char *
-ngx_rl_amount_bucket(const ngx_rl_amount_t *amount,
-    ngx_rl_spec_t *spec)
+ngx_rl_amount_bucket(const ngx_rl_amount_t *amount, ngx_rl_spec_t *spec)
 {
     uint64_t  capacity;
 
@@ -196,10 +149,38 @@ ngx_rl_amount_bucket(const ngx_rl_amount_t *amount,
 }
 
 
+/* Where the capacity is the limit. */
+static const char *
+ngx_rl_amount_limit(const ngx_rl_amount_t *amount, ngx_rl_spec_t *spec)
+{
+    if (amount->tokens && amount->capacity
+        && amount->tokens != amount->capacity)
+    {
+        return "the same number as limit and capacity, since the algorithm is "
+               "no bucket";
+    }
+
+    spec->tokens = amount->tokens ? amount->tokens : amount->capacity;
+
+    return NULL;
+}
+
+
 /* The same. */
 static const char *
-ngx_rl_amount_window(const ngx_rl_amount_t *amount,
-    ngx_rl_spec_t *spec)
+ngx_rl_amount_slots(const ngx_rl_amount_t *amount, ngx_rl_spec_t *spec)
+{
+    if (amount->rated || amount->period_us || amount->calendar) {
+        return "a limit alone for concurrency";
+    }
+
+    return ngx_rl_amount_limit(amount, spec);
+}
+
+
+/* The same. */
+static const char *
+ngx_rl_amount_window(const ngx_rl_amount_t *amount, ngx_rl_spec_t *spec)
 {
     uint64_t       period_us;
     ngx_rl_wide_t  us;
@@ -252,94 +233,49 @@ ngx_rl_amount_window(const ngx_rl_amount_t *amount,
 }
 
 
-/* The same. */
-static const char *
-ngx_rl_amount_slots(const ngx_rl_amount_t *amount,
+const char *
+ngx_rl_amount_inherit(const ngx_rl_spec_t *base, const ngx_rl_amount_t *amount,
     ngx_rl_spec_t *spec)
 {
-    if (amount->rated || amount->period_us || amount->calendar) {
-        return "a limit alone for concurrency";
-    }
-
-    return ngx_rl_amount_limit(amount, spec);
-}
-
-
-/* Where the capacity is the limit. */
-static const char *
-ngx_rl_amount_limit(const ngx_rl_amount_t *amount,
-    ngx_rl_spec_t *spec)
-{
-    if (amount->tokens && amount->capacity
-        && amount->tokens != amount->capacity)
-    {
-        return "the same number as limit and capacity, since the algorithm is "
-               "no bucket";
-    }
-
-    spec->tokens = amount->tokens ? amount->tokens : amount->capacity;
-
-    return NULL;
-}
-
-
-void
-ngx_rl_amount_scale(const ngx_rl_spec_t *base,
-    uint64_t millionths, ngx_rl_spec_t *spec)
-{
-    uint64_t        most;
-    ngx_rl_limit_t  unused;
-
     *spec = *base;
 
-    /* a limit that is not known stays so, as one does that has no period */
+    /* for amounts on top of it, the window stays known */
 
-    if (base->tokens == 0 || base->tokens >= NGX_RL_TOKENS_NONE
-        || millionths == 0
-        || (base->period_us == 0
-            && base->algorithm != NGX_RL_FIXED_WINDOW
-            && base->algorithm != NGX_RL_CONCURRENCY))
-    {
-        return;
+    if (amount->tokens >= NGX_RL_TOKENS_NONE) {
+        spec->tokens = amount->tokens;
+
+        if (amount->period_us || amount->calendar) {
+            spec->period_us = amount->period_us;
+            spec->calendar = amount->calendar;
+            spec->window_us = 0;
+        }
+
+        return NULL;
+    }
+
+    if (base->tokens >= NGX_RL_TOKENS_NONE) {
+        spec->tokens = 0;
+    }
+
+    if (amount->tokens == 0 && (amount->period_us || amount->calendar)) {
+        return "a limit with the window";
+    }
+
+    if (amount->tokens == 0 && (amount->capacity == 0 || amount->rated)) {
+        return "a limit, a capacity or a refill rate";
     }
 
     switch (base->algorithm) {
 
     case NGX_RL_TOKEN_BUCKET:
-        spec->capacity = ngx_rl_amount_times(
-                             base->capacity ? base->capacity : base->tokens,
-                             millionths, NGX_RL_MAX_TOKENS);
-        ngx_rl_amount_times_rate(base, millionths, spec);
-        break;
-
     case NGX_RL_LEAKY_BUCKET:
-        spec->burst = ngx_rl_amount_times(base->burst, millionths,
-                                          NGX_RL_MAX_TOKENS - 1);
-        ngx_rl_amount_times_rate(base, millionths, spec);
-        break;
+        return ngx_rl_amount_bucket(amount, spec);
+
+    case NGX_RL_CONCURRENCY:
+        return ngx_rl_amount_slots(amount, spec);
 
     default:
-        most = NGX_RL_MAX_TOKENS;
-
-        if (base->algorithm == NGX_RL_SLIDING_LOG) {
-            most = NGX_RL_MAX_LOG;
-        }
-
-        if (base->algorithm == NGX_RL_SLIDING_WINDOW) {
-            most = NGX_RL_MAX_WEIGHT / ((base->period_us + 999) / 1000);
-        }
-
-        if (most > NGX_RL_MAX_TOKENS) {
-            most = NGX_RL_MAX_TOKENS;
-        }
-
-        spec->tokens = ngx_rl_amount_times(base->tokens, millionths,
-                                           most);
-        return;
-    }
-
-    if (ngx_rl_limit_init(&unused, spec) != NULL) {
-        ngx_rl_amount_fit(spec);
+        return ngx_rl_amount_window(amount, spec);
     }
 }
 
@@ -361,8 +297,8 @@ ngx_rl_amount_times(uint64_t n, uint64_t millionths, uint64_t max)
 
 /* Periods are rounded up, so that the rate is not above what it should be. */
 static void
-ngx_rl_amount_times_rate(const ngx_rl_spec_t *base,
-    uint64_t millionths, ngx_rl_spec_t *spec)
+ngx_rl_amount_times_rate(const ngx_rl_spec_t *base, uint64_t millionths,
+    ngx_rl_spec_t *spec)
 {
     ngx_rl_wide_t  n, us, tokens;
 
@@ -432,21 +368,61 @@ ngx_rl_amount_fit(ngx_rl_spec_t *spec)
 }
 
 
-/* In lowest terms; both are above 0. */
-static void
-ngx_rl_amount_reduce(ngx_rl_wide_t *a, ngx_rl_wide_t *b)
+void
+ngx_rl_amount_scale(const ngx_rl_spec_t *base, uint64_t millionths,
+    ngx_rl_spec_t *spec)
 {
-    ngx_rl_wide_t  x, y, rest;
+    uint64_t        most;
+    ngx_rl_limit_t  unused;
 
-    x = *a;
-    y = *b;
+    *spec = *base;
 
-    while (y) {
-        rest = x % y;
-        x = y;
-        y = rest;
+    /* a limit that is not known stays so, as one does that has no period */
+
+    if (base->tokens == 0 || base->tokens >= NGX_RL_TOKENS_NONE
+        || millionths == 0
+        || (base->period_us == 0
+            && base->algorithm != NGX_RL_FIXED_WINDOW
+            && base->algorithm != NGX_RL_CONCURRENCY))
+    {
+        return;
     }
 
-    *a /= x;
-    *b /= x;
+    switch (base->algorithm) {
+
+    case NGX_RL_TOKEN_BUCKET:
+        spec->capacity = ngx_rl_amount_times(
+                             base->capacity ? base->capacity : base->tokens,
+                             millionths, NGX_RL_MAX_TOKENS);
+        ngx_rl_amount_times_rate(base, millionths, spec);
+        break;
+
+    case NGX_RL_LEAKY_BUCKET:
+        spec->burst = ngx_rl_amount_times(base->burst, millionths,
+                                          NGX_RL_MAX_TOKENS - 1);
+        ngx_rl_amount_times_rate(base, millionths, spec);
+        break;
+
+    default:
+        most = NGX_RL_MAX_TOKENS;
+
+        if (base->algorithm == NGX_RL_SLIDING_LOG) {
+            most = NGX_RL_MAX_LOG;
+        }
+
+        if (base->algorithm == NGX_RL_SLIDING_WINDOW) {
+            most = NGX_RL_MAX_WEIGHT / ((base->period_us + 999) / 1000);
+        }
+
+        if (most > NGX_RL_MAX_TOKENS) {
+            most = NGX_RL_MAX_TOKENS;
+        }
+
+        spec->tokens = ngx_rl_amount_times(base->tokens, millionths, most);
+        return;
+    }
+
+    if (ngx_rl_limit_init(&unused, spec) != NULL) {
+        ngx_rl_amount_fit(spec);
+    }
 }

@@ -10,16 +10,16 @@
 
 /* 0: not said */
 typedef struct {
-    uint64_t            tokens;      /* "limit", or of the rate; NONE or
-                                        ANY of a limit */
+    uint64_t            tokens;      /* "limit", or of the rate; NONE or ANY of
+                                        a limit */
     uint64_t            period_us;   /* "window", or of the rate */
     uint64_t            capacity;
     ngx_rl_calendar_e   calendar;
     unsigned            rated:1;     /* tokens and period_us are a rate
                                         ("refill_rate"): the capacity is
-                                        inherited; else tokens alone are
-                                        a limit, whose window is, and
-                                        which is the capacity, too */
+                                        inherited; else tokens alone are a
+                                        limit, whose window is, and which is
+                                        the capacity, too */
 } ngx_rl_amount_t;
 
 /*
@@ -28,8 +28,7 @@ typedef struct {
  * fits, within a millionth of itself otherwise. Returns 0, or -1: it is out of
  * range, or less than one request in 366 days.
  */
-int ngx_rl_amount_rate(double rate, uint64_t *tokens,
-    uint64_t *period_us);
+int ngx_rl_amount_rate(double rate, uint64_t *tokens, uint64_t *period_us);
 
 /*
  * The spec of base, with the parts that amount names. The capacity of a
@@ -49,7 +48,7 @@ const char *ngx_rl_amount_inherit(const ngx_rl_spec_t *base,
  * where it was, at most the largest that the algorithm bears: the result is one
  * that ngx_rl_limit_init() takes, if base is.
  */
-void ngx_rl_amount_scale(const ngx_rl_spec_t *base,
-    uint64_t millionths, ngx_rl_spec_t *spec);
+void ngx_rl_amount_scale(const ngx_rl_spec_t *base, uint64_t millionths,
+    ngx_rl_spec_t *spec);
 
 #endif /* NGX_RL_AMOUNT_H_INCLUDED */

@@ -13,21 +13,6 @@
 /* the longest that each has: by ngx_rl_calendar_e, from DAY on */
 static const uint64_t  ngx_rl_calendar_days[] = { 1, 31, 7 };
 
-
-static uint16_t ngx_rl_limit_mark(const ngx_rl_limit_t *limit);
-static void ngx_rl_limit_write(ngx_rl_limit_t *limit);
-static const char *ngx_rl_limit_prepare(ngx_rl_limit_t *limit,
-    const ngx_rl_spec_t *spec);
-static const char *ngx_rl_limit_bucket(ngx_rl_limit_t *limit,
-    const ngx_rl_spec_t *spec);
-static const char *ngx_rl_limit_free(ngx_rl_limit_t *limit,
-    const ngx_rl_spec_t *spec);
-static const char *ngx_rl_limit_window(ngx_rl_limit_t *limit,
-    const ngx_rl_spec_t *spec);
-static void ngx_rl_limit_calendar(ngx_rl_limit_t *limit,
-    const ngx_rl_spec_t *spec);
-
-
 const char *const  ngx_rl_algorithm_names[] = {
     "token_bucket",
     "leaky_bucket",
@@ -52,23 +37,188 @@ ngx_rl_limit_word(const u_char *text, size_t len)
 }
 
 
-const char *
-ngx_rl_limit_init(ngx_rl_limit_t *limit,
-    const ngx_rl_spec_t *spec)
+/* How much of its bucket a limit, whose capacity is set, uses undelayed. */
+static const char *
+ngx_rl_limit_free(ngx_rl_limit_t *limit, const ngx_rl_spec_t *spec)
 {
-    const char  *expected;
+    uint64_t  free;
 
-    memset(limit, 0, sizeof(ngx_rl_limit_t));
+    limit->free_us = UINT64_MAX;
 
-    expected = ngx_rl_limit_prepare(limit, spec);
-
-    if (expected == NULL) {
-        limit->mark = ngx_rl_limit_mark(limit);
-        limit->whole = limit->mark;
-        ngx_rl_limit_write(limit);
+    if (limit->algorithm != NGX_RL_LEAKY_BUCKET || spec->nodelay
+        || spec->delay >= limit->capacity - 1)
+    {
+        return NULL;
     }
 
-    return expected;
+    /* what the first of a burst, and those without delay, use */
+
+    free = spec->delay + 1;
+    limit->free_us = free * limit->rate.step_us
+                     + (free * limit->rate.step_frac
+                        + limit->rate.scale - 1) / limit->rate.scale;
+
+    if (limit->window_us - limit->free_us > NGX_RL_MAX_DELAY_US) {
+        return "a burst that the rate drains within 24 days, or \"delay=\" "
+               "or \"nodelay\"";
+    }
+
+    return NULL;
+}
+
+
+static const char *
+ngx_rl_limit_bucket(ngx_rl_limit_t *limit, const ngx_rl_spec_t *spec)
+{
+    uint64_t  capacity;
+
+    if (spec->period_us == 0 || spec->period_us > NGX_RL_MAX_PERIOD_US) {
+        return "a period of at most 366 days";
+    }
+
+    capacity = spec->capacity ? spec->capacity : spec->tokens;
+
+    if (spec->algorithm == NGX_RL_LEAKY_BUCKET) {
+
+        if (spec->burst >= NGX_RL_MAX_TOKENS) {
+            return "a burst from 0 to 1073741823";
+        }
+
+        capacity = spec->burst + 1;
+    }
+
+    if (capacity > NGX_RL_MAX_TOKENS) {
+        return "a capacity from 1 to 1073741824";
+    }
+
+    if (ngx_rl_rate_init(&limit->rate, spec->tokens, spec->period_us,
+                         capacity)
+        != 0)
+    {
+        return (spec->algorithm == NGX_RL_LEAKY_BUCKET)
+               ? "a burst that the rate drains within 35 years"
+               : "a capacity that the rate fills within 35 years";
+    }
+
+    limit->capacity = limit->rate.capacity;
+    limit->window_us = limit->rate.span_us + (limit->rate.span_frac != 0);
+
+    return ngx_rl_limit_free(limit, spec);
+}
+
+
+/*
+ * A counter's state has 12 bits for the code. UTC's days and months have one of
+ * their own; all other calendars share those behind. Those of one time zone
+ * have different ones. Calendars of two zones may have the same: if a rule
+ * changes from one to the other, the window in its state keeps its end.
+ */
+static void
+ngx_rl_limit_calendar(ngx_rl_limit_t *limit, const ngx_rl_spec_t *spec)
+{
+    uint32_t  number;
+
+    limit->month_day = 1;
+
+    if (spec->calendar == NGX_RL_CALENDAR_MONTH && spec->month_day) {
+        limit->month_day = spec->month_day;
+    }
+
+    limit->tz = spec->tz;
+    limit->window_us = NGX_RL_DAY_US * ngx_rl_calendar_days[spec->calendar - 1];
+
+    if (limit->tz == NULL && limit->month_day == 1
+        && spec->calendar <= NGX_RL_CALENDAR_MONTH)
+    {
+        limit->code = NGX_RL_CODE_CALENDAR + spec->calendar;
+        return;
+    }
+
+    /* of the zone's: months from each day on, days, weeks */
+
+    number = (spec->calendar == NGX_RL_CALENDAR_MONTH)
+             ? limit->month_day : 31 + (uint32_t) spec->calendar;
+
+    if (limit->tz) {
+        number += limit->tz->name % NGX_RL_CODE_OTHERS;
+        limit->window_us += NGX_RL_TZ_STEP_US;
+    }
+
+    limit->code = NGX_RL_CODE_OWES + 1 + number % NGX_RL_CODE_OTHERS;
+}
+
+
+static const char *
+ngx_rl_limit_window(ngx_rl_limit_t *limit, const ngx_rl_spec_t *spec)
+{
+    limit->capacity = (uint32_t) spec->tokens;
+
+    if (spec->calendar) {
+        ngx_rl_limit_calendar(limit, spec);
+        return NULL;
+    }
+
+    if (spec->period_us == 0 || spec->period_us > NGX_RL_MAX_PERIOD_US) {
+        return "a window of at most 366 days";
+    }
+
+    limit->window_us = spec->period_us;
+    limit->code = ngx_rl_span_encode(spec->period_us);
+
+    if (spec->algorithm == NGX_RL_SLIDING_LOG
+        && spec->tokens > NGX_RL_MAX_LOG)
+    {
+        return "a limit of at most 10000 requests for sliding_log";
+    }
+
+    if (spec->algorithm == NGX_RL_SLIDING_WINDOW
+        && spec->tokens
+           > NGX_RL_MAX_WEIGHT / ((spec->period_us + 999) / 1000))
+    {
+        return "a lower limit or a shorter window for sliding_window: their "
+               "product is at most 2^53 request-milliseconds";
+    }
+
+    return NULL;
+}
+
+
+static const char *
+ngx_rl_limit_prepare(ngx_rl_limit_t *limit, const ngx_rl_spec_t *spec)
+{
+    /* nothing is counted: as if in windows of a second */
+
+    if (spec->tokens >= NGX_RL_TOKENS_NONE) {
+        limit->algorithm = NGX_RL_FIXED_WINDOW;
+        limit->window_us = 1000000;
+        limit->unlimited = (spec->tokens == NGX_RL_TOKENS_ANY);
+        return NULL;
+    }
+
+    limit->algorithm = spec->algorithm;
+    limit->calendar = spec->calendar;
+
+    if (spec->tokens == 0 || spec->tokens > NGX_RL_MAX_TOKENS) {
+        return "a limit from 1 to 1073741824";
+    }
+
+    if (spec->calendar && spec->algorithm != NGX_RL_FIXED_WINDOW) {
+        return "a calendar for fixed_window only";
+    }
+
+    switch (spec->algorithm) {
+
+    case NGX_RL_TOKEN_BUCKET:
+    case NGX_RL_LEAKY_BUCKET:
+        return ngx_rl_limit_bucket(limit, spec);
+
+    case NGX_RL_CONCURRENCY:
+        limit->capacity = (uint32_t) spec->tokens;
+        return NULL;
+
+    default:
+        return ngx_rl_limit_window(limit, spec);
+    }
 }
 
 
@@ -104,9 +254,49 @@ ngx_rl_limit_seconds(const ngx_rl_limit_t *limit)
 }
 
 
+/* Writes the limit's text, once for all responses that show it. */
+static void
+ngx_rl_limit_write(ngx_rl_limit_t *limit)
+{
+    u_char  *p;
+
+    p = ngx_rl_number_write(limit->text, limit->capacity);
+    limit->digits = (uint8_t) (p - limit->text);
+
+    if (limit->algorithm != NGX_RL_CONCURRENCY) {
+        memcpy(p, ", ", 2);
+        memcpy(p + 2, limit->text, limit->digits);
+        memcpy(p + 2 + limit->digits, ";w=", 3);
+        p = ngx_rl_number_write(p + 2 + limit->digits + 3,
+                                ngx_rl_limit_seconds(limit));
+    }
+
+    limit->text_len = (uint8_t) (p - limit->text);
+}
+
+
+const char *
+ngx_rl_limit_init(ngx_rl_limit_t *limit, const ngx_rl_spec_t *spec)
+{
+    const char  *expected;
+
+    memset(limit, 0, sizeof(ngx_rl_limit_t));
+
+    expected = ngx_rl_limit_prepare(limit, spec);
+
+    if (expected == NULL) {
+        limit->mark = ngx_rl_limit_mark(limit);
+        limit->whole = limit->mark;
+        ngx_rl_limit_write(limit);
+    }
+
+    return expected;
+}
+
+
 void
-ngx_rl_limit_words(const ngx_rl_limit_t *limit,
-    uint64_t *tokens, uint64_t *seconds)
+ngx_rl_limit_words(const ngx_rl_limit_t *limit, uint64_t *tokens,
+    uint64_t *seconds)
 {
     size_t    i;
     uint64_t  all;
@@ -148,224 +338,9 @@ ngx_rl_limit_reset(const ngx_rl_limit_t *limit, uint64_t now_ms,
 }
 
 
-/* Writes the limit's text, once for all responses that show it. */
-static void
-ngx_rl_limit_write(ngx_rl_limit_t *limit)
-{
-    u_char  *p;
-
-    p = ngx_rl_number_write(limit->text, limit->capacity);
-    limit->digits = (uint8_t) (p - limit->text);
-
-    if (limit->algorithm != NGX_RL_CONCURRENCY) {
-        memcpy(p, ", ", 2);
-        memcpy(p + 2, limit->text, limit->digits);
-        memcpy(p + 2 + limit->digits, ";w=", 3);
-        p = ngx_rl_number_write(p + 2 + limit->digits + 3,
-                                  ngx_rl_limit_seconds(limit));
-    }
-
-    limit->text_len = (uint8_t) (p - limit->text);
-}
-
-
-static const char *
-ngx_rl_limit_prepare(ngx_rl_limit_t *limit,
-    const ngx_rl_spec_t *spec)
-{
-    /* nothing is counted: as if in windows of a second */
-
-    if (spec->tokens >= NGX_RL_TOKENS_NONE) {
-        limit->algorithm = NGX_RL_FIXED_WINDOW;
-        limit->window_us = 1000000;
-        limit->unlimited = (spec->tokens == NGX_RL_TOKENS_ANY);
-        return NULL;
-    }
-
-    limit->algorithm = spec->algorithm;
-    limit->calendar = spec->calendar;
-
-    if (spec->tokens == 0 || spec->tokens > NGX_RL_MAX_TOKENS) {
-        return "a limit from 1 to 1073741824";
-    }
-
-    if (spec->calendar && spec->algorithm != NGX_RL_FIXED_WINDOW) {
-        return "a calendar for fixed_window only";
-    }
-
-    switch (spec->algorithm) {
-
-    case NGX_RL_TOKEN_BUCKET:
-    case NGX_RL_LEAKY_BUCKET:
-        return ngx_rl_limit_bucket(limit, spec);
-
-    case NGX_RL_CONCURRENCY:
-        limit->capacity = (uint32_t) spec->tokens;
-        return NULL;
-
-    default:
-        return ngx_rl_limit_window(limit, spec);
-    }
-}
-
-
-static const char *
-ngx_rl_limit_bucket(ngx_rl_limit_t *limit,
-    const ngx_rl_spec_t *spec)
-{
-    uint64_t  capacity;
-
-    if (spec->period_us == 0 || spec->period_us > NGX_RL_MAX_PERIOD_US)
-    {
-        return "a period of at most 366 days";
-    }
-
-    capacity = spec->capacity ? spec->capacity : spec->tokens;
-
-    if (spec->algorithm == NGX_RL_LEAKY_BUCKET) {
-
-        if (spec->burst >= NGX_RL_MAX_TOKENS) {
-            return "a burst from 0 to 1073741823";
-        }
-
-        capacity = spec->burst + 1;
-    }
-
-    if (capacity > NGX_RL_MAX_TOKENS) {
-        return "a capacity from 1 to 1073741824";
-    }
-
-    if (ngx_rl_rate_init(&limit->rate, spec->tokens, spec->period_us,
-                         capacity)
-        != 0)
-    {
-        return (spec->algorithm == NGX_RL_LEAKY_BUCKET)
-               ? "a burst that the rate drains within 35 years"
-               : "a capacity that the rate fills within 35 years";
-    }
-
-    limit->capacity = limit->rate.capacity;
-    limit->window_us = limit->rate.span_us + (limit->rate.span_frac != 0);
-
-    return ngx_rl_limit_free(limit, spec);
-}
-
-
-/* How much of its bucket a limit, whose capacity is set, uses undelayed. */
-static const char *
-ngx_rl_limit_free(ngx_rl_limit_t *limit,
-    const ngx_rl_spec_t *spec)
-{
-    uint64_t  free;
-
-    limit->free_us = UINT64_MAX;
-
-    if (limit->algorithm != NGX_RL_LEAKY_BUCKET || spec->nodelay
-        || spec->delay >= limit->capacity - 1)
-    {
-        return NULL;
-    }
-
-    /* what the first of a burst, and those without delay, use */
-
-    free = spec->delay + 1;
-    limit->free_us = free * limit->rate.step_us
-                     + (free * limit->rate.step_frac
-                        + limit->rate.scale - 1) / limit->rate.scale;
-
-    if (limit->window_us - limit->free_us > NGX_RL_MAX_DELAY_US) {
-        return "a burst that the rate drains within 24 days, or \"delay=\" "
-               "or \"nodelay\"";
-    }
-
-    return NULL;
-}
-
-
-static const char *
-ngx_rl_limit_window(ngx_rl_limit_t *limit,
-    const ngx_rl_spec_t *spec)
-{
-    limit->capacity = (uint32_t) spec->tokens;
-
-    if (spec->calendar) {
-        ngx_rl_limit_calendar(limit, spec);
-        return NULL;
-    }
-
-    if (spec->period_us == 0 || spec->period_us > NGX_RL_MAX_PERIOD_US)
-    {
-        return "a window of at most 366 days";
-    }
-
-    limit->window_us = spec->period_us;
-    limit->code = ngx_rl_span_encode(spec->period_us);
-
-    if (spec->algorithm == NGX_RL_SLIDING_LOG
-        && spec->tokens > NGX_RL_MAX_LOG)
-    {
-        return "a limit of at most 10000 requests for sliding_log";
-    }
-
-    if (spec->algorithm == NGX_RL_SLIDING_WINDOW
-        && spec->tokens
-           > NGX_RL_MAX_WEIGHT / ((spec->period_us + 999) / 1000))
-    {
-        return "a lower limit or a shorter window for sliding_window: their "
-               "product is at most 2^53 request-milliseconds";
-    }
-
-    return NULL;
-}
-
-
-/*
- * A counter's state has 12 bits for the code. UTC's days and months have one of
- * their own; all other calendars share those behind. Those of one time zone
- * have different ones. Calendars of two zones may have the same: if a rule
- * changes from one to the other, the window in its state keeps its end.
- */
-static void
-ngx_rl_limit_calendar(ngx_rl_limit_t *limit,
-    const ngx_rl_spec_t *spec)
-{
-    uint32_t  number;
-
-    limit->month_day = 1;
-
-    if (spec->calendar == NGX_RL_CALENDAR_MONTH && spec->month_day) {
-        limit->month_day = spec->month_day;
-    }
-
-    limit->tz = spec->tz;
-    limit->window_us = NGX_RL_DAY_US
-                       * ngx_rl_calendar_days[spec->calendar - 1];
-
-    if (limit->tz == NULL && limit->month_day == 1
-        && spec->calendar <= NGX_RL_CALENDAR_MONTH)
-    {
-        limit->code = NGX_RL_CODE_CALENDAR + spec->calendar;
-        return;
-    }
-
-    /* of the zone's: months from each day on, days, weeks */
-
-    number = (spec->calendar == NGX_RL_CALENDAR_MONTH)
-             ? limit->month_day : 31 + (uint32_t) spec->calendar;
-
-    if (limit->tz) {
-        number += limit->tz->name % NGX_RL_CODE_OTHERS;
-        limit->window_us += NGX_RL_TZ_STEP_US;
-    }
-
-    limit->code = NGX_RL_CODE_OWES + 1
-                  + number % NGX_RL_CODE_OTHERS;
-}
-
-
 int
-ngx_rl_limit_share(const ngx_rl_limit_t *limit, uint32_t n,
-    uint32_t i, ngx_rl_limit_t *share)
+ngx_rl_limit_share(const ngx_rl_limit_t *limit, uint32_t n, uint32_t i,
+    ngx_rl_limit_t *share)
 {
     *share = *limit;
     share->capacity = limit->capacity / n + (i < limit->capacity % n);
@@ -402,8 +377,8 @@ ngx_rl_limit_share(const ngx_rl_limit_t *limit, uint32_t n,
 
 
 const char *
-ngx_rl_limit_part(const ngx_rl_limit_t *whole,
-    const ngx_rl_spec_t *own, ngx_rl_limit_t *part)
+ngx_rl_limit_part(const ngx_rl_limit_t *whole, const ngx_rl_spec_t *own,
+    ngx_rl_limit_t *part)
 {
     uint64_t        open;
     ngx_rl_rate_t  *rate;
@@ -418,8 +393,7 @@ ngx_rl_limit_part(const ngx_rl_limit_t *whole,
     open = (own->burst < rate->capacity) ? own->burst + 1 : rate->capacity;
 
     rate->open = (uint32_t) open;
-    rate->open_us = open * rate->step_us
-                    + open * rate->step_frac / rate->scale;
+    rate->open_us = open * rate->step_us + open * rate->step_frac / rate->scale;
     rate->open_frac = (uint32_t) (open * rate->step_frac % rate->scale);
 
     part->capacity = rate->open;
@@ -433,8 +407,7 @@ ngx_rl_limit_part(const ngx_rl_limit_t *whole,
 
 /* A bucket's span, its code and the use of it are the same in both. */
 void
-ngx_rl_limit_halve(const ngx_rl_limit_t *limit,
-    ngx_rl_limit_t *halves)
+ngx_rl_limit_halve(const ngx_rl_limit_t *limit, ngx_rl_limit_t *halves)
 {
     ngx_rl_rate_t  *rate;
 
@@ -458,14 +431,11 @@ ngx_rl_limit_halve(const ngx_rl_limit_t *limit,
 
 
 uint64_t
-ngx_rl_limit_delay(const ngx_rl_limit_t *limit,
-    const ngx_rl_answer_t *answer)
+ngx_rl_limit_delay(const ngx_rl_limit_t *limit, const ngx_rl_answer_t *answer)
 {
     uint64_t  used_us;
 
-    if (limit->algorithm != NGX_RL_LEAKY_BUCKET
-        || answer->granted == 0)
-    {
+    if (limit->algorithm != NGX_RL_LEAKY_BUCKET || answer->granted == 0) {
         return 0;
     }
 
@@ -488,8 +458,7 @@ ngx_rl_limit_delay(const ngx_rl_limit_t *limit,
 
 
 uint32_t
-ngx_rl_limit_used(const ngx_rl_limit_t *limit,
-    uint32_t remaining)
+ngx_rl_limit_used(const ngx_rl_limit_t *limit, uint32_t remaining)
 {
     return (uint32_t) ((uint64_t) (limit->capacity - remaining) * 255
                        / limit->capacity);
@@ -497,9 +466,8 @@ ngx_rl_limit_used(const ngx_rl_limit_t *limit,
 
 
 void
-ngx_rl_concurrency_take(uint32_t *in_use,
-    const ngx_rl_limit_t *limit, uint32_t cost, uint32_t want,
-    ngx_rl_answer_t *answer)
+ngx_rl_concurrency_take(uint32_t *in_use, const ngx_rl_limit_t *limit,
+    uint32_t cost, uint32_t want, ngx_rl_answer_t *answer)
 {
     answer->granted = 0;
     answer->retry_us = 0;

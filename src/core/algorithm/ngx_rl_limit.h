@@ -61,12 +61,12 @@ typedef struct {
     uint64_t            burst;       /* leaky_bucket */
     uint64_t            delay;       /* leaky_bucket: first, undelayed */
     uint32_t            nodelay;     /* 1: of the burst, none waits */
-    uint64_t            window_us;   /* that a limit without a window of
-                                        its own is for, in place of this
-                                        one (amount.h); 0: period_us */
+    uint64_t            window_us;   /* that a limit without a window of its
+                                        own is for, in place of this one
+                                        (amount.h); 0: period_us */
     const ngx_rl_tz_t  *tz;          /* of a calendar; NULL: UTC */
-    uint32_t            month_day;   /* of a month's window the first
-                                        day, 1..31; 0: 1 */
+    uint32_t            month_day;   /* of a month's window the first day,
+                                        1..31; 0: 1 */
 } ngx_rl_spec_t;
 
 typedef struct {
@@ -74,18 +74,17 @@ typedef struct {
     ngx_rl_calendar_e   calendar;
     const ngx_rl_tz_t  *tz;          /* the spec's */
     uint32_t            month_day;
-    uint32_t            capacity;    /* the most that can be left; 0:
-                                        no counter is kept */
-    uint32_t            code;        /* window_us in 12 bits, or the
-                                        calendar; of windows */
-    uint64_t            window_us;   /* until a spent counter equals a
-                                        fresh one; 0: concurrency, the
-                                        longest that the
-                                        calendar has */
+    uint32_t            capacity;    /* the most that can be left; 0: no
+                                        counter is kept */
+    uint32_t            code;        /* window_us in 12 bits, or the calendar;
+                                        of windows */
+    uint64_t            window_us;   /* until a spent counter equals a fresh
+                                        one; 0: concurrency, the longest that
+                                        the calendar has */
     uint64_t            free_us;     /* leaky_bucket: see delay() */
     ngx_rl_rate_t       rate;        /* of buckets */
-    uint16_t            mark;        /* of all that: limits that differ
-                                        hardly ever have the same; 1.. */
+    uint16_t            mark;        /* of all that: limits that differ hardly
+                                        ever have the same; 1.. */
     uint16_t            whole;       /* the mark; of a part that of its
                                         whole */
 
@@ -105,8 +104,7 @@ uint64_t ngx_rl_limit_word(const u_char *text, size_t len);
  * Prepares a limit. Returns NULL, or what was expected as a constant string
  * ("a limit of at most 10000 requests for sliding_log").
  */
-const char *ngx_rl_limit_init(ngx_rl_limit_t *limit,
-    const ngx_rl_spec_t *spec);
+const char *ngx_rl_limit_init(ngx_rl_limit_t *limit, const ngx_rl_spec_t *spec);
 
 /*
  * Part i, of n (1 and more), of a limit of requests: n of them together are the
@@ -115,8 +113,8 @@ const char *ngx_rl_limit_init(ngx_rl_limit_t *limit,
  * have no capacity, its rate's period be too long, or the algorithm is none of
  * token_bucket, fixed_window and sliding_window.
  */
-int ngx_rl_limit_share(const ngx_rl_limit_t *limit, uint32_t n,
-    uint32_t i, ngx_rl_limit_t *share);
+int ngx_rl_limit_share(const ngx_rl_limit_t *limit, uint32_t n, uint32_t i,
+    ngx_rl_limit_t *share);
 
 /*
  * The limit of a location that may use only a part of a leaky bucket. It has
@@ -131,8 +129,7 @@ const char *ngx_rl_limit_part(const ngx_rl_limit_t *whole,
  * the time. For this gateway's counters alone, whose states are then in half
  * tokens, too: the capacity is up to 2^31.
  */
-void ngx_rl_limit_halve(const ngx_rl_limit_t *limit,
-    ngx_rl_limit_t *halves);
+void ngx_rl_limit_halve(const ngx_rl_limit_t *limit, ngx_rl_limit_t *halves);
 
 /*
  * How long a granted request is delayed, in microseconds: 0 unless the limit
@@ -145,8 +142,7 @@ uint64_t ngx_rl_limit_delay(const ngx_rl_limit_t *limit,
 
 /* The tokens that an answer of this limit leaves. */
 static inline uint32_t
-ngx_rl_limit_left(const ngx_rl_limit_t *limit,
-    const ngx_rl_answer_t *answer)
+ngx_rl_limit_left(const ngx_rl_limit_t *limit, const ngx_rl_answer_t *answer)
 {
     return answer->remaining != NGX_RL_LATER
            ? answer->remaining
@@ -161,20 +157,19 @@ uint64_t ngx_rl_limit_seconds(const ngx_rl_limit_t *limit);
  * capacity is not what people call its limit, which is a burst or what comes
  * back within a second, they are its rate by the second, minute, hour or day.
  */
-void ngx_rl_limit_words(const ngx_rl_limit_t *limit,
-    uint64_t *tokens, uint64_t *seconds);
+void ngx_rl_limit_words(const ngx_rl_limit_t *limit, uint64_t *tokens,
+    uint64_t *seconds);
 
 /*
  * The second of X-RateLimit-Reset: that of an answer of now_ms. A window ends
  * at a whole second. The clocks by which the rest of it and now are known
  * differ by some milliseconds, and Redis is away.
  */
-uint64_t ngx_rl_limit_reset(const ngx_rl_limit_t *limit,
-    uint64_t now_ms, uint64_t reset_us);
+uint64_t ngx_rl_limit_reset(const ngx_rl_limit_t *limit, uint64_t now_ms,
+    uint64_t reset_us);
 
 /* The share of a capacity that is used: 0 for none, 255 for all of it. */
-uint32_t ngx_rl_limit_used(const ngx_rl_limit_t *limit,
-    uint32_t remaining);
+uint32_t ngx_rl_limit_used(const ngx_rl_limit_t *limit, uint32_t remaining);
 
 /*
  * The names of the algorithms as an operator writes them, in the order of
@@ -190,8 +185,7 @@ extern const char *const  ngx_rl_algorithm_names[];
  * does want NGX_RL_LOOK. *in_use is the permits in use. granted is 0 or
  * 1, reset_us 0, and retry_us NGX_RL_PERMIT_RETRY_US if it rejects.
  */
-void ngx_rl_concurrency_take(uint32_t *in_use,
-    const ngx_rl_limit_t *limit, uint32_t cost, uint32_t want,
-    ngx_rl_answer_t *answer);
+void ngx_rl_concurrency_take(uint32_t *in_use, const ngx_rl_limit_t *limit,
+    uint32_t cost, uint32_t want, ngx_rl_answer_t *answer);
 
 #endif /* NGX_RL_LIMIT_H_INCLUDED */

@@ -9,8 +9,7 @@
 
 
 uint64_t
-ngx_rl_quota_more_us(const ngx_rl_limit_t *limit,
-    const ngx_rl_answer_t *answer)
+ngx_rl_quota_more_us(const ngx_rl_limit_t *limit, const ngx_rl_answer_t *answer)
 {
     uint64_t              others, others_us;
     const ngx_rl_rate_t  *rate;
@@ -57,8 +56,7 @@ ngx_rl_quota_policy(u_char *out, const ngx_rl_limit_t *limit)
     memcpy(p, limit->text + start, len);
     p += len;
 
-    return start ? p : ngx_rl_quota_put(p,
-                                        ";qu=\"concurrent-requests\"");
+    return start ? p : ngx_rl_quota_put(p, ";qu=\"concurrent-requests\"");
 }
 
 

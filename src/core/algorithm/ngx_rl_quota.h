@@ -31,16 +31,13 @@ uint64_t ngx_rl_quota_more_us(const ngx_rl_limit_t *limit,
  * NGX_RL_QUOTA_BYTES, and returns their end. more_us is as from
  * ngx_rl_quota_more_us(), and written in seconds, rounded up.
  */
-u_char *ngx_rl_quota_policy(u_char *out,
-    const ngx_rl_limit_t *limit);
-u_char *ngx_rl_quota_left(u_char *out, uint32_t remaining,
-    uint64_t more_us);
+u_char *ngx_rl_quota_policy(u_char *out, const ngx_rl_limit_t *limit);
+u_char *ngx_rl_quota_left(u_char *out, uint32_t remaining, uint64_t more_us);
 
 /* Another hash of a client's id of 16 bytes, which may be shown. */
 ngx_rl_id_t ngx_rl_quota_shown(const u_char *id);
 
 /* The parameter that names a client in both: its first bytes. */
-void ngx_rl_quota_pk(u_char out[NGX_RL_PK_TEXT],
-    const u_char *id);
+void ngx_rl_quota_pk(u_char out[NGX_RL_PK_TEXT], const u_char *id);
 
 #endif /* NGX_RL_QUOTA_H_INCLUDED */

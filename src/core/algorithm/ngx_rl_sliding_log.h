@@ -56,9 +56,8 @@ typedef struct {
  * the log may change even when nothing was taken.
  */
 void ngx_rl_sliding_log_take(ngx_rl_log_t *log,
-    const ngx_rl_log_places_t *places,
-    const ngx_rl_limit_t *limit, uint64_t now_us, uint32_t cost,
-    uint32_t want, ngx_rl_answer_t *answer);
+    const ngx_rl_log_places_t *places, const ngx_rl_limit_t *limit,
+    uint64_t now_us, uint32_t cost, uint32_t want, ngx_rl_answer_t *answer);
 
 /*
  * Gives back tokens that were taken at taken_us, unless that was a window ago.
@@ -68,8 +67,7 @@ void ngx_rl_sliding_log_take(ngx_rl_log_t *log,
  * the request's own places come back in their stead. WHENEVER: the newest go.
  */
 void ngx_rl_sliding_log_give(ngx_rl_log_t *log,
-    const ngx_rl_log_places_t *places,
-    const ngx_rl_limit_t *limit, uint64_t now_us, uint64_t taken_us,
-    uint32_t tokens);
+    const ngx_rl_log_places_t *places, const ngx_rl_limit_t *limit,
+    uint64_t now_us, uint64_t taken_us, uint32_t tokens);
 
 #endif /* NGX_RL_SLIDING_LOG_H_INCLUDED */

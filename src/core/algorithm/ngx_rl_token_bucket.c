@@ -13,16 +13,46 @@
 
 typedef unsigned __int128  ngx_rl_wide_t;
 
-static uint64_t ngx_rl_gcd(uint64_t a, uint64_t b);
-static inline uint32_t ngx_rl_interval_tokens(
-    const ngx_rl_rate_t *rate, uint64_t us, uint64_t frac);
-
 static const ngx_rl_interval_t  ngx_rl_no_time = { 0, 0 };
 
 
+static uint64_t
+ngx_rl_gcd(uint64_t a, uint64_t b)
+{
+    uint64_t  rest;
+
+    while (b) {
+        rest = a % b;
+        a = b;
+        b = rest;
+    }
+
+    return a;
+}
+
+
+uint32_t
+ngx_rl_span_encode(uint64_t span_us)
+{
+    uint32_t  exponent;
+
+    if (span_us == 0) {
+        return 1;
+    }
+
+    for (exponent = 0; span_us >= 128; exponent++) {
+        span_us >>= 1;
+    }
+
+    /* 64..127 with the exponent added is exponent + 1 and span_us - 64 */
+
+    return (exponent << 6) + (uint32_t) span_us;
+}
+
+
 int
-ngx_rl_rate_init(ngx_rl_rate_t *rate, uint64_t tokens,
-    uint64_t period_us, uint64_t capacity)
+ngx_rl_rate_init(ngx_rl_rate_t *rate, uint64_t tokens, uint64_t period_us,
+    uint64_t capacity)
 {
     uint64_t           divisor;
     ngx_rl_wide_t      wide;
@@ -74,8 +104,7 @@ ngx_rl_rate_init(ngx_rl_rate_t *rate, uint64_t tokens,
     rate->open = rate->capacity;
     rate->open_us = rate->span_us;
     rate->open_frac = rate->span_frac;
-    rate->most_us = ngx_rl_token_bucket_most(rate)
-                    + NGX_RL_CLOCK_SLACK_US;
+    rate->most_us = ngx_rl_token_bucket_most(rate) + NGX_RL_CLOCK_SLACK_US;
 
     rate->share = UINT64_MAX;
 
@@ -85,40 +114,6 @@ ngx_rl_rate_init(ngx_rl_rate_t *rate, uint64_t tokens,
     }
 
     return 0;
-}
-
-
-static uint64_t
-ngx_rl_gcd(uint64_t a, uint64_t b)
-{
-    uint64_t  rest;
-
-    while (b) {
-        rest = a % b;
-        a = b;
-        b = rest;
-    }
-
-    return a;
-}
-
-
-uint32_t
-ngx_rl_span_encode(uint64_t span_us)
-{
-    uint32_t  exponent;
-
-    if (span_us == 0) {
-        return 1;
-    }
-
-    for (exponent = 0; span_us >= 128; exponent++) {
-        span_us >>= 1;
-    }
-
-    /* 64..127 with the exponent added is exponent + 1 and span_us - 64 */
-
-    return (exponent << 6) + (uint32_t) span_us;
 }
 
 
@@ -139,9 +134,8 @@ ngx_rl_span_decode(uint32_t code)
 
 
 void
-ngx_rl_token_bucket_take(ngx_rl_token_bucket_t *tb,
-    const ngx_rl_rate_t *rate, uint64_t now_us, uint32_t cost,
-    uint32_t want, ngx_rl_answer_t *answer)
+ngx_rl_token_bucket_take(ngx_rl_token_bucket_t *tb, const ngx_rl_rate_t *rate,
+    uint64_t now_us, uint32_t cost, uint32_t want, ngx_rl_answer_t *answer)
 {
     ngx_rl_token_bucket_pay(tb, rate, now_us, cost, want, answer);
 
@@ -150,9 +144,8 @@ ngx_rl_token_bucket_take(ngx_rl_token_bucket_t *tb,
 
 
 ngx_rl_token_bucket_t
-ngx_rl_token_bucket_other(ngx_rl_token_bucket_t tb,
-    const ngx_rl_rate_t *rate, uint64_t now_us, uint32_t cost,
-    uint32_t want, ngx_rl_answer_t *answer)
+ngx_rl_token_bucket_other(ngx_rl_token_bucket_t tb, const ngx_rl_rate_t *rate,
+    uint64_t now_us, uint32_t cost, uint32_t want, ngx_rl_answer_t *answer)
 {
     ngx_rl_token_bucket_run(&tb, rate, now_us, cost, want, 0, answer);
 
@@ -160,9 +153,25 @@ ngx_rl_token_bucket_other(ngx_rl_token_bucket_t tb,
 }
 
 
+/* The greatest number of tokens that fits in a time. */
+static inline uint32_t
+ngx_rl_interval_tokens(const ngx_rl_rate_t *rate, uint64_t us, uint64_t frac)
+{
+    ngx_rl_wide_t  wide;
+
+    wide = (ngx_rl_wide_t) us * rate->scale + frac;
+
+    if ((uint64_t) (wide >> 64) == 0) {
+        return (uint32_t) ((uint64_t) wide / rate->period_us);
+    }
+
+    return (uint32_t) (wide / rate->period_us);
+}
+
+
 void
-ngx_rl_token_bucket_look(const ngx_rl_rate_t *rate,
-    uint64_t now_us, uint64_t full_us, ngx_rl_answer_t *answer)
+ngx_rl_token_bucket_look(const ngx_rl_rate_t *rate, uint64_t now_us,
+    uint64_t full_us, ngx_rl_answer_t *answer)
 {
     uint64_t  used_us;
 
@@ -182,15 +191,15 @@ ngx_rl_token_bucket_look(const ngx_rl_rate_t *rate,
 
     } else if (used_us <= rate->open_us) {
         answer->remaining = ngx_rl_interval_tokens(rate,
-                                                      rate->open_us - used_us,
-                                                      rate->open_frac);
+                                                   rate->open_us - used_us,
+                                                   rate->open_frac);
     }
 }
 
 
 ngx_rl_interval_t
-ngx_rl_token_bucket_charge(const ngx_rl_rate_t *rate,
-    uint32_t tokens, ngx_rl_interval_t used)
+ngx_rl_token_bucket_charge(const ngx_rl_rate_t *rate, uint32_t tokens,
+    ngx_rl_interval_t used)
 {
     uint64_t  most;
 
@@ -207,9 +216,8 @@ ngx_rl_token_bucket_charge(const ngx_rl_rate_t *rate,
 
 
 void
-ngx_rl_token_bucket_give(ngx_rl_token_bucket_t *tb,
-    const ngx_rl_rate_t *rate, uint64_t now_us, uint64_t taken_us,
-    uint32_t tokens)
+ngx_rl_token_bucket_give(ngx_rl_token_bucket_t *tb, const ngx_rl_rate_t *rate,
+    uint64_t now_us, uint64_t taken_us, uint32_t tokens)
 {
     ngx_rl_interval_t  used, price;
 
@@ -248,8 +256,8 @@ ngx_rl_token_bucket_give(ngx_rl_token_bucket_t *tb,
  * span, which the rounding up makes good, or 1/64 above it.
  */
 ngx_rl_interval_t
-ngx_rl_token_bucket_rescale(uint32_t old_code,
-    const ngx_rl_rate_t *rate, ngx_rl_interval_t used)
+ngx_rl_token_bucket_rescale(uint32_t old_code, const ngx_rl_rate_t *rate,
+    ngx_rl_interval_t used)
 {
     double    share_us;
     uint64_t  most;
@@ -279,27 +287,9 @@ ngx_rl_token_bucket_rescale(uint32_t old_code,
 }
 
 
-/* The greatest number of tokens that fits in a time. */
-static inline uint32_t
-ngx_rl_interval_tokens(const ngx_rl_rate_t *rate, uint64_t us,
-    uint64_t frac)
-{
-    ngx_rl_wide_t  wide;
-
-    wide = (ngx_rl_wide_t) us * rate->scale + frac;
-
-    if ((uint64_t) (wide >> 64) == 0) {
-        return (uint32_t) ((uint64_t) wide / rate->period_us);
-    }
-
-    return (uint32_t) (wide / rate->period_us);
-}
-
-
 /* The greatest number of tokens that fits in what is open and not used. */
 uint32_t
-ngx_rl_token_bucket_left(const ngx_rl_rate_t *rate,
-    ngx_rl_interval_t used)
+ngx_rl_token_bucket_left(const ngx_rl_rate_t *rate, ngx_rl_interval_t used)
 {
     ngx_rl_interval_t  open;
 

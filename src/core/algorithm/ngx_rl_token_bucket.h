@@ -63,8 +63,8 @@ typedef struct {
  * a capacity (1..2^30). Returns 0, or -1 when an argument is out of range or
  * filling the bucket would take more than NGX_RL_MAX_SPAN_US.
  */
-int ngx_rl_rate_init(ngx_rl_rate_t *rate, uint64_t tokens,
-    uint64_t period_us, uint64_t capacity);
+int ngx_rl_rate_init(ngx_rl_rate_t *rate, uint64_t tokens, uint64_t period_us,
+    uint64_t capacity);
 
 /*
  * Takes tokens at now_us (< 2^51; any clock, always the same one): at least
@@ -85,8 +85,8 @@ int ngx_rl_rate_init(ngx_rl_rate_t *rate, uint64_t tokens,
  * taken: a caller that keeps the state elsewhere stores it whenever it differs.
  */
 void ngx_rl_token_bucket_take(ngx_rl_token_bucket_t *tb,
-    const ngx_rl_rate_t *rate, uint64_t now_us, uint32_t cost,
-    uint32_t want, ngx_rl_answer_t *answer);
+    const ngx_rl_rate_t *rate, uint64_t now_us, uint32_t cost, uint32_t want,
+    ngx_rl_answer_t *answer);
 
 /*
  * Takes in the same way, and divides only if want exceeds the cost. The
@@ -101,16 +101,15 @@ static inline uint32_t ngx_rl_token_bucket_remaining(
     const ngx_rl_rate_t *rate, const ngx_rl_answer_t *answer);
 
 /* The answer of a bucket under this rate that, left alone, is full then. */
-void ngx_rl_token_bucket_look(const ngx_rl_rate_t *rate,
-    uint64_t now_us, uint64_t full_us, ngx_rl_answer_t *answer);
+void ngx_rl_token_bucket_look(const ngx_rl_rate_t *rate, uint64_t now_us,
+    uint64_t full_us, ngx_rl_answer_t *answer);
 
 /*
  * The share of a bucket that is used, if it takes used_us until it is full: 0
  * for none, 255 if, to a microsecond, not one token is left.
  */
 static inline uint32_t
-ngx_rl_token_bucket_used(const ngx_rl_rate_t *rate,
-    uint64_t used_us)
+ngx_rl_token_bucket_used(const ngx_rl_rate_t *rate, uint64_t used_us)
 {
     unsigned __int128  wide;
 
@@ -200,8 +199,8 @@ ngx_rl_interval_open(const ngx_rl_rate_t *rate)
 
 /* The time that tokens take, up to 2^32 of them, behind another time. */
 static inline ngx_rl_interval_t
-ngx_rl_interval_add(const ngx_rl_rate_t *rate,
-    ngx_rl_interval_t a, uint64_t tokens)
+ngx_rl_interval_add(const ngx_rl_rate_t *rate, ngx_rl_interval_t a,
+    uint64_t tokens)
 {
     a.us += tokens * rate->step_us;
     a.frac += tokens * rate->step_frac;
@@ -221,8 +220,7 @@ ngx_rl_interval_add(const ngx_rl_rate_t *rate,
 
 
 static inline int
-ngx_rl_interval_less(ngx_rl_interval_t a,
-    ngx_rl_interval_t b)
+ngx_rl_interval_less(ngx_rl_interval_t a, ngx_rl_interval_t b)
 {
     return a.us < b.us || (a.us == b.us && a.frac < b.frac);
 }
@@ -230,8 +228,8 @@ ngx_rl_interval_less(ngx_rl_interval_t a,
 
 /* b is not longer than a. */
 static inline ngx_rl_interval_t
-ngx_rl_interval_sub(const ngx_rl_rate_t *rate,
-    ngx_rl_interval_t a, ngx_rl_interval_t b)
+ngx_rl_interval_sub(const ngx_rl_rate_t *rate, ngx_rl_interval_t a,
+    ngx_rl_interval_t b)
 {
     a.us -= b.us;
 
@@ -298,9 +296,8 @@ ngx_rl_token_bucket_settle(const ngx_rl_token_bucket_t *tb,
 
 
 static inline void
-ngx_rl_token_bucket_save(ngx_rl_token_bucket_t *tb,
-    const ngx_rl_rate_t *rate, uint64_t now_us,
-    ngx_rl_interval_t used)
+ngx_rl_token_bucket_save(ngx_rl_token_bucket_t *tb, const ngx_rl_rate_t *rate,
+    uint64_t now_us, ngx_rl_interval_t used)
 {
     tb->tat_us = now_us + used.us;
     tb->tat_frac = (uint32_t) used.frac;
@@ -309,17 +306,16 @@ ngx_rl_token_bucket_save(ngx_rl_token_bucket_t *tb,
 
 
 static ngx_rl_inline void
-ngx_rl_token_bucket_run(ngx_rl_token_bucket_t *tb,
-    const ngx_rl_rate_t *rate, uint64_t now_us, uint32_t cost,
-    uint32_t want, int plain, ngx_rl_answer_t *answer)
+ngx_rl_token_bucket_run(ngx_rl_token_bucket_t *tb, const ngx_rl_rate_t *rate,
+    uint64_t now_us, uint32_t cost, uint32_t want, int plain,
+    ngx_rl_answer_t *answer)
 {
     int                changed;
     uint32_t           left, tokens;
     uint64_t           retry_us;
     ngx_rl_interval_t  used, after, open;
 
-    changed = ngx_rl_token_bucket_settle(tb, rate, now_us, plain,
-                                         &used);
+    changed = ngx_rl_token_bucket_settle(tb, rate, now_us, plain, &used);
 
     tokens = cost;
     retry_us = 0;
@@ -377,9 +373,8 @@ ngx_rl_token_bucket_run(ngx_rl_token_bucket_t *tb,
  * call.
  */
 static ngx_rl_inline void
-ngx_rl_token_bucket_pay(ngx_rl_token_bucket_t *tb,
-    const ngx_rl_rate_t *rate, uint64_t now_us, uint32_t cost,
-    uint32_t want, ngx_rl_answer_t *answer)
+ngx_rl_token_bucket_pay(ngx_rl_token_bucket_t *tb, const ngx_rl_rate_t *rate,
+    uint64_t now_us, uint32_t cost, uint32_t want, ngx_rl_answer_t *answer)
 {
     if (want == 0 && tb->span_code == rate->span_code
         && tb->tat_us < now_us + rate->most_us)
@@ -387,8 +382,7 @@ ngx_rl_token_bucket_pay(ngx_rl_token_bucket_t *tb,
         ngx_rl_token_bucket_run(tb, rate, now_us, cost, 0, 1, answer);
 
     } else {
-        *tb = ngx_rl_token_bucket_other(*tb, rate, now_us, cost, want,
-                                        answer);
+        *tb = ngx_rl_token_bucket_other(*tb, rate, now_us, cost, want, answer);
     }
 }
 

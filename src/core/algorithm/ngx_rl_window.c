@@ -28,127 +28,12 @@
 /* A window's state as it is now, in the window of now. */
 typedef struct {
     uint64_t  end_us;      /* of the current window */
-    uint32_t  count;       /* more than the capacity where that was lowered,
-                              or some of it is owed */
+    uint32_t  count;       /* more than the capacity where that was lowered, or
+                              some of it is owed */
     uint32_t  before;      /* sliding_window */
     unsigned  owes:1;      /* fixed_window: what is above the capacity counts
                               in the next window, too */
 } ngx_rl_usage_t;
-
-
-static int ngx_rl_fixed_window_settle(const ngx_rl_window_t *w,
-    const ngx_rl_limit_t *limit, uint64_t now_us, uint64_t left_us,
-    ngx_rl_usage_t *use);
-static void ngx_rl_fixed_window_save(ngx_rl_window_t *w,
-    const ngx_rl_limit_t *limit, const ngx_rl_usage_t *use);
-static void ngx_rl_sliding_window_lighten(
-    const ngx_rl_limit_t *limit, uint64_t now_us,
-    ngx_rl_usage_t *use, uint32_t tokens);
-static int ngx_rl_sliding_window_settle(const ngx_rl_window_t *w,
-    const ngx_rl_limit_t *limit, uint64_t now_us,
-    ngx_rl_usage_t *use);
-static uint64_t ngx_rl_sliding_window_most(
-    const ngx_rl_limit_t *limit);
-static uint64_t ngx_rl_sliding_window_rescale(
-    const ngx_rl_window_t *w, uint64_t now_us);
-static uint64_t ngx_rl_sliding_window_used(
-    const ngx_rl_limit_t *limit, uint64_t now_us,
-    const ngx_rl_usage_t *use);
-static uint64_t ngx_rl_sliding_window_reset(
-    const ngx_rl_limit_t *limit, uint64_t now_us,
-    const ngx_rl_usage_t *use);
-static uint64_t ngx_rl_sliding_window_retry(
-    const ngx_rl_limit_t *limit, uint64_t now_us,
-    const ngx_rl_usage_t *use, uint32_t cost);
-static void ngx_rl_sliding_window_save(ngx_rl_window_t *w,
-    const ngx_rl_limit_t *limit, const ngx_rl_usage_t *use);
-static uint64_t ngx_rl_window_decay(uint32_t count, uint64_t left_us,
-    uint64_t window_us);
-static uint32_t ngx_rl_window_grant(const ngx_rl_limit_t *limit,
-    uint64_t used, uint32_t cost, uint32_t want);
-static uint32_t ngx_rl_window_left(const ngx_rl_limit_t *limit,
-    uint64_t used);
-
-
-void
-ngx_rl_fixed_window_take(ngx_rl_window_t *w,
-    const ngx_rl_limit_t *limit, uint64_t now_us, uint64_t left_us,
-    uint64_t next_us, uint32_t cost, uint32_t want,
-    ngx_rl_answer_t *answer)
-{
-    int             changed;
-    uint32_t        left;
-    ngx_rl_usage_t  use;
-
-    changed = ngx_rl_fixed_window_settle(w, limit, now_us, left_us,
-                                         &use);
-
-    left = ngx_rl_window_left(limit, use.count);
-
-    answer->granted = ngx_rl_window_grant(limit, use.count, cost, want);
-    answer->retry_us = 0;
-
-    if (want == NGX_RL_CHARGE) {
-        use.owes |= (answer->granted
-                     && use.count + answer->granted > limit->capacity);
-
-    } else if (cost > limit->capacity) {
-        answer->retry_us = NGX_RL_NEVER;
-
-    } else if (cost > left) {
-        answer->retry_us = use.end_us - now_us;
-
-        if (use.owes && (uint64_t) use.count + cost
-                        > (uint64_t) limit->capacity * 2)
-        {
-            answer->retry_us += next_us;
-        }
-    }
-
-    use.count += answer->granted;
-
-    answer->remaining = ngx_rl_window_left(limit, use.count);
-    answer->reset_us = use.count ? use.end_us - now_us : 0;
-
-    if (changed || answer->granted) {
-        ngx_rl_fixed_window_save(w, limit, &use);
-    }
-}
-
-
-void
-ngx_rl_fixed_window_give(ngx_rl_window_t *w,
-    const ngx_rl_limit_t *limit, uint64_t now_us, uint64_t passed_us,
-    uint64_t left_us, uint64_t taken_us, uint32_t tokens)
-{
-    uint64_t        start_us;
-    ngx_rl_usage_t  use;
-
-    if (ngx_rl_fixed_window_settle(w, limit, now_us, left_us, &use)
-        || use.count == 0)
-    {
-        return;
-    }
-
-    /* it may have begun later than that: a month of the calendar */
-
-    start_us = (use.end_us > limit->window_us)
-               ? use.end_us - limit->window_us : 0;
-
-    if (start_us + passed_us < now_us) {
-        start_us = now_us - passed_us;
-    }
-
-    /* tokens taken now are of this window, even a little before its start */
-
-    if (taken_us < start_us && taken_us < now_us) {
-        return;
-    }
-
-    use.count -= (tokens < use.count) ? tokens : use.count;
-
-    ngx_rl_fixed_window_save(w, limit, &use);
-}
 
 
 /*
@@ -209,9 +94,45 @@ ngx_rl_fixed_window_settle(const ngx_rl_window_t *w,
 }
 
 
+static uint32_t
+ngx_rl_window_left(const ngx_rl_limit_t *limit, uint64_t used)
+{
+    return (used < limit->capacity) ? limit->capacity - (uint32_t) used : 0;
+}
+
+
+/*
+ * The tokens that are taken: 0 if the cost cannot be paid. A charge is taken as
+ * long as the counter owes no more than its capacity.
+ */
+static uint32_t
+ngx_rl_window_grant(const ngx_rl_limit_t *limit, uint64_t used, uint32_t cost,
+    uint32_t want)
+{
+    uint32_t  left;
+    uint64_t  most;
+
+    if (want == NGX_RL_CHARGE) {
+        most = (uint64_t) limit->capacity * 2;
+        most = (most < UINT32_MAX) ? most : UINT32_MAX;
+        most = (used < most) ? most - used : 0;
+
+        return (cost < most) ? cost : (uint32_t) most;
+    }
+
+    left = ngx_rl_window_left(limit, used);
+
+    if (cost > left || want == NGX_RL_LOOK) {
+        return 0;
+    }
+
+    return (want <= cost) ? cost : (want < left) ? want : left;
+}
+
+
 static void
-ngx_rl_fixed_window_save(ngx_rl_window_t *w,
-    const ngx_rl_limit_t *limit, const ngx_rl_usage_t *use)
+ngx_rl_fixed_window_save(ngx_rl_window_t *w, const ngx_rl_limit_t *limit,
+    const ngx_rl_usage_t *use)
 {
     memset(w, 0, sizeof(ngx_rl_window_t));
 
@@ -231,102 +152,145 @@ ngx_rl_fixed_window_save(ngx_rl_window_t *w,
 
 
 void
-ngx_rl_sliding_window_take(ngx_rl_window_t *w,
-    const ngx_rl_limit_t *limit, uint64_t now_us, uint32_t cost,
+ngx_rl_fixed_window_take(ngx_rl_window_t *w, const ngx_rl_limit_t *limit,
+    uint64_t now_us, uint64_t left_us, uint64_t next_us, uint32_t cost,
     uint32_t want, ngx_rl_answer_t *answer)
 {
     int             changed;
-    uint64_t        used, most;
+    uint32_t        left;
     ngx_rl_usage_t  use;
 
-    changed = ngx_rl_sliding_window_settle(w, limit, now_us, &use);
+    changed = ngx_rl_fixed_window_settle(w, limit, now_us, left_us, &use);
 
-    used = ngx_rl_sliding_window_used(limit, now_us, &use);
+    left = ngx_rl_window_left(limit, use.count);
 
-    answer->granted = ngx_rl_window_grant(limit, used, cost, want);
+    answer->granted = ngx_rl_window_grant(limit, use.count, cost, want);
     answer->retry_us = 0;
 
     if (want == NGX_RL_CHARGE) {
-        most = ngx_rl_sliding_window_most(limit) - use.count;
-        answer->granted = (answer->granted < most) ? answer->granted
-                                                   : (uint32_t) most;
+        use.owes |= (answer->granted
+                     && use.count + answer->granted > limit->capacity);
 
     } else if (cost > limit->capacity) {
         answer->retry_us = NGX_RL_NEVER;
 
-    } else if (cost > ngx_rl_window_left(limit, used)) {
-        answer->retry_us = ngx_rl_sliding_window_retry(limit, now_us,
-                                                       &use, cost);
+    } else if (cost > left) {
+        answer->retry_us = use.end_us - now_us;
+
+        if (use.owes && (uint64_t) use.count + cost
+                        > (uint64_t) limit->capacity * 2)
+        {
+            answer->retry_us += next_us;
+        }
     }
 
     use.count += answer->granted;
 
-    answer->remaining = ngx_rl_window_left(limit,
-                                           used + answer->granted);
-    answer->reset_us = ngx_rl_sliding_window_reset(limit, now_us, &use);
+    answer->remaining = ngx_rl_window_left(limit, use.count);
+    answer->reset_us = use.count ? use.end_us - now_us : 0;
 
     if (changed || answer->granted) {
-        ngx_rl_sliding_window_save(w, limit, &use);
+        ngx_rl_fixed_window_save(w, limit, &use);
     }
 }
 
 
 void
-ngx_rl_sliding_window_give(ngx_rl_window_t *w,
-    const ngx_rl_limit_t *limit, uint64_t now_us, uint64_t taken_us,
+ngx_rl_fixed_window_give(ngx_rl_window_t *w, const ngx_rl_limit_t *limit,
+    uint64_t now_us, uint64_t passed_us, uint64_t left_us, uint64_t taken_us,
     uint32_t tokens)
 {
-    uint32_t        *count;
-    ngx_rl_usage_t   use;
+    uint64_t        start_us;
+    ngx_rl_usage_t  use;
 
-    (void) ngx_rl_sliding_window_settle(w, limit, now_us, &use);
-
-    if (taken_us == NGX_RL_WHENEVER && tokens > use.count
-        && use.before)
+    if (ngx_rl_fixed_window_settle(w, limit, now_us, left_us, &use)
+        || use.count == 0)
     {
-        ngx_rl_sliding_window_lighten(limit, now_us, &use,
-                                      tokens - use.count);
-        use.count = 0;
-        ngx_rl_sliding_window_save(w, limit, &use);
         return;
     }
 
-    if (taken_us >= now_us || taken_us + limit->window_us >= use.end_us) {
-        count = &use.count;
+    /* it may have begun later than that: a month of the calendar */
 
-    } else if (taken_us + 2 * limit->window_us >= use.end_us) {
-        count = &use.before;
+    start_us = (use.end_us > limit->window_us)
+               ? use.end_us - limit->window_us : 0;
 
-    } else {
+    if (start_us + passed_us < now_us) {
+        start_us = now_us - passed_us;
+    }
+
+    /* tokens taken now are of this window, even a little before its start */
+
+    if (taken_us < start_us && taken_us < now_us) {
         return;
     }
 
-    if (*count == 0) {
-        return;
-    }
+    use.count -= (tokens < use.count) ? tokens : use.count;
 
-    *count -= (tokens < *count) ? tokens : *count;
-
-    ngx_rl_sliding_window_save(w, limit, &use);
+    ngx_rl_fixed_window_save(w, limit, &use);
 }
 
 
-/* The window before weighs so many tokens less, now. */
-static void
-ngx_rl_sliding_window_lighten(const ngx_rl_limit_t *limit,
-    uint64_t now_us, ngx_rl_usage_t *use, uint32_t tokens)
+/*
+ * A window's count whose weight is exact: the capacity and, but for the longest
+ * windows with the highest limits, as much again.
+ */
+static uint64_t
+ngx_rl_sliding_window_most(const ngx_rl_limit_t *limit)
 {
-    uint64_t  left_ms, window_ms, weight;
+    uint64_t  most;
 
-    left_ms = (use->end_us - now_us + 999) / 1000;
-    window_ms = (limit->window_us + 999) / 1000;
-    weight = ngx_rl_window_decay(use->before, use->end_us - now_us,
-                                 limit->window_us);
+    most = NGX_RL_MAX_WEIGHT / ((limit->window_us + 999) / 1000);
+    most = (most < NGX_RL_MAX_COUNT) ? most : NGX_RL_MAX_COUNT;
 
-    weight -= (tokens < weight) ? tokens : weight;
+    /* of a limit in half tokens, which only C has */
 
-    use->before = (left_ms < window_ms) ? weight * window_ms / left_ms
-                                        : weight;
+    return (most < limit->capacity) ? limit->capacity : most;
+}
+
+
+/* The share of a window's count that still counts left_us before the end. */
+static uint64_t
+ngx_rl_window_decay(uint32_t count, uint64_t left_us, uint64_t window_us)
+{
+    uint64_t  left_ms, window_ms;
+
+    left_ms = (left_us + 999) / 1000;
+    window_ms = (window_us + 999) / 1000;
+
+    if (left_ms >= window_ms) {
+        return count;
+    }
+
+    return (count * left_ms + window_ms - 1) / window_ms;
+}
+
+
+/*
+ * The use, now, of a window that is not the limit's, by its own length. The
+ * code tells that up to 1/64 too short, so the result is the use, or up to 1/32
+ * of the old limit more.
+ */
+static uint64_t
+ngx_rl_sliding_window_rescale(const ngx_rl_window_t *w, uint64_t now_us)
+{
+    uint64_t  left_us, window_us;
+
+    left_us = w->fresh_us - now_us;
+    window_us = ngx_rl_span_decode(w->code);
+
+    if (window_us > NGX_RL_MAX_PERIOD_US) {
+
+        /* no sliding window's */
+
+        return (uint64_t) w->count + w->before;
+    }
+
+    if (left_us <= window_us) {
+        return ngx_rl_window_decay(w->count, left_us, window_us);
+    }
+
+    return w->count + ngx_rl_window_decay(w->before, left_us - window_us,
+                                          window_us);
 }
 
 
@@ -336,8 +300,7 @@ ngx_rl_sliding_window_lighten(const ngx_rl_limit_t *limit,
  */
 static int
 ngx_rl_sliding_window_settle(const ngx_rl_window_t *w,
-    const ngx_rl_limit_t *limit, uint64_t now_us,
-    ngx_rl_usage_t *use)
+    const ngx_rl_limit_t *limit, uint64_t now_us, ngx_rl_usage_t *use)
 {
     int       changed;
     uint64_t  left_us, used, most;
@@ -387,74 +350,12 @@ ngx_rl_sliding_window_settle(const ngx_rl_window_t *w,
 }
 
 
-/*
- * A window's count whose weight is exact: the capacity and, but for the longest
- * windows with the highest limits, as much again.
- */
 static uint64_t
-ngx_rl_sliding_window_most(const ngx_rl_limit_t *limit)
+ngx_rl_sliding_window_used(const ngx_rl_limit_t *limit, uint64_t now_us,
+    const ngx_rl_usage_t *use)
 {
-    uint64_t  most;
-
-    most = NGX_RL_MAX_WEIGHT / ((limit->window_us + 999) / 1000);
-    most = (most < NGX_RL_MAX_COUNT) ? most : NGX_RL_MAX_COUNT;
-
-    /* of a limit in half tokens, which only C has */
-
-    return (most < limit->capacity) ? limit->capacity : most;
-}
-
-
-/*
- * The use, now, of a window that is not the limit's, by its own length. The
- * code tells that up to 1/64 too short, so the result is the use, or up to 1/32
- * of the old limit more.
- */
-static uint64_t
-ngx_rl_sliding_window_rescale(const ngx_rl_window_t *w,
-    uint64_t now_us)
-{
-    uint64_t  left_us, window_us;
-
-    left_us = w->fresh_us - now_us;
-    window_us = ngx_rl_span_decode(w->code);
-
-    if (window_us > NGX_RL_MAX_PERIOD_US) {
-
-        /* no sliding window's */
-
-        return (uint64_t) w->count + w->before;
-    }
-
-    if (left_us <= window_us) {
-        return ngx_rl_window_decay(w->count, left_us, window_us);
-    }
-
-    return w->count + ngx_rl_window_decay(w->before,
-                                          left_us - window_us,
-                                          window_us);
-}
-
-
-static uint64_t
-ngx_rl_sliding_window_used(const ngx_rl_limit_t *limit,
-    uint64_t now_us, const ngx_rl_usage_t *use)
-{
-    return use->count + ngx_rl_window_decay(use->before,
-                                            use->end_us - now_us,
+    return use->count + ngx_rl_window_decay(use->before, use->end_us - now_us,
                                             limit->window_us);
-}
-
-
-static uint64_t
-ngx_rl_sliding_window_reset(const ngx_rl_limit_t *limit,
-    uint64_t now_us, const ngx_rl_usage_t *use)
-{
-    if (use->count) {
-        return use->end_us + limit->window_us - now_us;
-    }
-
-    return use->before ? use->end_us - now_us : 0;
 }
 
 
@@ -464,8 +365,8 @@ ngx_rl_sliding_window_reset(const ngx_rl_limit_t *limit,
  * or, if the current count alone is too much, in the next one.
  */
 static uint64_t
-ngx_rl_sliding_window_retry(const ngx_rl_limit_t *limit,
-    uint64_t now_us, const ngx_rl_usage_t *use, uint32_t cost)
+ngx_rl_sliding_window_retry(const ngx_rl_limit_t *limit, uint64_t now_us,
+    const ngx_rl_usage_t *use, uint32_t cost)
 {
     uint32_t  count;
     uint64_t  end_us, room, window_ms;
@@ -494,13 +395,25 @@ ngx_rl_sliding_window_retry(const ngx_rl_limit_t *limit,
 }
 
 
+static uint64_t
+ngx_rl_sliding_window_reset(const ngx_rl_limit_t *limit, uint64_t now_us,
+    const ngx_rl_usage_t *use)
+{
+    if (use->count) {
+        return use->end_us + limit->window_us - now_us;
+    }
+
+    return use->before ? use->end_us - now_us : 0;
+}
+
+
 /*
  * Where the current window has used nothing, the state is that of the window
  * before, which so ends when it counts no more.
  */
 static void
-ngx_rl_sliding_window_save(ngx_rl_window_t *w,
-    const ngx_rl_limit_t *limit, const ngx_rl_usage_t *use)
+ngx_rl_sliding_window_save(ngx_rl_window_t *w, const ngx_rl_limit_t *limit,
+    const ngx_rl_usage_t *use)
 {
     memset(w, 0, sizeof(ngx_rl_window_t));
 
@@ -518,63 +431,102 @@ ngx_rl_sliding_window_save(ngx_rl_window_t *w,
 }
 
 
-/* The share of a window's count that still counts left_us before the end. */
-static uint64_t
-ngx_rl_window_decay(uint32_t count, uint64_t left_us,
-    uint64_t window_us)
+void
+ngx_rl_sliding_window_take(ngx_rl_window_t *w, const ngx_rl_limit_t *limit,
+    uint64_t now_us, uint32_t cost, uint32_t want, ngx_rl_answer_t *answer)
 {
-    uint64_t  left_ms, window_ms;
+    int             changed;
+    uint64_t        used, most;
+    ngx_rl_usage_t  use;
 
-    left_ms = (left_us + 999) / 1000;
-    window_ms = (window_us + 999) / 1000;
+    changed = ngx_rl_sliding_window_settle(w, limit, now_us, &use);
 
-    if (left_ms >= window_ms) {
-        return count;
-    }
+    used = ngx_rl_sliding_window_used(limit, now_us, &use);
 
-    return (count * left_ms + window_ms - 1) / window_ms;
-}
-
-
-/*
- * The tokens that are taken: 0 if the cost cannot be paid. A charge is taken as
- * long as the counter owes no more than its capacity.
- */
-static uint32_t
-ngx_rl_window_grant(const ngx_rl_limit_t *limit, uint64_t used,
-    uint32_t cost, uint32_t want)
-{
-    uint32_t  left;
-    uint64_t  most;
+    answer->granted = ngx_rl_window_grant(limit, used, cost, want);
+    answer->retry_us = 0;
 
     if (want == NGX_RL_CHARGE) {
-        most = (uint64_t) limit->capacity * 2;
-        most = (most < UINT32_MAX) ? most : UINT32_MAX;
-        most = (used < most) ? most - used : 0;
+        most = ngx_rl_sliding_window_most(limit) - use.count;
+        answer->granted = (answer->granted < most) ? answer->granted
+                                                   : (uint32_t) most;
 
-        return (cost < most) ? cost : (uint32_t) most;
+    } else if (cost > limit->capacity) {
+        answer->retry_us = NGX_RL_NEVER;
+
+    } else if (cost > ngx_rl_window_left(limit, used)) {
+        answer->retry_us = ngx_rl_sliding_window_retry(limit, now_us,
+                                                       &use, cost);
     }
 
-    left = ngx_rl_window_left(limit, used);
+    use.count += answer->granted;
 
-    if (cost > left || want == NGX_RL_LOOK) {
-        return 0;
+    answer->remaining = ngx_rl_window_left(limit, used + answer->granted);
+    answer->reset_us = ngx_rl_sliding_window_reset(limit, now_us, &use);
+
+    if (changed || answer->granted) {
+        ngx_rl_sliding_window_save(w, limit, &use);
     }
-
-    return (want <= cost) ? cost : (want < left) ? want : left;
 }
 
 
-static uint32_t
-ngx_rl_window_left(const ngx_rl_limit_t *limit, uint64_t used)
+/* The window before weighs so many tokens less, now. */
+static void
+ngx_rl_sliding_window_lighten(const ngx_rl_limit_t *limit, uint64_t now_us,
+    ngx_rl_usage_t *use, uint32_t tokens)
 {
-    return (used < limit->capacity) ? limit->capacity - (uint32_t) used : 0;
+    uint64_t  left_ms, window_ms, weight;
+
+    left_ms = (use->end_us - now_us + 999) / 1000;
+    window_ms = (limit->window_us + 999) / 1000;
+    weight = ngx_rl_window_decay(use->before, use->end_us - now_us,
+                                 limit->window_us);
+
+    weight -= (tokens < weight) ? tokens : weight;
+
+    use->before = (left_ms < window_ms) ? weight * window_ms / left_ms : weight;
+}
+
+
+void
+ngx_rl_sliding_window_give(ngx_rl_window_t *w, const ngx_rl_limit_t *limit,
+    uint64_t now_us, uint64_t taken_us, uint32_t tokens)
+{
+    uint32_t        *count;
+    ngx_rl_usage_t   use;
+
+    (void) ngx_rl_sliding_window_settle(w, limit, now_us, &use);
+
+    if (taken_us == NGX_RL_WHENEVER && tokens > use.count && use.before) {
+        ngx_rl_sliding_window_lighten(limit, now_us, &use, tokens - use.count);
+        use.count = 0;
+        ngx_rl_sliding_window_save(w, limit, &use);
+        return;
+    }
+
+    if (taken_us >= now_us || taken_us + limit->window_us >= use.end_us) {
+        count = &use.count;
+
+    } else if (taken_us + 2 * limit->window_us >= use.end_us) {
+        count = &use.before;
+
+    } else {
+        return;
+    }
+
+    if (*count == 0) {
+        return;
+    }
+
+    *count -= (tokens < *count) ? tokens : *count;
+
+    ngx_rl_sliding_window_save(w, limit, &use);
 }
 
 
 uint64_t
-ngx_rl_window_age_us(const ngx_rl_limit_t *limit,
-    uint64_t now_us, uint64_t end_us)
+ngx_rl_window_age_us(const ngx_rl_limit_t *limit, uint64_t now_us,
+    uint64_t end_us)
 {
     uint64_t  window_us;
 
@@ -595,8 +547,8 @@ ngx_rl_window_age_us(const ngx_rl_limit_t *limit,
 
 
 uint64_t
-ngx_rl_window_answer_age_us(const ngx_rl_limit_t *limit,
-    uint64_t now_us, uint64_t asked_us, const ngx_rl_answer_t *answer)
+ngx_rl_window_answer_age_us(const ngx_rl_limit_t *limit, uint64_t now_us,
+    uint64_t asked_us, const ngx_rl_answer_t *answer)
 {
     uint64_t  age_us, passed_us, end_us;
 

@@ -51,20 +51,19 @@ typedef struct {
  * with all that was used. If that is more than a lowered limit, nothing is
  * left.
  */
-void ngx_rl_fixed_window_take(ngx_rl_window_t *w,
-    const ngx_rl_limit_t *limit, uint64_t now_us, uint64_t left_us,
-    uint64_t next_us, uint32_t cost, uint32_t want,
-    ngx_rl_answer_t *answer);
+void ngx_rl_fixed_window_take(ngx_rl_window_t *w, const ngx_rl_limit_t *limit,
+    uint64_t now_us, uint64_t left_us, uint64_t next_us, uint32_t cost,
+    uint32_t want, ngx_rl_answer_t *answer);
 
 /*
  * Gives back tokens that were taken at taken_us, unless that was in another
  * window; passed_us is how long ago the window of now began, by the wall clock,
- * and left_us how long it still is. Where that is in doubt (another window's limit, clocks that differ) nothing
- * is given back.
+ * and left_us how long it still is. Where that is in doubt (another window's
+ * limit, clocks that differ) nothing is given back.
  */
-void ngx_rl_fixed_window_give(ngx_rl_window_t *w,
-    const ngx_rl_limit_t *limit, uint64_t now_us, uint64_t passed_us,
-    uint64_t left_us, uint64_t taken_us, uint32_t tokens);
+void ngx_rl_fixed_window_give(ngx_rl_window_t *w, const ngx_rl_limit_t *limit,
+    uint64_t now_us, uint64_t passed_us, uint64_t left_us, uint64_t taken_us,
+    uint32_t tokens);
 
 /*
  * Takes from a sliding window. The use is the count of the current window, plus
@@ -76,18 +75,16 @@ void ngx_rl_fixed_window_give(ngx_rl_window_t *w,
  * A changed window keeps the use of now, as the current window's count. A clock
  * that was set back keeps the counts, too.
  */
-void ngx_rl_sliding_window_take(ngx_rl_window_t *w,
-    const ngx_rl_limit_t *limit, uint64_t now_us, uint32_t cost,
-    uint32_t want, ngx_rl_answer_t *answer);
+void ngx_rl_sliding_window_take(ngx_rl_window_t *w, const ngx_rl_limit_t *limit,
+    uint64_t now_us, uint32_t cost, uint32_t want, ngx_rl_answer_t *answer);
 
 /*
  * Gives back tokens taken at taken_us, to the window they were taken from: the
  * current one or the one before. WHENEVER: to the current one, and what it has
  * not used to the one before.
  */
-void ngx_rl_sliding_window_give(ngx_rl_window_t *w,
-    const ngx_rl_limit_t *limit, uint64_t now_us, uint64_t taken_us,
-    uint32_t tokens);
+void ngx_rl_sliding_window_give(ngx_rl_window_t *w, const ngx_rl_limit_t *limit,
+    uint64_t now_us, uint64_t taken_us, uint32_t tokens);
 
 /*
  * The age to name when tokens go back to another machine's window, which ends
@@ -95,8 +92,8 @@ void ngx_rl_sliding_window_give(ngx_rl_window_t *w,
  * window is over is then known to be late, unless it was held up for about a
  * whole window. 0: the window began just now.
  */
-uint64_t ngx_rl_window_age_us(const ngx_rl_limit_t *limit,
-    uint64_t now_us, uint64_t end_us);
+uint64_t ngx_rl_window_age_us(const ngx_rl_limit_t *limit, uint64_t now_us,
+    uint64_t end_us);
 
 /*
  * The same for tokens that the answer to a call of asked_us granted. A bucket

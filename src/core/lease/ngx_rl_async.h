@@ -68,50 +68,44 @@ typedef struct {
 #define NGX_RL_ASYNC_SOON  2
 
 ngx_rl_lease_e ngx_rl_async_take(ngx_rl_async_t *async,
-    const ngx_rl_limit_t *limit, const ngx_rl_lease_env_t *env,
-    uint32_t cost, ngx_rl_answer_t *answer, unsigned *ask);
-void ngx_rl_async_spent(ngx_rl_async_t *async,
-    const ngx_rl_limit_t *limit, const ngx_rl_lease_env_t *env,
-    const ngx_rl_answer_t *answer, unsigned *ask);
+    const ngx_rl_limit_t *limit, const ngx_rl_lease_env_t *env, uint32_t cost,
+    ngx_rl_answer_t *answer, unsigned *ask);
+void ngx_rl_async_spent(ngx_rl_async_t *async, const ngx_rl_limit_t *limit,
+    const ngx_rl_lease_env_t *env, const ngx_rl_answer_t *answer,
+    unsigned *ask);
 
 /* What is left, for a request that costs nothing; the ledger stays. */
-void ngx_rl_async_look(const ngx_rl_async_t *async,
-    const ngx_rl_limit_t *limit, const ngx_rl_lease_env_t *env,
-    ngx_rl_answer_t *answer);
+void ngx_rl_async_look(const ngx_rl_async_t *async, const ngx_rl_limit_t *limit,
+    const ngx_rl_lease_env_t *env, ngx_rl_answer_t *answer);
 
 /*
  * charge: so many more are spent, whatever is left. give: so many that were
  * taken at taken_us come back; returns how many of them the ledger sees to, all
  * or none. The caller is to sweep, and tells Redis itself of the others.
  */
-void ngx_rl_async_charge(ngx_rl_async_t *async,
-    const ngx_rl_limit_t *limit, const ngx_rl_lease_env_t *env,
-    uint32_t tokens);
-uint32_t ngx_rl_async_give(ngx_rl_async_t *async,
-    const ngx_rl_limit_t *limit, const ngx_rl_lease_env_t *env,
-    uint64_t taken_us, uint32_t tokens);
+void ngx_rl_async_charge(ngx_rl_async_t *async, const ngx_rl_limit_t *limit,
+    const ngx_rl_lease_env_t *env, uint32_t tokens);
+uint32_t ngx_rl_async_give(ngx_rl_async_t *async, const ngx_rl_limit_t *limit,
+    const ngx_rl_lease_env_t *env, uint64_t taken_us, uint32_t tokens);
 
 /* Whether the caller, which sweeps under this limit, is to call Redis now. */
-unsigned ngx_rl_async_due(ngx_rl_async_t *async,
-    const ngx_rl_limit_t *limit, const ngx_rl_lease_env_t *env);
+unsigned ngx_rl_async_due(ngx_rl_async_t *async, const ngx_rl_limit_t *limit,
+    const ngx_rl_lease_env_t *env);
 
 /*
  * A call is made now: what it tells. It counts as told from here on; at most
  * one capacity, the rest with the next call. Nothing while another is under
  * way, unless all is set: then everything, since the worker ends.
  */
-void ngx_rl_async_call(ngx_rl_async_t *async,
-    const ngx_rl_limit_t *limit, const ngx_rl_lease_env_t *env,
-    unsigned all, ngx_rl_async_call_t *call);
+void ngx_rl_async_call(ngx_rl_async_t *async, const ngx_rl_limit_t *limit,
+    const ngx_rl_lease_env_t *env, unsigned all, ngx_rl_async_call_t *call);
 
 /* The call of asked_us was answered; or it surely has not run. */
-void ngx_rl_async_answered(ngx_rl_async_t *async,
-    const ngx_rl_limit_t *limit, const ngx_rl_lease_env_t *env,
-    uint64_t asked_us, const ngx_rl_async_call_t *call,
-    const ngx_rl_answer_t *answer);
-void ngx_rl_async_failed(ngx_rl_async_t *async,
-    const ngx_rl_limit_t *limit, const ngx_rl_lease_env_t *env,
-    const ngx_rl_async_call_t *call);
+void ngx_rl_async_answered(ngx_rl_async_t *async, const ngx_rl_limit_t *limit,
+    const ngx_rl_lease_env_t *env, uint64_t asked_us,
+    const ngx_rl_async_call_t *call, const ngx_rl_answer_t *answer);
+void ngx_rl_async_failed(ngx_rl_async_t *async, const ngx_rl_limit_t *limit,
+    const ngx_rl_lease_env_t *env, const ngx_rl_async_call_t *call);
 
 /* As ngx_rl_lease_lost(), of an answer to this call. */
 unsigned ngx_rl_async_lost(const ngx_rl_async_t *async,

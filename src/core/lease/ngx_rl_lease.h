@@ -91,25 +91,23 @@ typedef struct {
  * request) is not touched while it has tokens: ASK.
  */
 ngx_rl_lease_e ngx_rl_lease_take(ngx_rl_lease_t *lease,
-    const ngx_rl_limit_t *limit, const ngx_rl_lease_env_t *env,
-    uint32_t cost, ngx_rl_answer_t *answer, unsigned *ahead);
+    const ngx_rl_limit_t *limit, const ngx_rl_lease_env_t *env, uint32_t cost,
+    ngx_rl_answer_t *answer, unsigned *ahead);
 
 /*
  * For a counter of which each request asks. Returns 1 and the answer, as DENIED
  * above, if Redis has rejected the cost.
  */
-unsigned ngx_rl_lease_denies(ngx_rl_lease_t *lease,
-    const ngx_rl_limit_t *limit, const ngx_rl_lease_env_t *env,
-    uint32_t cost, ngx_rl_answer_t *answer);
+unsigned ngx_rl_lease_denies(ngx_rl_lease_t *lease, const ngx_rl_limit_t *limit,
+    const ngx_rl_lease_env_t *env, uint32_t cost, ngx_rl_answer_t *answer);
 
 /*
  * Fills the answer with what is known of the counter, for a request that costs
  * nothing. If nothing is known the answer stays as it is, and so does the lease
  * in any case.
  */
-void ngx_rl_lease_look(const ngx_rl_lease_t *lease,
-    const ngx_rl_limit_t *limit, const ngx_rl_lease_env_t *env,
-    ngx_rl_answer_t *answer);
+void ngx_rl_lease_look(const ngx_rl_lease_t *lease, const ngx_rl_limit_t *limit,
+    const ngx_rl_lease_env_t *env, ngx_rl_answer_t *answer);
 
 /*
  * After ASK: whether the request is to ask for itself alone, because the
@@ -118,17 +116,17 @@ void ngx_rl_lease_look(const ngx_rl_lease_t *lease,
  * ngx_rl_lease_fill(), and pays; or it calls
  * ngx_rl_lease_failed(), or nothing.
  */
-unsigned ngx_rl_lease_alone(ngx_rl_lease_t *lease,
-    const ngx_rl_limit_t *limit, const ngx_rl_lease_env_t *env);
+unsigned ngx_rl_lease_alone(ngx_rl_lease_t *lease, const ngx_rl_limit_t *limit,
+    const ngx_rl_lease_env_t *env);
 
 /*
  * Says how much to ask for. head is the cost of the first request that waits,
  * queued that of all. Both are 0 if it asks ahead of need. lease NULL: there is
  * no place for one, and the call asks for queued alone.
  */
-void ngx_rl_lease_size(ngx_rl_lease_t *lease,
-    const ngx_rl_limit_t *limit, const ngx_rl_lease_env_t *env,
-    uint32_t head, uint32_t queued, ngx_rl_lease_ask_t *ask);
+void ngx_rl_lease_size(ngx_rl_lease_t *lease, const ngx_rl_limit_t *limit,
+    const ngx_rl_lease_env_t *env, uint32_t head, uint32_t queued,
+    ngx_rl_lease_ask_t *ask);
 
 /*
  * Redis has answered a call of asked_us: answer->granted tokens come to those
@@ -136,10 +134,9 @@ void ngx_rl_lease_size(ngx_rl_lease_t *lease,
  * another limit, or the answer is of a window that is over by now. The caller
  * then pays the requests that wait and gives back the rest.
  */
-int ngx_rl_lease_fill(ngx_rl_lease_t *lease,
-    const ngx_rl_limit_t *limit, const ngx_rl_lease_env_t *env,
-    uint64_t asked_us, const ngx_rl_lease_ask_t *ask,
-    const ngx_rl_answer_t *answer);
+int ngx_rl_lease_fill(ngx_rl_lease_t *lease, const ngx_rl_limit_t *limit,
+    const ngx_rl_lease_env_t *env, uint64_t asked_us,
+    const ngx_rl_lease_ask_t *ask, const ngx_rl_answer_t *answer);
 
 /*
  * Whether Redis has lost the counter, by an answer to a call of asked_us that
@@ -159,8 +156,8 @@ unsigned ngx_rl_lease_lost(const ngx_rl_lease_t *lease,
  * another limit go back under that limit, by the worker that sweeps for it: in
  * a bucket with another rate they would be worth something else.
  */
-uint32_t ngx_rl_lease_stale(ngx_rl_lease_t *lease,
-    const ngx_rl_limit_t *limit, const ngx_rl_lease_env_t *env);
+uint32_t ngx_rl_lease_stale(ngx_rl_lease_t *lease, const ngx_rl_limit_t *limit,
+    const ngx_rl_lease_env_t *env);
 
 /*
  * How old the tokens in hand are, for a call that gives them back, see
@@ -176,9 +173,8 @@ void ngx_rl_lease_failed(ngx_rl_lease_t *lease);
  * Pays for a request that waited, without counting it once more as demand.
  * Returns 1 and the answer; or 0: there are not so many in hand.
  */
-int ngx_rl_lease_pay(ngx_rl_lease_t *lease,
-    const ngx_rl_limit_t *limit, const ngx_rl_lease_env_t *env,
-    uint32_t cost, ngx_rl_answer_t *answer);
+int ngx_rl_lease_pay(ngx_rl_lease_t *lease, const ngx_rl_limit_t *limit,
+    const ngx_rl_lease_env_t *env, uint32_t cost, ngx_rl_answer_t *answer);
 
 /*
  * Puts tokens back that were paid out of the lease at taken_us: another counter
@@ -186,28 +182,24 @@ int ngx_rl_lease_pay(ngx_rl_lease_t *lease,
  * all or, where it is not the one that paid (its window is over, its limit
  * another), none.
  */
-uint32_t ngx_rl_lease_return(ngx_rl_lease_t *lease,
-    const ngx_rl_limit_t *limit, const ngx_rl_lease_env_t *env,
-    uint64_t taken_us, uint32_t tokens);
+uint32_t ngx_rl_lease_return(ngx_rl_lease_t *lease, const ngx_rl_limit_t *limit,
+    const ngx_rl_lease_env_t *env, uint64_t taken_us, uint32_t tokens);
 
 /* Tokens go back to Redis without the lease: no rejection stands. */
-void ngx_rl_lease_gave(ngx_rl_lease_t *lease,
-    const ngx_rl_limit_t *limit, const ngx_rl_lease_env_t *env,
-    uint32_t tokens);
+void ngx_rl_lease_gave(ngx_rl_lease_t *lease, const ngx_rl_limit_t *limit,
+    const ngx_rl_lease_env_t *env, uint32_t tokens);
 
 /* Takes up to so many tokens in hand, and returns how many. */
-uint32_t ngx_rl_lease_charge(ngx_rl_lease_t *lease,
-    const ngx_rl_limit_t *limit, const ngx_rl_lease_env_t *env,
-    uint32_t tokens);
+uint32_t ngx_rl_lease_charge(ngx_rl_lease_t *lease, const ngx_rl_limit_t *limit,
+    const ngx_rl_lease_env_t *env, uint32_t tokens);
 
 /*
  * Takes out what has to go back to Redis: tokens that were not spent in time;
  * with all set every one, also of another limit. Returns how many: 0 and more.
  * Called each HOLD_MS while tokens are in hand; with all when the worker ends.
  */
-uint32_t ngx_rl_lease_sweep(ngx_rl_lease_t *lease,
-    const ngx_rl_limit_t *limit, const ngx_rl_lease_env_t *env,
-    unsigned all);
+uint32_t ngx_rl_lease_sweep(ngx_rl_lease_t *lease, const ngx_rl_limit_t *limit,
+    const ngx_rl_lease_env_t *env, unsigned all);
 
 
 #endif /* NGX_RL_LEASE_H_INCLUDED */

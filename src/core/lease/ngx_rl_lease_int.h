@@ -36,16 +36,15 @@
  * The rare parts of begin(). renew: the lease is of another limit, or nobody
  * has touched it for long. tick: ends ticks. epoch: ends a window that is over.
  */
-void ngx_rl_lease_renew(ngx_rl_lease_t *lease,
-    const ngx_rl_limit_t *limit, uint64_t now_us);
-void ngx_rl_lease_tick(ngx_rl_lease_t *lease,
-    uint32_t passed_ms);
-void ngx_rl_lease_epoch(ngx_rl_lease_t *lease,
-    const ngx_rl_limit_t *limit, uint64_t now_us);
+void ngx_rl_lease_renew(ngx_rl_lease_t *lease, const ngx_rl_limit_t *limit,
+    uint64_t now_us);
+void ngx_rl_lease_tick(ngx_rl_lease_t *lease, uint32_t passed_ms);
+void ngx_rl_lease_epoch(ngx_rl_lease_t *lease, const ngx_rl_limit_t *limit,
+    uint64_t now_us);
 
 /* The tokens go back to Redis: notes that they are left there. */
-void ngx_rl_lease_left(ngx_rl_lease_t *lease,
-    const ngx_rl_limit_t *limit, uint32_t tokens);
+void ngx_rl_lease_left(ngx_rl_lease_t *lease, const ngx_rl_limit_t *limit,
+    uint32_t tokens);
 
 /* The tokens that are of use in hand: 0 for a counter too slow for a lease. */
 uint32_t ngx_rl_lease_hold(const ngx_rl_lease_t *lease,
@@ -55,40 +54,27 @@ uint32_t ngx_rl_lease_hold(const ngx_rl_lease_t *lease,
 uint64_t ngx_rl_lease_until(const ngx_rl_lease_t *lease,
     const ngx_rl_limit_t *limit);
 
-/* How long after the answer a rejection costs no call. */
-uint32_t ngx_rl_lease_quiet_ms(
-    const ngx_rl_lease_t *lease, const ngx_rl_limit_t *limit);
-
-
 /* The lease holds its place while it rejects, for a minute at most. */
-void ngx_rl_lease_keep(ngx_rl_lease_t *lease,
-    const ngx_rl_limit_t *limit, uint64_t now_us);
-
-/*
- * The answer: how much is left, and until when, as if no tokens were in hand.
- */
-void ngx_rl_lease_answer(const ngx_rl_lease_t *lease,
-    const ngx_rl_limit_t *limit, uint64_t now_us,
-    ngx_rl_answer_t *answer);
+void ngx_rl_lease_keep(ngx_rl_lease_t *lease, const ngx_rl_limit_t *limit,
+    uint64_t now_us);
 
 /* lease_fill.c: whether the window is over that the answer tells of. */
-unsigned ngx_rl_lease_late(const ngx_rl_limit_t *limit,
-    uint64_t asked_us, uint64_t now_us, const ngx_rl_answer_t *answer);
+unsigned ngx_rl_lease_late(const ngx_rl_limit_t *limit, uint64_t asked_us,
+    uint64_t now_us, const ngx_rl_answer_t *answer);
 
 /*
  * Whether Redis has lost a counter, by an answer that tells of a fresh one: so
  * much of all was used when it answered before, and some is until then.
  */
 unsigned ngx_rl_lease_missing(const ngx_rl_limit_t *limit,
-    const ngx_rl_lease_env_t *env, uint64_t asked_us,
-    uint32_t answered_ms, int64_t used, int64_t all, uint64_t until_us,
+    const ngx_rl_lease_env_t *env, uint64_t asked_us, uint32_t answered_ms,
+    int64_t used, int64_t all, uint64_t until_us,
     const ngx_rl_answer_t *answer);
 
 
 /* Redis rounds up, and its clock stood at asked_us or later. */
 static inline uint64_t
-ngx_rl_lease_fresh_us(uint64_t asked_us,
-    const ngx_rl_answer_t *answer)
+ngx_rl_lease_fresh_us(uint64_t asked_us, const ngx_rl_answer_t *answer)
 {
     return asked_us + answer->reset_us
            - (answer->reset_us >= 1000 ? 1000 : answer->reset_us);
@@ -126,8 +112,7 @@ ngx_rl_lease_passed_ms(uint64_t now_us, uint32_t since_ms)
 
     passed_ms = ngx_rl_lease_ms(now_us) - since_ms;
 
-    return passed_ms > UINT32_MAX - NGX_RL_LEASE_SKEW_MS ? 0
-                                                                : passed_ms;
+    return passed_ms > UINT32_MAX - NGX_RL_LEASE_SKEW_MS ? 0 : passed_ms;
 }
 
 
@@ -151,8 +136,8 @@ ngx_rl_lease_touch(ngx_rl_lease_t *lease, uint64_t now_us)
 
 /* Called first. Most requests need no more than its comparisons. */
 static inline void
-ngx_rl_lease_begin(ngx_rl_lease_t *lease,
-    const ngx_rl_limit_t *limit, uint64_t now_us)
+ngx_rl_lease_begin(ngx_rl_lease_t *lease, const ngx_rl_limit_t *limit,
+    uint64_t now_us)
 {
     if (lease->mark != limit->mark || now_us >= lease->busy_us) {
         ngx_rl_lease_renew(lease, limit, now_us);
@@ -188,8 +173,7 @@ ngx_rl_lease_ask(ngx_rl_lease_t *lease, uint64_t now_us)
 
 /* Whether what Redis said then is forgotten; a part of a ms errs so. */
 static inline unsigned
-ngx_rl_lease_forgot(const ngx_rl_lease_env_t *env,
-    uint32_t said_ms)
+ngx_rl_lease_forgot(const ngx_rl_lease_env_t *env, uint32_t said_ms)
 {
     return env->forgot_us
            && env->forgot_us + (uint64_t) 1000

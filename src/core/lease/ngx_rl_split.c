@@ -18,12 +18,6 @@
 /* what until_ms holds; a longer rejection costs one more call in 12 days */
 #define NGX_RL_SPLIT_MAX_US   ((uint64_t) 1000 << 30)
 
-static void ngx_rl_split_note_window(ngx_rl_split_t *split,
-    unsigned k, const ngx_rl_limit_t *share, uint64_t now_us,
-    const ngx_rl_answer_t *answer);
-static uint32_t ngx_rl_split_until_ms(uint64_t now_us,
-    uint64_t retry_us);
-
 
 void
 ngx_rl_split_look(const ngx_rl_split_t *split, unsigned k,
@@ -67,41 +61,28 @@ ngx_rl_split_look(const ngx_rl_split_t *split, unsigned k,
 }
 
 
-void
-ngx_rl_split_note(ngx_rl_split_t *split, unsigned k,
-    const ngx_rl_limit_t *share, uint64_t now_us,
-    const ngx_rl_answer_t *answer)
+static uint32_t
+ngx_rl_split_until_ms(uint64_t now_us, uint64_t retry_us)
 {
-    uint64_t  busy_us;
+    uint32_t  until_ms;
 
-    busy_us = NGX_RL_SPLIT_BUSY_US;
-
-    if (answer->retry_us != NGX_RL_NEVER
-        && answer->retry_us > NGX_RL_SPLIT_BUSY_US)
-    {
-        busy_us = answer->retry_us < NGX_RL_SPLIT_KEEP_US
-                  ? answer->retry_us : NGX_RL_SPLIT_KEEP_US;
+    if (retry_us == 0) {
+        return 0;
     }
 
-    busy_us += now_us;
-
-    if (split->busy_us < busy_us) {
-        split->busy_us = busy_us;
+    if (retry_us > NGX_RL_SPLIT_MAX_US) {
+        retry_us = NGX_RL_SPLIT_MAX_US;
     }
 
-    if (share->algorithm == NGX_RL_TOKEN_BUCKET) {
-        split->parts[k].full_us = now_us + answer->reset_us;
-        return;
-    }
+    until_ms = (uint32_t) ((now_us + retry_us + 999) / 1000);
 
-    ngx_rl_split_note_window(split, k, share, now_us, answer);
+    return until_ms ? until_ms : 1;
 }
 
 
 static void
 ngx_rl_split_note_window(ngx_rl_split_t *split, unsigned k,
-    const ngx_rl_limit_t *share, uint64_t now_us,
-    const ngx_rl_answer_t *answer)
+    const ngx_rl_limit_t *share, uint64_t now_us, const ngx_rl_answer_t *answer)
 {
     int       fixed;
     uint32_t  used;
@@ -145,20 +126,31 @@ ngx_rl_split_note_window(ngx_rl_split_t *split, unsigned k,
 }
 
 
-static uint32_t
-ngx_rl_split_until_ms(uint64_t now_us, uint64_t retry_us)
+void
+ngx_rl_split_note(ngx_rl_split_t *split, unsigned k,
+    const ngx_rl_limit_t *share, uint64_t now_us, const ngx_rl_answer_t *answer)
 {
-    uint32_t  until_ms;
+    uint64_t  busy_us;
 
-    if (retry_us == 0) {
-        return 0;
+    busy_us = NGX_RL_SPLIT_BUSY_US;
+
+    if (answer->retry_us != NGX_RL_NEVER
+        && answer->retry_us > NGX_RL_SPLIT_BUSY_US)
+    {
+        busy_us = answer->retry_us < NGX_RL_SPLIT_KEEP_US
+                  ? answer->retry_us : NGX_RL_SPLIT_KEEP_US;
     }
 
-    if (retry_us > NGX_RL_SPLIT_MAX_US) {
-        retry_us = NGX_RL_SPLIT_MAX_US;
+    busy_us += now_us;
+
+    if (split->busy_us < busy_us) {
+        split->busy_us = busy_us;
     }
 
-    until_ms = (uint32_t) ((now_us + retry_us + 999) / 1000);
+    if (share->algorithm == NGX_RL_TOKEN_BUCKET) {
+        split->parts[k].full_us = now_us + answer->reset_us;
+        return;
+    }
 
-    return until_ms ? until_ms : 1;
+    ngx_rl_split_note_window(split, k, share, now_us, answer);
 }

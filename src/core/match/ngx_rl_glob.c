@@ -32,17 +32,6 @@ struct ngx_rl_globs_s {
                                             /* of prefixes, ascending */
 };
 
-static int ngx_rl_glob_prefix(const ngx_rl_glob_text_t *glob);
-static void ngx_rl_globs_add(ngx_rl_globs_t *list,
-    uint32_t number);
-static uint32_t ngx_rl_globs_prefix(const ngx_rl_globs_t *list,
-    const u_char *text, size_t len);
-static ngx_rl_glob_place_t *ngx_rl_globs_place(
-    const ngx_rl_globs_t *list, uint32_t hash, const u_char *text,
-    size_t len);
-static uint32_t ngx_rl_glob_hash(uint32_t hash, const u_char *p,
-    const u_char *last);
-
 
 const char *
 ngx_rl_glob_check(const u_char *glob, size_t len)
@@ -101,8 +90,8 @@ ngx_rl_glob_any(const u_char *glob, size_t len)
 
 
 int
-ngx_rl_glob_match(const u_char *glob, size_t glob_len,
-    const u_char *text, size_t len)
+ngx_rl_glob_match(const u_char *glob, size_t glob_len, const u_char *text,
+    size_t len)
 {
     size_t        n;
     const u_char  *p, *last, *t, *end, *star, *from;
@@ -164,9 +153,91 @@ ngx_rl_globs_bytes(size_t n)
 }
 
 
+/* Whether it is a text, as it stands, and one "*" behind it. */
+static int
+ngx_rl_glob_prefix(const ngx_rl_glob_text_t *glob)
+{
+    size_t  i;
+
+    for (i = 0; i + 1 < glob->len; i++) {
+
+        if (glob->data[i] == '*' || glob->data[i] == '?'
+            || glob->data[i] == '\\')
+        {
+            return 0;
+        }
+    }
+
+    return glob->data[i] == '*';
+}
+
+
+/* FNV-1a, which goes on where it ended. */
+static uint32_t
+ngx_rl_glob_hash(uint32_t hash, const u_char *p, const u_char *last)
+{
+    for ( /* void */ ; p < last; p++) {
+        hash = (hash ^ *p) * 16777619u;
+    }
+
+    return hash;
+}
+
+
+/* The prefix' place, or the free one where it would stand. */
+static ngx_rl_glob_place_t *
+ngx_rl_globs_place(const ngx_rl_globs_t *list, uint32_t hash,
+    const u_char *text, size_t len)
+{
+    uint32_t                   i;
+    ngx_rl_glob_place_t       *place;
+    const ngx_rl_glob_text_t  *glob;
+
+    /* FNV's low bits know little of the bytes' high ones */
+
+    for (i = hash ^ (hash >> 15); /* void */ ; i++) {
+        place = &list->places[i & list->mask];
+
+        if (place->number == NGX_RL_GLOB_NONE) {
+            return place;
+        }
+
+        glob = &list->globs[place->number];
+
+        if (place->hash == hash && glob->len - 1 == len
+            && memcmp(glob->data, text, len) == 0)
+        {
+            return place;
+        }
+    }
+}
+
+
+static void
+ngx_rl_globs_add(ngx_rl_globs_t *list, uint32_t number)
+{
+    size_t                len;
+    uint32_t              hash;
+    const u_char         *text;
+    ngx_rl_glob_place_t  *place;
+
+    text = list->globs[number].data;
+    len = list->globs[number].len - 1;
+
+    hash = ngx_rl_glob_hash(NGX_RL_GLOB_SEED, text, text + len);
+    place = ngx_rl_globs_place(list, hash, text, len);
+
+    /* of equal ones the first counts */
+
+    if (place->number == NGX_RL_GLOB_NONE) {
+        place->hash = hash;
+        place->number = number;
+    }
+}
+
+
 ngx_rl_globs_t *
-ngx_rl_globs_init(void *memory, const ngx_rl_glob_text_t *globs,
-    size_t n)
+ngx_rl_globs_init(void *memory, const ngx_rl_glob_text_t *globs, size_t n)
 {
     size_t           i, len;
     u_char           seen[NGX_RL_GLOB_LENGTHS];
@@ -209,51 +280,35 @@ ngx_rl_globs_init(void *memory, const ngx_rl_glob_text_t *globs,
 }
 
 
-/* Whether it is a text, as it stands, and one "*" behind it. */
-static int
-ngx_rl_glob_prefix(const ngx_rl_glob_text_t *glob)
+/* The first of the prefixes that the text begins with, or NONE. */
+static uint32_t
+ngx_rl_globs_prefix(const ngx_rl_globs_t *list, const u_char *text, size_t len)
 {
-    size_t  i;
+    size_t                      done;
+    uint32_t                    i, best, hash;
+    const ngx_rl_glob_place_t  *place;
 
-    for (i = 0; i + 1 < glob->len; i++) {
+    best = NGX_RL_GLOB_NONE;
+    hash = NGX_RL_GLOB_SEED;
+    done = 0;
 
-        if (glob->data[i] == '*' || glob->data[i] == '?'
-            || glob->data[i] == '\\')
-        {
-            return 0;
+    for (i = 0; i < list->nlengths && list->lengths[i] <= len; i++) {
+        hash = ngx_rl_glob_hash(hash, text + done, text + list->lengths[i]);
+        done = list->lengths[i];
+
+        place = ngx_rl_globs_place(list, hash, text, done);
+
+        if (place->number < best) {
+            best = place->number;
         }
     }
 
-    return glob->data[i] == '*';
-}
-
-
-static void
-ngx_rl_globs_add(ngx_rl_globs_t *list, uint32_t number)
-{
-    size_t                len;
-    uint32_t              hash;
-    const u_char         *text;
-    ngx_rl_glob_place_t  *place;
-
-    text = list->globs[number].data;
-    len = list->globs[number].len - 1;
-
-    hash = ngx_rl_glob_hash(NGX_RL_GLOB_SEED, text, text + len);
-    place = ngx_rl_globs_place(list, hash, text, len);
-
-    /* of equal ones the first counts */
-
-    if (place->number == NGX_RL_GLOB_NONE) {
-        place->hash = hash;
-        place->number = number;
-    }
+    return best;
 }
 
 
 uint32_t
-ngx_rl_globs_find(const ngx_rl_globs_t *list,
-    const u_char *text, size_t len)
+ngx_rl_globs_find(const ngx_rl_globs_t *list, const u_char *text, size_t len)
 {
     uint32_t                   i, best;
     const ngx_rl_glob_text_t  *glob;
@@ -273,74 +328,4 @@ ngx_rl_globs_find(const ngx_rl_globs_t *list,
     }
 
     return best;
-}
-
-
-/* The first of the prefixes that the text begins with, or NONE. */
-static uint32_t
-ngx_rl_globs_prefix(const ngx_rl_globs_t *list,
-    const u_char *text, size_t len)
-{
-    size_t                      done;
-    uint32_t                    i, best, hash;
-    const ngx_rl_glob_place_t  *place;
-
-    best = NGX_RL_GLOB_NONE;
-    hash = NGX_RL_GLOB_SEED;
-    done = 0;
-
-    for (i = 0; i < list->nlengths && list->lengths[i] <= len; i++) {
-        hash = ngx_rl_glob_hash(hash, text + done,
-                                text + list->lengths[i]);
-        done = list->lengths[i];
-
-        place = ngx_rl_globs_place(list, hash, text, done);
-
-        if (place->number < best) {
-            best = place->number;
-        }
-    }
-
-    return best;
-}
-
-
-/* The prefix' place, or the free one where it would stand. */
-static ngx_rl_glob_place_t *
-ngx_rl_globs_place(const ngx_rl_globs_t *list, uint32_t hash,
-    const u_char *text, size_t len)
-{
-    uint32_t                   i;
-    ngx_rl_glob_place_t       *place;
-    const ngx_rl_glob_text_t  *glob;
-
-    /* FNV's low bits know little of the bytes' high ones */
-
-    for (i = hash ^ (hash >> 15); /* void */ ; i++) {
-        place = &list->places[i & list->mask];
-
-        if (place->number == NGX_RL_GLOB_NONE) {
-            return place;
-        }
-
-        glob = &list->globs[place->number];
-
-        if (place->hash == hash && glob->len - 1 == len
-            && memcmp(glob->data, text, len) == 0)
-        {
-            return place;
-        }
-    }
-}
-
-
-/* FNV-1a, which goes on where it ended. */
-static uint32_t
-ngx_rl_glob_hash(uint32_t hash, const u_char *p, const u_char *last)
-{
-    for ( /* void */ ; p < last; p++) {
-        hash = (hash ^ *p) * 16777619u;
-    }
-
-    return hash;
 }

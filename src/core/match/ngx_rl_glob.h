@@ -23,8 +23,8 @@ int ngx_rl_glob_wild(const u_char *glob, size_t len);
 int ngx_rl_glob_any(const u_char *glob, size_t len);
 
 /* Whether a checked glob matches a text. Takes at most glob_len * len steps. */
-int ngx_rl_glob_match(const u_char *glob, size_t glob_len,
-    const u_char *text, size_t len);
+int ngx_rl_glob_match(const u_char *glob, size_t glob_len, const u_char *text,
+    size_t len);
 
 typedef struct {
     const u_char  *data;
@@ -38,11 +38,11 @@ typedef struct ngx_rl_globs_s  ngx_rl_globs_t;
  * texts are not copied. number of a glob: its place, from 0.
  */
 size_t ngx_rl_globs_bytes(size_t n);
-ngx_rl_globs_t *ngx_rl_globs_init(void *memory,
-    const ngx_rl_glob_text_t *globs, size_t n);
+ngx_rl_globs_t *ngx_rl_globs_init(void *memory, const ngx_rl_glob_text_t *globs,
+    size_t n);
 
 /* The number of the first glob that matches, or NONE. globs may be NULL. */
-uint32_t ngx_rl_globs_find(const ngx_rl_globs_t *globs,
-    const u_char *text, size_t len);
+uint32_t ngx_rl_globs_find(const ngx_rl_globs_t *globs, const u_char *text,
+    size_t len);
 
 #endif /* NGX_RL_GLOB_H_INCLUDED */

@@ -7,8 +7,18 @@
 
 #define NGX_RL_MAP_MAX  ((size_t) 1 << 28)   /* entries */
 
-static ngx_rl_map_entry_t *ngx_rl_map_place(
-    const ngx_rl_map_t *map, const u_char *key);
+
+size_t
+ngx_rl_map_places(size_t n)
+{
+    size_t  places;
+
+    for (places = 2; places < 2 * n; places *= 2) {
+        /* void */
+    }
+
+    return places;
+}
 
 
 size_t
@@ -43,22 +53,29 @@ ngx_rl_map_init(ngx_rl_map_t *map, void *memory, size_t n)
 }
 
 
-size_t
-ngx_rl_map_places(size_t n)
+/* The key's place, or the free one where it would stand: half of them are. */
+static ngx_rl_map_entry_t *
+ngx_rl_map_place(const ngx_rl_map_t *map, const u_char *key)
 {
-    size_t  places;
+    uint32_t             i;
+    ngx_rl_map_entry_t  *entry;
 
-    for (places = 2; places < 2 * n; places *= 2) {
-        /* void */
+    memcpy(&i, key, sizeof(i));
+
+    for ( ;; i++) {
+        entry = &map->entries[i & map->mask];
+
+        if (entry->value == NGX_RL_MAP_NONE
+            || memcmp(entry->key, key, NGX_RL_MAP_KEY) == 0)
+        {
+            return entry;
+        }
     }
-
-    return places;
 }
 
 
 uint32_t
-ngx_rl_map_put(ngx_rl_map_t *map, const u_char *key,
-    uint32_t value)
+ngx_rl_map_put(ngx_rl_map_t *map, const u_char *key, uint32_t value)
 {
     uint32_t             before;
     ngx_rl_map_entry_t  *entry;
@@ -81,25 +98,4 @@ ngx_rl_map_get(const ngx_rl_map_t *map, const u_char *key)
     }
 
     return ngx_rl_map_place(map, key)->value;
-}
-
-
-/* The key's place, or the free one where it would stand: half of them are. */
-static ngx_rl_map_entry_t *
-ngx_rl_map_place(const ngx_rl_map_t *map, const u_char *key)
-{
-    uint32_t             i;
-    ngx_rl_map_entry_t  *entry;
-
-    memcpy(&i, key, sizeof(i));
-
-    for ( ;; i++) {
-        entry = &map->entries[i & map->mask];
-
-        if (entry->value == NGX_RL_MAP_NONE
-            || memcmp(entry->key, key, NGX_RL_MAP_KEY) == 0)
-        {
-            return entry;
-        }
-    }
 }

@@ -8,8 +8,8 @@
 
 #include "ngx_rl_types.h"
 
-#define NGX_RL_MAP_KEY   16          /* of a cryptographic digest: its
-                                        first bytes are the place */
+#define NGX_RL_MAP_KEY   16          /* of a cryptographic digest: its first
+                                        bytes are the place */
 #define NGX_RL_MAP_NONE  ((uint32_t) -1)
 
 typedef struct {
@@ -33,11 +33,9 @@ void ngx_rl_map_init(ngx_rl_map_t *map, void *memory, size_t n);
  * Puts a value (not NONE) under a key, in the place of what was there; returns
  * that, or NONE. No more than n.
  */
-uint32_t ngx_rl_map_put(ngx_rl_map_t *map, const u_char *key,
-    uint32_t value);
+uint32_t ngx_rl_map_put(ngx_rl_map_t *map, const u_char *key, uint32_t value);
 
 /* The value, or NONE. */
-uint32_t ngx_rl_map_get(const ngx_rl_map_t *map,
-    const u_char *key);
+uint32_t ngx_rl_map_get(const ngx_rl_map_t *map, const u_char *key);
 
 #endif /* NGX_RL_MAP_H_INCLUDED */

@@ -28,25 +28,52 @@ struct ngx_rl_networks_s {
     ngx_rl_networks_level_t  levels[];
 };
 
-static size_t ngx_rl_networks_filter_bytes(size_t n);
-static size_t ngx_rl_networks_count(
-    const ngx_rl_network_t *networks, size_t n,
-    size_t counts[NGX_RL_ADDRESS_BITS + 1]);
-static void ngx_rl_networks_add(ngx_rl_networks_level_t *level,
-    const ngx_rl_network_t *network);
-static void ngx_rl_networks_words(const u_char *address,
-    uint64_t words[2]);
-static uint64_t ngx_rl_networks_word(const u_char *p);
-static uint64_t ngx_rl_networks_mask(uint32_t bits);
-static uint64_t ngx_rl_networks_key(const uint64_t words[2],
-    const ngx_rl_networks_level_t *level,
-    u_char key[NGX_RL_MAP_KEY]);
-static uint64_t ngx_rl_networks_mix(uint64_t word);
+
+void
+ngx_rl_address(const u_char *bytes, size_t len, u_char address[NGX_RL_ADDRESS])
+{
+    static const u_char  mapped[12] = { [10] = 0xff, [11] = 0xff };
+
+    if (len == NGX_RL_ADDRESS) {
+        memcpy(address, bytes, len);
+        return;
+    }
+
+    memcpy(address, mapped, sizeof(mapped));
+    memcpy(address + sizeof(mapped), bytes, 4);
+}
+
+
+/* Written so that it becomes one load. */
+static uint64_t
+ngx_rl_networks_word(const u_char *p)
+{
+    return (uint64_t) p[0] << 56 | (uint64_t) p[1] << 48
+           | (uint64_t) p[2] << 40 | (uint64_t) p[3] << 32
+           | (uint64_t) p[4] << 24 | (uint64_t) p[5] << 16
+           | (uint64_t) p[6] << 8 | (uint64_t) p[7];
+}
+
+
+static void
+ngx_rl_networks_words(const u_char *address, uint64_t words[2])
+{
+    words[0] = ngx_rl_networks_word(address);
+    words[1] = ngx_rl_networks_word(address + 8);
+}
+
+
+/* A mask of the first bits of a word, or of all 64 if bits is more. */
+static uint64_t
+ngx_rl_networks_mask(uint32_t bits)
+{
+    return (bits == 0) ? 0
+           : (bits >= 64) ? UINT64_MAX : UINT64_MAX << (64 - bits);
+}
 
 
 int
-ngx_rl_network_parse(const u_char *text, size_t len,
-    ngx_rl_network_t *network)
+ngx_rl_network_parse(const u_char *text, size_t len, ngx_rl_network_t *network)
 {
     char      buf[INET6_ADDRSTRLEN];
     u_char    bytes[NGX_RL_ADDRESS];
@@ -111,19 +138,29 @@ ngx_rl_network_parse(const u_char *text, size_t len,
 }
 
 
-void
-ngx_rl_address(const u_char *bytes, size_t len,
-    u_char address[NGX_RL_ADDRESS])
+/* How many there are of each length. Returns how many lengths there are. */
+static size_t
+ngx_rl_networks_count(const ngx_rl_network_t *networks, size_t n,
+    size_t counts[NGX_RL_ADDRESS_BITS + 1])
 {
-    static const u_char  mapped[12] = { [10] = 0xff, [11] = 0xff };
+    size_t  i, lengths;
 
-    if (len == NGX_RL_ADDRESS) {
-        memcpy(address, bytes, len);
-        return;
+    memset(counts, 0, (NGX_RL_ADDRESS_BITS + 1) * sizeof(size_t));
+    lengths = 0;
+
+    for (i = 0; i < n; i++) {
+        lengths += (counts[networks[i].bits]++ == 0);
     }
 
-    memcpy(address, mapped, sizeof(mapped));
-    memcpy(address + sizeof(mapped), bytes, 4);
+    return lengths;
+}
+
+
+/* A power of two, or 0. The maps need an alignment of 4. */
+static size_t
+ngx_rl_networks_filter_bytes(size_t n)
+{
+    return n ? 2 * ngx_rl_map_places(n) : 0;
 }
 
 
@@ -150,17 +187,61 @@ ngx_rl_networks_bytes(const ngx_rl_network_t *networks, size_t n)
 }
 
 
-/* A power of two, or 0. The maps need an alignment of 4. */
-static size_t
-ngx_rl_networks_filter_bytes(size_t n)
+/* MurmurHash3's last step, which maps no two words to one. */
+static uint64_t
+ngx_rl_networks_mix(uint64_t word)
 {
-    return n ? 2 * ngx_rl_map_places(n) : 0;
+    word = (word ^ word >> 33) * 0xff51afd7ed558ccdULL;
+    word = (word ^ word >> 33) * 0xc4ceb9fe1a85ec53ULL;
+
+    return word ^ word >> 33;
+}
+
+
+/*
+ * The network of that length. The map's place is the first bytes of its key:
+ * they depend on all bits, and two networks never have the same key. Returns
+ * the hash for the filter.
+ */
+static uint64_t
+ngx_rl_networks_key(const uint64_t words[2],
+    const ngx_rl_networks_level_t *level, u_char key[NGX_RL_MAP_KEY])
+{
+    uint64_t  high, low;
+
+    low = words[1] & level->mask[1];
+    high = words[0] & level->mask[0];
+    high = ngx_rl_networks_mix(high ^ ngx_rl_networks_mix(low));
+
+    memcpy(key, &high, sizeof(high));
+    memcpy(key + sizeof(high), &low, sizeof(low));
+
+    return high;
+}
+
+
+static void
+ngx_rl_networks_add(ngx_rl_networks_level_t *level,
+    const ngx_rl_network_t *network)
+{
+    u_char    key[NGX_RL_MAP_KEY];
+    uint32_t  before;
+    uint64_t  words[2], bit;
+
+    ngx_rl_networks_words(network->address, words);
+    bit = ngx_rl_networks_key(words, level, key) & level->filter_mask;
+    level->filter[bit / 8] |= (u_char) (1u << bit % 8);
+
+    before = ngx_rl_map_get(&level->map, key);
+
+    if (before == NGX_RL_MAP_NONE || before < network->value) {
+        (void) ngx_rl_map_put(&level->map, key, network->value);
+    }
 }
 
 
 ngx_rl_networks_t *
-ngx_rl_networks_init(void *memory,
-    const ngx_rl_network_t *networks, size_t n)
+ngx_rl_networks_init(void *memory, const ngx_rl_network_t *networks, size_t n)
 {
     u_char                   *p;
     size_t                    i, bits;
@@ -189,8 +270,7 @@ ngx_rl_networks_init(void *memory,
         p += ngx_rl_map_bytes(counts[bits]);
 
         level->filter = p;
-        level->filter_mask = ngx_rl_networks_filter_bytes(counts[bits])
-                             * 8 - 1;
+        level->filter_mask = ngx_rl_networks_filter_bytes(counts[bits]) * 8 - 1;
         p += ngx_rl_networks_filter_bytes(counts[bits]);
 
         for (i = 0; i < n; i++) {
@@ -203,44 +283,6 @@ ngx_rl_networks_init(void *memory,
     }
 
     return list;
-}
-
-
-static void
-ngx_rl_networks_add(ngx_rl_networks_level_t *level,
-    const ngx_rl_network_t *network)
-{
-    u_char    key[NGX_RL_MAP_KEY];
-    uint32_t  before;
-    uint64_t  words[2], bit;
-
-    ngx_rl_networks_words(network->address, words);
-    bit = ngx_rl_networks_key(words, level, key) & level->filter_mask;
-    level->filter[bit / 8] |= (u_char) (1u << bit % 8);
-
-    before = ngx_rl_map_get(&level->map, key);
-
-    if (before == NGX_RL_MAP_NONE || before < network->value) {
-        (void) ngx_rl_map_put(&level->map, key, network->value);
-    }
-}
-
-
-/* How many there are of each length. Returns how many lengths there are. */
-static size_t
-ngx_rl_networks_count(const ngx_rl_network_t *networks, size_t n,
-    size_t counts[NGX_RL_ADDRESS_BITS + 1])
-{
-    size_t  i, lengths;
-
-    memset(counts, 0, (NGX_RL_ADDRESS_BITS + 1) * sizeof(size_t));
-    lengths = 0;
-
-    for (i = 0; i < n; i++) {
-        lengths += (counts[networks[i].bits]++ == 0);
-    }
-
-    return lengths;
 }
 
 
@@ -259,16 +301,14 @@ ngx_rl_networks_have(const ngx_rl_networks_t *list,
 
     ngx_rl_networks_words(address, words);
 
-    shortest = (words[0] == 0 && words[1] >> 32 == 0xffff)
-               ? NGX_RL_MAPPED : 0;
+    shortest = (words[0] == 0 && words[1] >> 32 == 0xffff) ? NGX_RL_MAPPED : 0;
     end = list->levels + list->n;
 
     for (level = list->levels;
          level < end && level->bits >= shortest;
          level++)
     {
-        bit = ngx_rl_networks_key(words, level, key)
-              & level->filter_mask;
+        bit = ngx_rl_networks_key(words, level, key) & level->filter_mask;
 
         if (!(level->filter[bit / 8] >> bit % 8 & 1)) {
             continue;
@@ -282,66 +322,4 @@ ngx_rl_networks_have(const ngx_rl_networks_t *list,
     }
 
     return 0;
-}
-
-
-static void
-ngx_rl_networks_words(const u_char *address, uint64_t words[2])
-{
-    words[0] = ngx_rl_networks_word(address);
-    words[1] = ngx_rl_networks_word(address + 8);
-}
-
-
-/* Written so that it becomes one load. */
-static uint64_t
-ngx_rl_networks_word(const u_char *p)
-{
-    return (uint64_t) p[0] << 56 | (uint64_t) p[1] << 48
-           | (uint64_t) p[2] << 40 | (uint64_t) p[3] << 32
-           | (uint64_t) p[4] << 24 | (uint64_t) p[5] << 16
-           | (uint64_t) p[6] << 8 | (uint64_t) p[7];
-}
-
-
-/* A mask of the first bits of a word, or of all 64 if bits is more. */
-static uint64_t
-ngx_rl_networks_mask(uint32_t bits)
-{
-    return (bits == 0) ? 0
-           : (bits >= 64) ? UINT64_MAX : UINT64_MAX << (64 - bits);
-}
-
-
-/*
- * The network of that length. The map's place is the first bytes of its key:
- * they depend on all bits, and two networks never have the same key. Returns
- * the hash for the filter.
- */
-static uint64_t
-ngx_rl_networks_key(const uint64_t words[2],
-    const ngx_rl_networks_level_t *level,
-    u_char key[NGX_RL_MAP_KEY])
-{
-    uint64_t  high, low;
-
-    low = words[1] & level->mask[1];
-    high = words[0] & level->mask[0];
-    high = ngx_rl_networks_mix(high ^ ngx_rl_networks_mix(low));
-
-    memcpy(key, &high, sizeof(high));
-    memcpy(key + sizeof(high), &low, sizeof(low));
-
-    return high;
-}
-
-
-/* MurmurHash3's last step, which maps no two words to one. */
-static uint64_t
-ngx_rl_networks_mix(uint64_t word)
-{
-    word = (word ^ word >> 33) * 0xff51afd7ed558ccdULL;
-    word = (word ^ word >> 33) * 0xc4ceb9fe1a85ec53ULL;
-
-    return word ^ word >> 33;
 }

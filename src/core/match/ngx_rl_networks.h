@@ -37,8 +37,7 @@ void ngx_rl_address(const u_char *bytes, size_t len,
  * networks_bytes(): 0 if there are too many. If networks are equal, the
  * greatest value counts.
  */
-size_t ngx_rl_networks_bytes(const ngx_rl_network_t *networks,
-    size_t n);
+size_t ngx_rl_networks_bytes(const ngx_rl_network_t *networks, size_t n);
 ngx_rl_networks_t *ngx_rl_networks_init(void *memory,
     const ngx_rl_network_t *networks, size_t n);
 

@@ -9,22 +9,121 @@
 #include "ngx_rl_text.h"
 
 
-static inline int ngx_rl_segment_take(const u_char **pos,
-    const u_char *last, ngx_rl_segment_t *seg);
-static inline int ngx_rl_segment_read(const u_char **pos,
-    const u_char *last, unsigned reading, ngx_rl_segment_t *seg);
-static int ngx_rl_route_match_path(const u_char *tmpl, size_t tmpl_len,
-    const ngx_rl_path_t *path);
-static const char *ngx_rl_segment_check(
-    const ngx_rl_segment_t *seg);
-static int ngx_rl_segment_is_nothing(
-    const ngx_rl_segment_t *seg);
-static int ngx_rl_segment_is_parent(
-    const ngx_rl_segment_t *seg);
-static u_char *ngx_rl_segment_write(
-    const ngx_rl_segment_t *seg, u_char *p);
-static int ngx_rl_segment_is_id(const ngx_rl_segment_t *seg);
-static int ngx_rl_is_control(u_char c);
+static int
+ngx_rl_is_control(u_char c)
+{
+    return c < 0x20 || c == 0x7f;
+}
+
+
+static inline int
+ngx_rl_segment_read(const u_char **pos, const u_char *last, unsigned reading,
+    ngx_rl_segment_t *seg)
+{
+    u_char         other, parameter;
+    const u_char  *p;
+
+    other = (reading & NGX_RL_PATH_BACKSLASH) ? '\\' : '/';
+    parameter = (reading & NGX_RL_PATH_TEXT) ? '/' : ';';
+
+    p = *pos;
+
+    while (p != last && (*p == '/' || *p == other)) {
+        p++;
+    }
+
+    if (p == last) {
+        *pos = p;
+        return 0;
+    }
+
+    seg->data = p;
+
+    while (p != last && *p != '/' && *p != other && *p != parameter) {
+        p++;
+    }
+
+    seg->len = p - seg->data;
+
+    while (p != last && *p != '/' && *p != other) {
+        p++;
+    }
+
+    *pos = p;
+
+    return 1;
+}
+
+
+static inline int
+ngx_rl_segment_take(const u_char **pos, const u_char *last,
+    ngx_rl_segment_t *seg)
+{
+    return ngx_rl_segment_read(pos, last, 0, seg);
+}
+
+
+static int
+ngx_rl_segment_is_nothing(const ngx_rl_segment_t *seg)
+{
+    return seg->len == 0 || (seg->len == 1 && seg->data[0] == '.');
+}
+
+
+/*
+ * nginx has resolved the ".." of a path; "..;" it takes for a name, and servers
+ * that drop parameters first do not.
+ */
+static int
+ngx_rl_segment_is_parent(const ngx_rl_segment_t *seg)
+{
+    return seg->len == 2 && seg->data[0] == '.' && seg->data[1] == '.';
+}
+
+
+int
+ngx_rl_segment_is_rest(const ngx_rl_segment_t *seg)
+{
+    return seg->len == 2 && seg->data[0] == '*' && seg->data[1] == '*';
+}
+
+
+static const char *
+ngx_rl_segment_check(const ngx_rl_segment_t *seg)
+{
+    size_t  i, last;
+    u_char  c;
+
+    if (ngx_rl_segment_is_nothing(seg) || ngx_rl_segment_is_parent(seg)) {
+        return "must not contain \".\" or \"..\" as a segment";
+    }
+
+    if (seg->data[0] == '*' && (seg->len == 1 || ngx_rl_segment_is_rest(seg))) {
+        return NULL;
+    }
+
+    i = 0;
+    last = seg->len;
+
+    if (seg->data[0] == '{' && seg->data[last - 1] == '}') {
+        i = 1;
+        last--;
+
+        if (i == last) {
+            return "\"{}\" must have a name inside";
+        }
+    }
+
+    for ( /* void */ ; i < last; i++) {
+        c = seg->data[i];
+
+        if (c == '*' || c == '{' || c == '}') {
+            return "\"{name}\", \"*\" and \"**\" must be whole segments";
+        }
+    }
+
+    return NULL;
+}
 
 
 const char *
@@ -124,30 +223,9 @@ ngx_rl_path_split(const u_char *path, size_t len, unsigned reading,
 
 
 int
-ngx_rl_route_match(const u_char *tmpl, size_t tmpl_len,
-    const u_char *path, size_t path_len, int every)
+ngx_rl_segment_is_any(const ngx_rl_segment_t *seg)
 {
-    int             match;
-    unsigned        reading, readings;
-    ngx_rl_path_t   split;
-
-    readings = ngx_rl_path_readings(path, path_len);
-
-    for (reading = 0; reading < NGX_RL_PATH_READINGS; reading++) {
-
-        if (reading & ~readings) {
-            continue;
-        }
-
-        match = ngx_rl_path_split(path, path_len, reading, &split)
-                && ngx_rl_route_match_path(tmpl, tmpl_len, &split);
-
-        if (match != every) {
-            return match;
-        }
-    }
-
-    return every;
+    return seg->data[0] == '{' || (seg->data[0] == '*' && seg->len == 1);
 }
 
 
@@ -185,6 +263,99 @@ ngx_rl_route_match_path(const u_char *tmpl, size_t tmpl_len,
     }
 
     return i == path->depth;
+}
+
+
+int
+ngx_rl_route_match(const u_char *tmpl, size_t tmpl_len, const u_char *path,
+    size_t path_len, int every)
+{
+    int             match;
+    unsigned        reading, readings;
+    ngx_rl_path_t   split;
+
+    readings = ngx_rl_path_readings(path, path_len);
+
+    for (reading = 0; reading < NGX_RL_PATH_READINGS; reading++) {
+
+        if (reading & ~readings) {
+            continue;
+        }
+
+        match = ngx_rl_path_split(path, path_len, reading, &split)
+                && ngx_rl_route_match_path(tmpl, tmpl_len, &split);
+
+        if (match != every) {
+            return match;
+        }
+    }
+
+    return every;
+}
+
+
+/* A decimal number, a UUID (RFC 9562), or 16 and more hexadecimal digits. */
+
+static int
+ngx_rl_segment_is_id(const ngx_rl_segment_t *seg)
+{
+    u_char  c;
+    size_t  i, digits, hex, dashes;
+
+    digits = 0;
+    hex = 0;
+    dashes = 0;
+
+    for (i = 0; i < seg->len; i++) {
+        c = seg->data[i];
+
+        if (ngx_rl_hex_digit(c) >= 0) {
+            hex++;
+            digits += (c <= '9');
+
+        } else if (c == '-' && (i == 8 || i == 13 || i == 18 || i == 23)) {
+            dashes++;
+
+        } else {
+            return 0;
+        }
+    }
+
+    if (dashes) {
+        return dashes == 4 && hex == 32;
+    }
+
+    return hex >= 16 || (hex && digits == hex);
+}
+
+
+static u_char *
+ngx_rl_segment_write(const ngx_rl_segment_t *seg, u_char *p)
+{
+    u_char  c;
+    size_t  i;
+
+    static const u_char  hex[] = "0123456789ABCDEF";
+
+    if (ngx_rl_segment_is_id(seg)) {
+        memcpy(p, "{id}", 4);
+        return p + 4;
+    }
+
+    for (i = 0; i < seg->len; i++) {
+        c = seg->data[i];
+
+        if (ngx_rl_is_control(c)) {
+            *p++ = '%';
+            *p++ = hex[c >> 4];
+            *p++ = hex[c & 15];
+
+        } else {
+            *p++ = c;
+        }
+    }
+
+    return p;
 }
 
 
@@ -226,197 +397,4 @@ ngx_rl_segment_next(const u_char **pos, const u_char *last,
     ngx_rl_segment_t *seg)
 {
     return ngx_rl_segment_take(pos, last, seg);
-}
-
-
-static inline int
-ngx_rl_segment_take(const u_char **pos, const u_char *last,
-    ngx_rl_segment_t *seg)
-{
-    return ngx_rl_segment_read(pos, last, 0, seg);
-}
-
-
-static inline int
-ngx_rl_segment_read(const u_char **pos, const u_char *last,
-    unsigned reading, ngx_rl_segment_t *seg)
-{
-    u_char         other, parameter;
-    const u_char  *p;
-
-    other = (reading & NGX_RL_PATH_BACKSLASH) ? '\\' : '/';
-    parameter = (reading & NGX_RL_PATH_TEXT) ? '/' : ';';
-
-    p = *pos;
-
-    while (p != last && (*p == '/' || *p == other)) {
-        p++;
-    }
-
-    if (p == last) {
-        *pos = p;
-        return 0;
-    }
-
-    seg->data = p;
-
-    while (p != last && *p != '/' && *p != other && *p != parameter) {
-        p++;
-    }
-
-    seg->len = p - seg->data;
-
-    while (p != last && *p != '/' && *p != other) {
-        p++;
-    }
-
-    *pos = p;
-
-    return 1;
-}
-
-
-static const char *
-ngx_rl_segment_check(const ngx_rl_segment_t *seg)
-{
-    size_t  i, last;
-    u_char  c;
-
-    if (ngx_rl_segment_is_nothing(seg)
-        || ngx_rl_segment_is_parent(seg))
-    {
-        return "must not contain \".\" or \"..\" as a segment";
-    }
-
-    if (seg->data[0] == '*' && (seg->len == 1
-                                || ngx_rl_segment_is_rest(seg)))
-    {
-        return NULL;
-    }
-
-    i = 0;
-    last = seg->len;
-
-    if (seg->data[0] == '{' && seg->data[last - 1] == '}') {
-        i = 1;
-        last--;
-
-        if (i == last) {
-            return "\"{}\" must have a name inside";
-        }
-    }
-
-    for ( /* void */ ; i < last; i++) {
-        c = seg->data[i];
-
-        if (c == '*' || c == '{' || c == '}') {
-            return "\"{name}\", \"*\" and \"**\" must be whole segments";
-        }
-    }
-
-    return NULL;
-}
-
-
-int
-ngx_rl_segment_is_any(const ngx_rl_segment_t *seg)
-{
-    return seg->data[0] == '{' || (seg->data[0] == '*' && seg->len == 1);
-}
-
-
-int
-ngx_rl_segment_is_rest(const ngx_rl_segment_t *seg)
-{
-    return seg->len == 2 && seg->data[0] == '*' && seg->data[1] == '*';
-}
-
-
-static int
-ngx_rl_segment_is_nothing(const ngx_rl_segment_t *seg)
-{
-    return seg->len == 0 || (seg->len == 1 && seg->data[0] == '.');
-}
-
-
-/*
- * nginx has resolved the ".." of a path; "..;" it takes for a name, and servers
- * that drop parameters first do not.
- */
-static int
-ngx_rl_segment_is_parent(const ngx_rl_segment_t *seg)
-{
-    return seg->len == 2 && seg->data[0] == '.' && seg->data[1] == '.';
-}
-
-
-static u_char *
-ngx_rl_segment_write(const ngx_rl_segment_t *seg, u_char *p)
-{
-    u_char  c;
-    size_t  i;
-
-    static const u_char  hex[] = "0123456789ABCDEF";
-
-    if (ngx_rl_segment_is_id(seg)) {
-        memcpy(p, "{id}", 4);
-        return p + 4;
-    }
-
-    for (i = 0; i < seg->len; i++) {
-        c = seg->data[i];
-
-        if (ngx_rl_is_control(c)) {
-            *p++ = '%';
-            *p++ = hex[c >> 4];
-            *p++ = hex[c & 15];
-
-        } else {
-            *p++ = c;
-        }
-    }
-
-    return p;
-}
-
-
-/* A decimal number, a UUID (RFC 9562), or 16 and more hexadecimal digits. */
-
-static int
-ngx_rl_segment_is_id(const ngx_rl_segment_t *seg)
-{
-    u_char  c;
-    size_t  i, digits, hex, dashes;
-
-    digits = 0;
-    hex = 0;
-    dashes = 0;
-
-    for (i = 0; i < seg->len; i++) {
-        c = seg->data[i];
-
-        if (ngx_rl_hex_digit(c) >= 0) {
-            hex++;
-            digits += (c <= '9');
-
-        } else if (c == '-' && (i == 8 || i == 13 || i == 18 || i == 23)) {
-            dashes++;
-
-        } else {
-            return 0;
-        }
-    }
-
-    if (dashes) {
-        return dashes == 4 && hex == 32;
-    }
-
-    return hex >= 16 || (hex && digits == hex);
-}
-
-
-static int
-ngx_rl_is_control(u_char c)
-{
-    return c < 0x20 || c == 0x7f;
 }

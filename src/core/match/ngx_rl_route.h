@@ -58,8 +58,8 @@ int ngx_rl_path_split(const u_char *path, size_t len, unsigned reading,
  * "**" behind "/a/" matches "/a", "/a/" and everything below. every: in every
  * reading, not in any.
  */
-int ngx_rl_route_match(const u_char *tmpl, size_t tmpl_len,
-    const u_char *path, size_t path_len, int every);
+int ngx_rl_route_match(const u_char *tmpl, size_t tmpl_len, const u_char *path,
+    size_t path_len, int every);
 
 /*
  * Takes the next segment of a template at *pos, with the "/" before it skipped
@@ -79,8 +79,7 @@ int ngx_rl_segment_is_rest(const ngx_rl_segment_t *seg);
  * header or a log. It starts with "/" whatever the path was. out holds
  * NGX_RL_ROUTE_BYTES(path_len). Returns the length written.
  */
-size_t ngx_rl_route_fold(const u_char *path, size_t path_len,
-    u_char *out);
+size_t ngx_rl_route_fold(const u_char *path, size_t path_len, u_char *out);
 
 /* "/1" becomes "/{id}", a control character three; "" becomes "/" */
 #define NGX_RL_ROUTE_BYTES(len)  ((len) * 3 + 2)

@@ -21,26 +21,6 @@ typedef enum {
 } ngx_rl_route_stage_e;
 
 
-static uint32_t ngx_rl_route_node(ngx_rl_route_set_t *set);
-static uint32_t ngx_rl_route_child(ngx_rl_route_set_t *set,
-    uint32_t parent, const ngx_rl_segment_t *seg);
-static uint32_t ngx_rl_route_search(
-    const ngx_rl_route_set_t *set, uint32_t parent,
-    const ngx_rl_segment_t *seg, uint32_t hash);
-static uint32_t ngx_rl_route_literal(ngx_rl_route_walk_t *walk,
-    uint32_t parent, size_t i);
-static void ngx_rl_route_read(ngx_rl_route_walk_t *walk,
-    unsigned reading);
-static int ngx_rl_route_returned(
-    const ngx_rl_route_walk_t *walk);
-static uint32_t ngx_rl_route_walk_reading(
-    ngx_rl_route_walk_t *walk);
-static void ngx_rl_route_enter(ngx_rl_route_walk_t *walk,
-    uint32_t node);
-static uint32_t ngx_rl_route_hash(const ngx_rl_segment_t *seg);
-static uint32_t ngx_rl_route_place(uint32_t parent, uint32_t hash);
-
-
 size_t
 ngx_rl_route_segments(const u_char *text, size_t len)
 {
@@ -72,9 +52,24 @@ ngx_rl_route_set_bytes(size_t segments)
 }
 
 
+static uint32_t
+ngx_rl_route_node(ngx_rl_route_set_t *set)
+{
+    ngx_rl_route_node_t  *node;
+
+    node = &set->nodes[set->nnodes];
+
+    node->literals = 0;
+    node->any = 0;
+    node->end = NGX_RL_ROUTE_NONE;
+    node->rest = NGX_RL_ROUTE_NONE;
+
+    return set->nnodes++;
+}
+
+
 void
-ngx_rl_route_set_init(ngx_rl_route_set_t *set, void *memory,
-    size_t segments)
+ngx_rl_route_set_init(ngx_rl_route_set_t *set, void *memory, size_t segments)
 {
     size_t  slots;
 
@@ -91,51 +86,72 @@ ngx_rl_route_set_init(ngx_rl_route_set_t *set, void *memory,
 }
 
 
-uint32_t
-ngx_rl_route_set_add(ngx_rl_route_set_t *set,
-    const u_char *text, size_t len)
+/*
+ * Eight bytes at a time. It need not withstand chosen paths: the operator fills
+ * the table, and a search is bounded.
+ */
+static uint32_t
+ngx_rl_route_hash(const ngx_rl_segment_t *seg)
 {
-    int                rest;
-    uint32_t           node, *number;
-    const u_char      *last;
-    ngx_rl_segment_t   seg;
+    size_t         len;
+    uint64_t       hash, word;
+    const u_char  *p;
 
-    node = 0;
-    rest = 0;
-    last = text + len;
+    p = seg->data;
+    hash = seg->len;
 
-    while (ngx_rl_segment_next(&text, last, &seg)) {
-
-        rest = ngx_rl_segment_is_rest(&seg);
-
-        if (!rest) {
-            node = ngx_rl_route_child(set, node, &seg);
-        }
+    for (len = seg->len; len >= 8; len -= 8) {
+        memcpy(&word, p, 8);
+        hash = (hash ^ word) * 0x9e3779b97f4a7c15;
+        hash ^= hash >> 32;
+        p += 8;
     }
 
-    number = rest ? &set->nodes[node].rest : &set->nodes[node].end;
-
-    if (*number == NGX_RL_ROUTE_NONE) {
-        *number = set->n++;
+    for (word = 0; len; len--) {
+        word = word << 8 | *p++;
     }
 
-    return *number;
+    hash = (hash ^ word) * 0x9e3779b97f4a7c15;
+
+    return (uint32_t) (hash ^ hash >> 32);
 }
 
 
 static uint32_t
-ngx_rl_route_node(ngx_rl_route_set_t *set)
+ngx_rl_route_place(uint32_t parent, uint32_t hash)
 {
-    ngx_rl_route_node_t  *node;
+    hash = (hash ^ parent * 0x9e3779b1) * 0x85ebca6b;
 
-    node = &set->nodes[set->nnodes];
+    return hash ^ hash >> 16;
+}
 
-    node->literals = 0;
-    node->any = 0;
-    node->end = NGX_RL_ROUTE_NONE;
-    node->rest = NGX_RL_ROUTE_NONE;
 
-    return set->nnodes++;
+/* The node behind parent by a literal, or 0. */
+static uint32_t
+ngx_rl_route_search(const ngx_rl_route_set_t *set, uint32_t parent,
+    const ngx_rl_segment_t *seg, uint32_t hash)
+{
+    uint32_t                    i, place;
+    const ngx_rl_route_slot_t  *slot;
+
+    place = ngx_rl_route_place(parent, hash);
+
+    for (i = 0; i < set->probes; i++) {
+        slot = &set->slots[(place + i) & set->mask];
+
+        if (slot->child == 0) {
+            return 0;
+        }
+
+        if (slot->hash == hash && slot->parent == parent
+            && slot->len == seg->len
+            && memcmp(slot->data, seg->data, seg->len) == 0)
+        {
+            return slot->child;
+        }
+    }
+
+    return 0;
 }
 
 
@@ -195,71 +211,47 @@ ngx_rl_route_child(ngx_rl_route_set_t *set, uint32_t parent,
 }
 
 
-/* The node behind parent by a literal, or 0. */
-static uint32_t
-ngx_rl_route_search(const ngx_rl_route_set_t *set,
-    uint32_t parent, const ngx_rl_segment_t *seg, uint32_t hash)
-{
-    uint32_t                    i, place;
-    const ngx_rl_route_slot_t  *slot;
-
-    place = ngx_rl_route_place(parent, hash);
-
-    for (i = 0; i < set->probes; i++) {
-        slot = &set->slots[(place + i) & set->mask];
-
-        if (slot->child == 0) {
-            return 0;
-        }
-
-        if (slot->hash == hash && slot->parent == parent
-            && slot->len == seg->len
-            && memcmp(slot->data, seg->data, seg->len) == 0)
-        {
-            return slot->child;
-        }
-    }
-
-    return 0;
-}
-
-
 uint32_t
-ngx_rl_route_set_find(const ngx_rl_route_set_t *set,
-    const u_char *path, size_t len, unsigned reading)
+ngx_rl_route_set_add(ngx_rl_route_set_t *set, const u_char *text, size_t len)
 {
-    ngx_rl_route_walk_t  walk;
+    int                rest;
+    uint32_t           node, *number;
+    const u_char      *last;
+    ngx_rl_segment_t   seg;
 
-    walk.set = set;
-    walk.depth = 0;
-    walk.visited = 0;
-    walk.text = path;
-    walk.len = len;
+    node = 0;
+    rest = 0;
+    last = text + len;
 
-    if (set->n) {
-        ngx_rl_route_read(&walk, reading);
+    while (ngx_rl_segment_next(&text, last, &seg)) {
+
+        rest = ngx_rl_segment_is_rest(&seg);
+
+        if (!rest) {
+            node = ngx_rl_route_child(set, node, &seg);
+        }
     }
 
-    return ngx_rl_route_walk_reading(&walk);
+    number = rest ? &set->nodes[node].rest : &set->nodes[node].end;
+
+    if (*number == NGX_RL_ROUTE_NONE) {
+        *number = set->n++;
+    }
+
+    return *number;
 }
 
 
-void
-ngx_rl_route_walk_init(ngx_rl_route_walk_t *walk,
-    const ngx_rl_route_set_t *set, const u_char *path, size_t len)
+static void
+ngx_rl_route_enter(ngx_rl_route_walk_t *walk, uint32_t node)
 {
-    walk->set = set;
-    walk->depth = 0;
-    walk->visited = 0;
-    walk->text = path;
-    walk->len = len;
-    walk->readings = 0;
-    walk->reading = 0;
+    ngx_rl_route_frame_t  *frame;
 
-    if (set->n) {
-        walk->readings = ngx_rl_path_readings(path, len);
-        ngx_rl_route_read(walk, 0);
-    }
+    frame = &walk->frames[walk->depth++];
+    frame->node = node;
+    frame->stage = NGX_RL_ROUTE_LITERAL;
+
+    walk->visited++;
 }
 
 
@@ -269,86 +261,35 @@ ngx_rl_route_read(ngx_rl_route_walk_t *walk, unsigned reading)
     walk->reading = reading;
     walk->hashed = 0;
 
-    if (ngx_rl_path_split(walk->text, walk->len, reading, &walk->path))
-    {
+    if (ngx_rl_path_split(walk->text, walk->len, reading, &walk->path)) {
         ngx_rl_route_enter(walk, 0);
     }
 }
 
 
-uint32_t
-ngx_rl_route_walk_next(ngx_rl_route_walk_t *walk)
+/* The node behind parent by the path's segment i, or 0. */
+static uint32_t
+ngx_rl_route_literal(ngx_rl_route_walk_t *walk, uint32_t parent, size_t i)
 {
-    uint32_t  number;
-    unsigned  reading;
+    const ngx_rl_segment_t    *seg;
+    const ngx_rl_route_set_t  *set;
 
-    for ( ;; ) {
-        number = ngx_rl_route_walk_reading(walk);
+    set = walk->set;
+    seg = &walk->path.segments[i];
 
-        if (number != NGX_RL_ROUTE_NONE) {
-            if (walk->reading == 0 || !ngx_rl_route_returned(walk)) {
-                return number;
-            }
-
-            continue;
-        }
-
-        reading = walk->reading;
-
-        do {
-            reading++;
-        } while (reading & ~walk->readings & (NGX_RL_PATH_READINGS - 1));
-
-        if (walk->readings == 0 || reading >= NGX_RL_PATH_READINGS) {
-            return NGX_RL_ROUTE_NONE;
-        }
-
-        ngx_rl_route_read(walk, reading);
-    }
-}
-
-
-/* Whether an earlier reading has this template: frames are the way to it. */
-static int
-ngx_rl_route_returned(const ngx_rl_route_walk_t *walk)
-{
-    int                      rest;
-    size_t                   i, n;
-    unsigned                 reading;
-    ngx_rl_path_t            path;
-    const ngx_rl_segment_t  *one, *two;
-
-    n = walk->depth - 1;
-    rest = (walk->frames[n].stage == NGX_RL_ROUTE_LEAVE);
-
-    for (reading = 0; reading < walk->reading; reading++) {
-
-        if ((reading & ~walk->readings)
-            || !ngx_rl_path_split(walk->text, walk->len, reading, &path)
-            || (rest ? path.depth < n : path.depth != n))
-        {
-            continue;
-        }
-
-        for (i = 0; i < n; i++) {
-            one = &walk->path.segments[i];
-            two = &path.segments[i];
-
-            if (walk->frames[i + 1].node
-                != walk->set->nodes[walk->frames[i].node].any
-                && (one->len != two->len
-                    || memcmp(one->data, two->data, one->len) != 0))
-            {
-                break;
-            }
-        }
-
-        if (i == n) {
-            return 1;
-        }
+    if (seg->len > set->longest) {
+        return 0;
     }
 
-    return 0;
+    /* each segment is hashed once, whatever number of nodes ask for it */
+
+    while (walk->hashed <= i) {
+        walk->hashes[walk->hashed] = ngx_rl_route_hash(
+                                         &walk->path.segments[walk->hashed]);
+        walk->hashed++;
+    }
+
+    return ngx_rl_route_search(set, parent, seg, walk->hashes[i]);
 }
 
 
@@ -420,81 +361,116 @@ ngx_rl_route_walk_reading(ngx_rl_route_walk_t *walk)
 }
 
 
-static void
-ngx_rl_route_enter(ngx_rl_route_walk_t *walk, uint32_t node)
+uint32_t
+ngx_rl_route_set_find(const ngx_rl_route_set_t *set, const u_char *path,
+    size_t len, unsigned reading)
 {
-    ngx_rl_route_frame_t  *frame;
+    ngx_rl_route_walk_t  walk;
 
-    frame = &walk->frames[walk->depth++];
-    frame->node = node;
-    frame->stage = NGX_RL_ROUTE_LITERAL;
+    walk.set = set;
+    walk.depth = 0;
+    walk.visited = 0;
+    walk.text = path;
+    walk.len = len;
 
-    walk->visited++;
+    if (set->n) {
+        ngx_rl_route_read(&walk, reading);
+    }
+
+    return ngx_rl_route_walk_reading(&walk);
 }
 
 
-/* The node behind parent by the path's segment i, or 0. */
-static uint32_t
-ngx_rl_route_literal(ngx_rl_route_walk_t *walk,
-    uint32_t parent, size_t i)
+void
+ngx_rl_route_walk_init(ngx_rl_route_walk_t *walk, const ngx_rl_route_set_t *set,
+    const u_char *path, size_t len)
 {
-    const ngx_rl_segment_t    *seg;
-    const ngx_rl_route_set_t  *set;
+    walk->set = set;
+    walk->depth = 0;
+    walk->visited = 0;
+    walk->text = path;
+    walk->len = len;
+    walk->readings = 0;
+    walk->reading = 0;
 
-    set = walk->set;
-    seg = &walk->path.segments[i];
-
-    if (seg->len > set->longest) {
-        return 0;
+    if (set->n) {
+        walk->readings = ngx_rl_path_readings(path, len);
+        ngx_rl_route_read(walk, 0);
     }
-
-    /* each segment is hashed once, whatever number of nodes ask for it */
-
-    while (walk->hashed <= i) {
-        walk->hashes[walk->hashed] = ngx_rl_route_hash(
-                                         &walk->path.segments[walk->hashed]);
-        walk->hashed++;
-    }
-
-    return ngx_rl_route_search(set, parent, seg, walk->hashes[i]);
 }
 
 
-/*
- * Eight bytes at a time. It need not withstand chosen paths: the operator fills
- * the table, and a search is bounded.
- */
-static uint32_t
-ngx_rl_route_hash(const ngx_rl_segment_t *seg)
+/* Whether an earlier reading has this template: frames are the way to it. */
+static int
+ngx_rl_route_returned(const ngx_rl_route_walk_t *walk)
 {
-    size_t         len;
-    uint64_t       hash, word;
-    const u_char  *p;
+    int                      rest;
+    size_t                   i, n;
+    unsigned                 reading;
+    ngx_rl_path_t            path;
+    const ngx_rl_segment_t  *one, *two;
 
-    p = seg->data;
-    hash = seg->len;
+    n = walk->depth - 1;
+    rest = (walk->frames[n].stage == NGX_RL_ROUTE_LEAVE);
 
-    for (len = seg->len; len >= 8; len -= 8) {
-        memcpy(&word, p, 8);
-        hash = (hash ^ word) * 0x9e3779b97f4a7c15;
-        hash ^= hash >> 32;
-        p += 8;
+    for (reading = 0; reading < walk->reading; reading++) {
+
+        if ((reading & ~walk->readings)
+            || !ngx_rl_path_split(walk->text, walk->len, reading, &path)
+            || (rest ? path.depth < n : path.depth != n))
+        {
+            continue;
+        }
+
+        for (i = 0; i < n; i++) {
+            one = &walk->path.segments[i];
+            two = &path.segments[i];
+
+            if (walk->frames[i + 1].node
+                != walk->set->nodes[walk->frames[i].node].any
+                && (one->len != two->len
+                    || memcmp(one->data, two->data, one->len) != 0))
+            {
+                break;
+            }
+        }
+
+        if (i == n) {
+            return 1;
+        }
     }
 
-    for (word = 0; len; len--) {
-        word = word << 8 | *p++;
-    }
-
-    hash = (hash ^ word) * 0x9e3779b97f4a7c15;
-
-    return (uint32_t) (hash ^ hash >> 32);
+    return 0;
 }
 
 
-static uint32_t
-ngx_rl_route_place(uint32_t parent, uint32_t hash)
+uint32_t
+ngx_rl_route_walk_next(ngx_rl_route_walk_t *walk)
 {
-    hash = (hash ^ parent * 0x9e3779b1) * 0x85ebca6b;
+    uint32_t  number;
+    unsigned  reading;
 
-    return hash ^ hash >> 16;
+    for ( ;; ) {
+        number = ngx_rl_route_walk_reading(walk);
+
+        if (number != NGX_RL_ROUTE_NONE) {
+            if (walk->reading == 0 || !ngx_rl_route_returned(walk)) {
+                return number;
+            }
+
+            continue;
+        }
+
+        reading = walk->reading;
+
+        do {
+            reading++;
+        } while (reading & ~walk->readings & (NGX_RL_PATH_READINGS - 1));
+
+        if (walk->readings == 0 || reading >= NGX_RL_PATH_READINGS) {
+            return NGX_RL_ROUTE_NONE;
+        }
+
+        ngx_rl_route_read(walk, reading);
+    }
 }

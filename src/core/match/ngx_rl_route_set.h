@@ -75,16 +75,16 @@ size_t ngx_rl_route_set_bytes(size_t segments);
  * ngx_rl_route_set_bytes(segments), aligned for a pointer, that the
  * caller keeps as long as the set.
  */
-void ngx_rl_route_set_init(ngx_rl_route_set_t *set,
-    void *memory, size_t segments);
+void ngx_rl_route_set_init(ngx_rl_route_set_t *set, void *memory,
+    size_t segments);
 
 /*
  * Adds a checked template, whose text the caller keeps as long as the set.
  * Returns its number: 0, 1 and so on in their order. If the set has an equal
  * one (names and a "/" at the end do not matter), returns the number of that.
  */
-uint32_t ngx_rl_route_set_add(ngx_rl_route_set_t *set,
-    const u_char *text, size_t len);
+uint32_t ngx_rl_route_set_add(ngx_rl_route_set_t *set, const u_char *text,
+    size_t len);
 
 /*
  * The number of the most specific template that matches a decoded path in this

@@ -6,12 +6,41 @@
 
 #define NGX_RL_WEEK_DAYS  7u
 
-static int ngx_rl_week_span(const u_char *text, size_t len,
-    uint32_t *days);
-
 static const char *const  ngx_rl_week_names[] = {
     "mon", "tue", "wed", "thu", "fri", "sat", "sun", NULL
 };
+
+
+/* "mon", "mon-fri", "fri-mon" */
+static int
+ngx_rl_week_span(const u_char *text, size_t len, uint32_t *days)
+{
+    int  day, last;
+
+    /* a name has three bytes */
+
+    day = ngx_rl_names_find(ngx_rl_week_names, text, (len == 7) ? 3 : len);
+    last = day;
+
+    if (len == 7) {
+        last = (text[3] == '-')
+               ? ngx_rl_names_find(ngx_rl_week_names, text + 4, 3)
+               : -1;
+    }
+
+    if (day < 0 || last < 0) {
+        return -1;
+    }
+
+    *days |= 1u << day;
+
+    while (day != last) {
+        day = (day + 1) % (int) NGX_RL_WEEK_DAYS;
+        *days |= 1u << day;
+    }
+
+    return 0;
+}
 
 
 int
@@ -32,39 +61,6 @@ ngx_rl_week_days(const u_char *text, size_t len, uint32_t *days)
         }
 
         begin = i + 1;
-    }
-
-    return 0;
-}
-
-
-/* "mon", "mon-fri", "fri-mon" */
-static int
-ngx_rl_week_span(const u_char *text, size_t len, uint32_t *days)
-{
-    int  day, last;
-
-    /* a name has three bytes */
-
-    day = ngx_rl_names_find(ngx_rl_week_names, text,
-                            (len == 7) ? 3 : len);
-    last = day;
-
-    if (len == 7) {
-        last = (text[3] == '-')
-               ? ngx_rl_names_find(ngx_rl_week_names, text + 4, 3)
-               : -1;
-    }
-
-    if (day < 0 || last < 0) {
-        return -1;
-    }
-
-    *days |= 1u << day;
-
-    while (day != last) {
-        day = (day + 1) % (int) NGX_RL_WEEK_DAYS;
-        *days |= 1u << day;
     }
 
     return 0;

@@ -14,8 +14,8 @@
 typedef struct {
     uint32_t  days;    /* on which a time begins: bits, from Monday on */
     uint32_t  from;    /* minutes of the day, below 1440 */
-    uint32_t  to;      /* the first minute behind it, 1440 at most and not from;
-                          below from it is one of the next day */
+    uint32_t  to;      /* the first minute behind it, 1440 at most and not
+                          from; below from it is one of the next day */
 } ngx_rl_week_t;
 
 /*
@@ -24,8 +24,7 @@ typedef struct {
 int ngx_rl_week_days(const u_char *text, size_t len, uint32_t *days);
 
 /* Reads "00:00" to "24:00", as minutes. Returns 0, or -1. */
-int ngx_rl_week_minute(const u_char *text, size_t len,
-    uint32_t *minute);
+int ngx_rl_week_minute(const u_char *text, size_t len, uint32_t *minute);
 
 /*
  * Whether the week has the minute that a local clock shows, which is given as

@@ -16,73 +16,10 @@ enum {
     NGX_RL_FIELDS
 };
 
-static int ngx_rl_date_fields(const u_char **p, const u_char *last,
-    const char *form, uint32_t *v);
-static int ngx_rl_date_zone(const u_char *p, const u_char *last,
-    int64_t *seconds);
-
-
 /* a minute may have a leap second */
 static const uint32_t  ngx_rl_date_least[] = { 1970, 1, 1, 0, 0, 0 };
+
 static const uint32_t  ngx_rl_date_most[] = { 9999, 12, 31, 23, 59, 60 };
-
-
-int
-ngx_rl_date_parse(const u_char *text, size_t len, int64_t *seconds)
-{
-    size_t         i;
-    int64_t        offset;
-    uint32_t       v[NGX_RL_FIELDS];
-    const u_char  *p, *last;
-
-    p = text;
-    last = text + len;
-    memset(v, 0, sizeof(v));
-
-    if (ngx_rl_date_fields(&p, last, "0000-00-00T00:00:00", v) != 0) {
-        return -1;
-    }
-
-    for (i = 0; i < NGX_RL_FIELDS; i++) {
-        if (v[i] < ngx_rl_date_least[i]
-            || v[i] > ngx_rl_date_most[i])
-        {
-            return -1;
-        }
-    }
-
-    if (v[NGX_RL_DAY]
-        > ngx_rl_date_month_days(v[NGX_RL_YEAR],
-                                 v[NGX_RL_MONTH]))
-    {
-        return -1;
-    }
-
-    if (p < last && *p == '.') {
-        p++;
-
-        if (p == last || *p < '0' || *p > '9') {
-            return -1;
-        }
-
-        while (p < last && *p >= '0' && *p <= '9') {
-            p++;
-        }
-    }
-
-    if (ngx_rl_date_zone(p, last, &offset) != 0) {
-        return -1;
-    }
-
-    *seconds = ngx_rl_date_days(v[NGX_RL_YEAR],
-                                v[NGX_RL_MONTH],
-                                v[NGX_RL_DAY]) * 86400
-               + v[NGX_RL_HOUR] * 3600
-               + v[NGX_RL_MINUTE] * 60 + v[NGX_RL_SECOND]
-               - offset;
-
-    return (*seconds < 0) ? -1 : 0;
-}
 
 
 /*
@@ -90,8 +27,8 @@ ngx_rl_date_parse(const u_char *text, size_t len, int64_t *seconds)
  * other bytes stand for themselves; "T" may be small.
  */
 static int
-ngx_rl_date_fields(const u_char **p, const u_char *last,
-    const char *form, uint32_t *v)
+ngx_rl_date_fields(const u_char **p, const u_char *last, const char *form,
+    uint32_t *v)
 {
     u_char  c;
 
@@ -120,6 +57,20 @@ ngx_rl_date_fields(const u_char **p, const u_char *last,
     }
 
     return 0;
+}
+
+
+uint32_t
+ngx_rl_date_month_days(uint32_t year, uint32_t month)
+{
+    static const u_char  days[] = {
+        31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31 };
+
+    if (month == 2 && ((year % 4 == 0 && year % 100 != 0) || year % 400 == 0)) {
+        return 29;
+    }
+
+    return days[month - 1];
 }
 
 
@@ -166,13 +117,68 @@ ngx_rl_date_days(uint32_t year, uint32_t month, uint32_t day)
 }
 
 
+int
+ngx_rl_date_parse(const u_char *text, size_t len, int64_t *seconds)
+{
+    size_t         i;
+    int64_t        offset;
+    uint32_t       v[NGX_RL_FIELDS];
+    const u_char  *p, *last;
+
+    p = text;
+    last = text + len;
+    memset(v, 0, sizeof(v));
+
+    if (ngx_rl_date_fields(&p, last, "0000-00-00T00:00:00", v) != 0) {
+        return -1;
+    }
+
+    for (i = 0; i < NGX_RL_FIELDS; i++) {
+        if (v[i] < ngx_rl_date_least[i] || v[i] > ngx_rl_date_most[i]) {
+            return -1;
+        }
+    }
+
+    if (v[NGX_RL_DAY]
+        > ngx_rl_date_month_days(v[NGX_RL_YEAR],
+                                 v[NGX_RL_MONTH]))
+    {
+        return -1;
+    }
+
+    if (p < last && *p == '.') {
+        p++;
+
+        if (p == last || *p < '0' || *p > '9') {
+            return -1;
+        }
+
+        while (p < last && *p >= '0' && *p <= '9') {
+            p++;
+        }
+    }
+
+    if (ngx_rl_date_zone(p, last, &offset) != 0) {
+        return -1;
+    }
+
+    *seconds = ngx_rl_date_days(v[NGX_RL_YEAR],
+                                v[NGX_RL_MONTH],
+                                v[NGX_RL_DAY]) * 86400
+               + v[NGX_RL_HOUR] * 3600
+               + v[NGX_RL_MINUTE] * 60 + v[NGX_RL_SECOND]
+               - offset;
+
+    return (*seconds < 0) ? -1 : 0;
+}
+
+
 /*
  * The days since 1 March of year 0, in periods of 400 years; in one, those
  * since a 1 March.
  */
 void
-ngx_rl_date_split(int64_t days, uint32_t *year, uint32_t *month,
-    uint32_t *day)
+ngx_rl_date_split(int64_t days, uint32_t *year, uint32_t *month, uint32_t *day)
 {
     uint64_t  since, of_period, of_year, years, months;
 
@@ -186,21 +192,4 @@ ngx_rl_date_split(int64_t days, uint32_t *year, uint32_t *month,
     *day = (uint32_t) (of_year - (153 * months + 2) / 5 + 1);
     *month = (uint32_t) (months < 10 ? months + 3 : months - 9);
     *year = (uint32_t) (since / 146097 * 400 + years + (months >= 10));
-}
-
-
-uint32_t
-ngx_rl_date_month_days(uint32_t year, uint32_t month)
-{
-    static const u_char  days[] = {
-        31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31
-    };
-
-    if (month == 2
-        && ((year % 4 == 0 && year % 100 != 0) || year % 400 == 0))
-    {
-        return 29;
-    }
-
-    return days[month - 1];
 }

@@ -15,23 +15,7 @@ typedef struct {
 } ngx_rl_sip_t;
 
 
-static inline ngx_rl_hash_wide_t ngx_rl_hash_product(
-    uint64_t one, uint64_t two, const uint64_t *words);
-static inline uint64_t ngx_rl_hash_fold(uint64_t word, uint64_t mix);
-static inline uint64_t ngx_rl_hash_half(const u_char *p);
-static inline ngx_rl_id_t ngx_rl_sip(const u_char *key,
-    const u_char *data, size_t len, unsigned c, unsigned d)
-    __attribute__((always_inline));
-static inline uint64_t ngx_rl_word(const u_char *p);
-static inline void ngx_rl_sip_rounds(ngx_rl_sip_t *s,
-    unsigned n)
-    __attribute__((always_inline));
-static inline void
-ngx_rl_sip_round(ngx_rl_sip_t *s)
-    __attribute__((always_inline));
-static inline void ngx_rl_sip_absorb(ngx_rl_sip_t *s, uint64_t m,
-    unsigned c);
-
+#define ngx_rl_rotl(x, n)  ((x) << (n) | (x) >> (64 - (n)))
 
 /* CRC16 of each half byte: polynomial 0x1021, initial value 0 (XMODEM) */
 static const uint16_t  ngx_rl_crc16_table[16] = {
@@ -40,124 +24,72 @@ static const uint16_t  ngx_rl_crc16_table[16] = {
 };
 
 
-ngx_rl_id_t
-ngx_rl_hash(const ngx_rl_hash_key_t *key, const u_char *data,
-    size_t len)
-{
-    uint64_t             one, two;
-    const u_char        *last;
-    const uint64_t      *words;
-    ngx_rl_id_t          id;
-    ngx_rl_hash_wide_t   sum;
-
-    if (len > NGX_RL_HASH_BYTES) {
-        return ngx_rl_siphash(key->sip, data, len, 1, 3);
-    }
-
-    /* inputs of several lengths may be the same words: "a" and "aa" */
-
-    sum = ((ngx_rl_hash_wide_t) key->start[0] << 64 | key->start[1])
-          + len;
-
-    if (len > 16) {
-        words = key->words;
-        last = data + len - 16;
-
-        do {
-            words += 2;
-            sum += ngx_rl_hash_product(ngx_rl_word(data),
-                                       ngx_rl_word(data + 8),
-                                       words);
-            data += 16;
-        } while (data < last);
-
-        /* the last words may begin in those before them */
-
-        one = ngx_rl_word(last);
-        two = ngx_rl_word(last + 8);
-
-    } else if (len >= 8) {
-        one = ngx_rl_word(data);
-        two = ngx_rl_word(data + len - 8);
-
-    } else if (len >= 4) {
-        one = ngx_rl_hash_half(data);
-        two = ngx_rl_hash_half(data + len - 4);
-
-    } else if (len) {
-        one = (uint64_t) data[0] << 16 | data[len / 2] << 8 | data[len - 1];
-        two = 0;
-
-    } else {
-        one = 0;
-        two = 0;
-    }
-
-    sum += ngx_rl_hash_product(one, two, key->words);
-
-    id.hi = (uint64_t) (sum >> 64);
-    id.lo = (uint64_t) sum;
-
-    id.hi ^= ngx_rl_hash_fold(id.lo, key->mix[0]);
-    id.lo ^= ngx_rl_hash_fold(id.hi, key->mix[1]);
-    id.hi ^= ngx_rl_hash_fold(id.lo, key->mix[2]);
-
-    return id;
-}
-
-
-/* A term of NH. */
-static inline ngx_rl_hash_wide_t
-ngx_rl_hash_product(uint64_t one, uint64_t two, const uint64_t *words)
-{
-    return (ngx_rl_hash_wide_t) (one + words[0]) * (two + words[1]);
-}
-
-
-/* The function of a Feistel round. */
-static inline uint64_t
-ngx_rl_hash_fold(uint64_t word, uint64_t mix)
-{
-    ngx_rl_hash_wide_t  product;
-
-    product = (ngx_rl_hash_wide_t) word * mix;
-
-    return (uint64_t) (product >> 64) ^ (uint64_t) product;
-}
-
+/* SipHash reads little-endian words */
 
 static inline uint64_t
-ngx_rl_hash_half(const u_char *p)
+ngx_rl_word(const u_char *p)
 {
-    uint32_t  half;
+    uint64_t  word;
 
-    memcpy(&half, p, sizeof(half));
+    memcpy(&word, p, sizeof(word));
 
-    return half;
+#if (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__)
+    word = __builtin_bswap64(word);
+#endif
+
+    return word;
 }
 
 
-ngx_rl_id_t
-ngx_rl_siphash(const u_char *key, const u_char *data, size_t len,
-    unsigned c, unsigned d)
+static inline void
+ngx_rl_sip_round(ngx_rl_sip_t *s)
 {
-    /* constants, so that the compiler unrolls the rounds that are served */
+    s->v0 += s->v1;
+    s->v2 += s->v3;
+    s->v1 = ngx_rl_rotl(s->v1, 13) ^ s->v0;
+    s->v3 = ngx_rl_rotl(s->v3, 16) ^ s->v2;
+    s->v0 = ngx_rl_rotl(s->v0, 32);
 
-    if (c == 1 && d == 3) {
-        return ngx_rl_sip(key, data, len, 1, 3);
+    s->v2 += s->v1;
+    s->v0 += s->v3;
+    s->v1 = ngx_rl_rotl(s->v1, 17) ^ s->v2;
+    s->v3 = ngx_rl_rotl(s->v3, 21) ^ s->v0;
+    s->v2 = ngx_rl_rotl(s->v2, 32);
+}
+
+
+/* n from 1 to 4; where that is a constant, without a loop */
+static inline void
+ngx_rl_sip_rounds(ngx_rl_sip_t *s, unsigned n)
+{
+    if (n > 3) {
+        ngx_rl_sip_round(s);
     }
 
-    if (c == 2 && d == 4) {
-        return ngx_rl_sip(key, data, len, 2, 4);
+    if (n > 2) {
+        ngx_rl_sip_round(s);
     }
 
-    return ngx_rl_sip(key, data, len, c, d);
+    if (n > 1) {
+        ngx_rl_sip_round(s);
+    }
+
+    ngx_rl_sip_round(s);
+}
+
+
+static inline void
+ngx_rl_sip_absorb(ngx_rl_sip_t *s, uint64_t m, unsigned c)
+{
+    s->v3 ^= m;
+    ngx_rl_sip_rounds(s, c);
+    s->v0 ^= m;
 }
 
 
 static inline ngx_rl_id_t
-ngx_rl_sip(const u_char *key, const u_char *data, size_t len,
-    unsigned c, unsigned d)
+ngx_rl_sip(const u_char *key, const u_char *data, size_t len, unsigned c,
+    unsigned d)
 {
     size_t         i;
     uint64_t       k0, k1, tail;
@@ -206,68 +138,115 @@ ngx_rl_sip(const u_char *key, const u_char *data, size_t len,
 }
 
 
-/* SipHash reads little-endian words */
+ngx_rl_id_t
+ngx_rl_siphash(const u_char *key, const u_char *data, size_t len, unsigned c,
+    unsigned d)
+{
+    /* constants, so that the compiler unrolls the rounds that are served */
+
+    if (c == 1 && d == 3) {
+        return ngx_rl_sip(key, data, len, 1, 3);
+    }
+
+    if (c == 2 && d == 4) {
+        return ngx_rl_sip(key, data, len, 2, 4);
+    }
+
+    return ngx_rl_sip(key, data, len, c, d);
+}
+
+
+/* A term of NH. */
+static inline ngx_rl_hash_wide_t
+ngx_rl_hash_product(uint64_t one, uint64_t two, const uint64_t *words)
+{
+    return (ngx_rl_hash_wide_t) (one + words[0]) * (two + words[1]);
+}
+
 
 static inline uint64_t
-ngx_rl_word(const u_char *p)
+ngx_rl_hash_half(const u_char *p)
 {
-    uint64_t  word;
+    uint32_t  half;
 
-    memcpy(&word, p, sizeof(word));
+    memcpy(&half, p, sizeof(half));
 
-#if (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__)
-    word = __builtin_bswap64(word);
-#endif
-
-    return word;
+    return half;
 }
 
 
-static inline void
-ngx_rl_sip_absorb(ngx_rl_sip_t *s, uint64_t m, unsigned c)
+/* The function of a Feistel round. */
+static inline uint64_t
+ngx_rl_hash_fold(uint64_t word, uint64_t mix)
 {
-    s->v3 ^= m;
-    ngx_rl_sip_rounds(s, c);
-    s->v0 ^= m;
+    ngx_rl_hash_wide_t  product;
+
+    product = (ngx_rl_hash_wide_t) word * mix;
+
+    return (uint64_t) (product >> 64) ^ (uint64_t) product;
 }
 
 
-#define ngx_rl_rotl(x, n)  ((x) << (n) | (x) >> (64 - (n)))
-
-/* n from 1 to 4; where that is a constant, without a loop */
-static inline void
-ngx_rl_sip_rounds(ngx_rl_sip_t *s, unsigned n)
+ngx_rl_id_t
+ngx_rl_hash(const ngx_rl_hash_key_t *key, const u_char *data, size_t len)
 {
-    if (n > 3) {
-        ngx_rl_sip_round(s);
+    uint64_t             one, two;
+    const u_char        *last;
+    const uint64_t      *words;
+    ngx_rl_id_t          id;
+    ngx_rl_hash_wide_t   sum;
+
+    if (len > NGX_RL_HASH_BYTES) {
+        return ngx_rl_siphash(key->sip, data, len, 1, 3);
     }
 
-    if (n > 2) {
-        ngx_rl_sip_round(s);
+    /* inputs of several lengths may be the same words: "a" and "aa" */
+
+    sum = ((ngx_rl_hash_wide_t) key->start[0] << 64 | key->start[1]) + len;
+
+    if (len > 16) {
+        words = key->words;
+        last = data + len - 16;
+
+        do {
+            words += 2;
+            sum += ngx_rl_hash_product(ngx_rl_word(data), ngx_rl_word(data + 8),
+                                       words);
+            data += 16;
+        } while (data < last);
+
+        /* the last words may begin in those before them */
+
+        one = ngx_rl_word(last);
+        two = ngx_rl_word(last + 8);
+
+    } else if (len >= 8) {
+        one = ngx_rl_word(data);
+        two = ngx_rl_word(data + len - 8);
+
+    } else if (len >= 4) {
+        one = ngx_rl_hash_half(data);
+        two = ngx_rl_hash_half(data + len - 4);
+
+    } else if (len) {
+        one = (uint64_t) data[0] << 16 | data[len / 2] << 8 | data[len - 1];
+        two = 0;
+
+    } else {
+        one = 0;
+        two = 0;
     }
 
-    if (n > 1) {
-        ngx_rl_sip_round(s);
-    }
+    sum += ngx_rl_hash_product(one, two, key->words);
 
-    ngx_rl_sip_round(s);
-}
+    id.hi = (uint64_t) (sum >> 64);
+    id.lo = (uint64_t) sum;
 
+    id.hi ^= ngx_rl_hash_fold(id.lo, key->mix[0]);
+    id.lo ^= ngx_rl_hash_fold(id.hi, key->mix[1]);
+    id.hi ^= ngx_rl_hash_fold(id.lo, key->mix[2]);
 
-static inline void
-ngx_rl_sip_round(ngx_rl_sip_t *s)
-{
-    s->v0 += s->v1;
-    s->v2 += s->v3;
-    s->v1 = ngx_rl_rotl(s->v1, 13) ^ s->v0;
-    s->v3 = ngx_rl_rotl(s->v3, 16) ^ s->v2;
-    s->v0 = ngx_rl_rotl(s->v0, 32);
-
-    s->v2 += s->v1;
-    s->v0 += s->v3;
-    s->v1 = ngx_rl_rotl(s->v1, 17) ^ s->v2;
-    s->v3 = ngx_rl_rotl(s->v3, 21) ^ s->v0;
-    s->v2 = ngx_rl_rotl(s->v2, 32);
+    return id;
 }
 
 
@@ -295,10 +274,8 @@ ngx_rl_cluster_slot(const u_char *key, size_t len)
     }
 
     for (crc = 0; p != last; p++) {
-        crc = (crc << 4 & 0xffff)
-              ^ ngx_rl_crc16_table[crc >> 12 ^ *p >> 4];
-        crc = (crc << 4 & 0xffff)
-              ^ ngx_rl_crc16_table[crc >> 12 ^ (*p & 15)];
+        crc = (crc << 4 & 0xffff) ^ ngx_rl_crc16_table[crc >> 12 ^ *p >> 4];
+        crc = (crc << 4 & 0xffff) ^ ngx_rl_crc16_table[crc >> 12 ^ (*p & 15)];
     }
 
     return crc & (NGX_RL_CLUSTER_SLOTS - 1);

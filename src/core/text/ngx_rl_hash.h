@@ -40,8 +40,8 @@ typedef struct {
  * each other. NH is linear in each word, so these bits would give it away; the
  * rounds hide its sum. The time depends on the length alone.
  */
-ngx_rl_id_t ngx_rl_hash(const ngx_rl_hash_key_t *key,
-    const u_char *data, size_t len);
+ngx_rl_id_t ngx_rl_hash(const ngx_rl_hash_key_t *key, const u_char *data,
+    size_t len);
 
 /*
  * Keyed hash of len bytes, with c compression and d finalization rounds
@@ -50,8 +50,8 @@ ngx_rl_id_t ngx_rl_hash(const ngx_rl_hash_key_t *key,
  * last. Source: Aumasson and Bernstein, "SipHash: a fast short-input PRF",
  * 128-bit variant.
  */
-ngx_rl_id_t ngx_rl_siphash(const u_char *key, const u_char *data,
-    size_t len, unsigned c, unsigned d);
+ngx_rl_id_t ngx_rl_siphash(const u_char *key, const u_char *data, size_t len,
+    unsigned c, unsigned d);
 
 /*
  * The Redis Cluster slot (0..16383) of a key: CRC16/XMODEM of the hash tag, or

@@ -8,19 +8,19 @@
 #include "ngx_rl_text.h"
 
 
-static const u_char *ngx_rl_pair_find(const u_char *text,
-    const u_char *last, u_char ch);
-static int ngx_rl_pair_escape(const u_char *text, const u_char *last,
-    u_char *ch);
-static int ngx_rl_pair_octal(const u_char *text, const u_char *last,
-    u_char *ch);
-static int ngx_rl_pair_quoted(const u_char *text, size_t len);
-static void ngx_rl_pair_trim(const u_char **text, size_t *len);
+static const u_char *
+ngx_rl_pair_find(const u_char *text, const u_char *last, u_char ch)
+{
+    const u_char  *p;
+
+    p = (text < last) ? memchr(text, ch, last - text) : NULL;
+
+    return p ? p : last;
+}
 
 
 int
-ngx_rl_query_pair(const u_char **text, const u_char *last,
-    ngx_rl_pair_t *pair)
+ngx_rl_query_pair(const u_char **text, const u_char *last, ngx_rl_pair_t *pair)
 {
     const u_char  *p, *end, *equal;
 
@@ -44,29 +44,26 @@ ngx_rl_query_pair(const u_char **text, const u_char *last,
 }
 
 
-int
-ngx_rl_query_name(const ngx_rl_pair_t *pair, const u_char *name,
-    size_t len, int caseless)
+/* The length of what stands for one byte; "%41" writes it to *ch. */
+static int
+ngx_rl_pair_escape(const u_char *text, const u_char *last, u_char *ch)
 {
-    u_char         ch;
-    size_t         n;
-    const u_char  *p, *last;
+    int  high, low;
 
-    p = pair->name;
-    last = p + pair->name_len;
-
-    for (n = 0; p < last && n < len; n++) {
-        ch = (*p == '+') ? ' ' : *p;
-        p += ngx_rl_pair_escape(p, last, &ch);
-
-        if (caseless ? !ngx_rl_caseless(&ch, &name[n], 1)
-                     : ch != name[n])
-        {
-            return 0;
-        }
+    if (*text != '%' || last - text < 3) {
+        return 1;
     }
 
-    return p == last && n == len;
+    high = ngx_rl_hex_digit(text[1]);
+    low = ngx_rl_hex_digit(text[2]);
+
+    if (high < 0 || low < 0) {
+        return 1;
+    }
+
+    *ch = (u_char) (high * 16 + low);
+
+    return 3;
 }
 
 
@@ -89,6 +86,30 @@ ngx_rl_caseless(const u_char *one, const u_char *two, size_t len)
 }
 
 
+int
+ngx_rl_query_name(const ngx_rl_pair_t *pair, const u_char *name, size_t len,
+    int caseless)
+{
+    u_char         ch;
+    size_t         n;
+    const u_char  *p, *last;
+
+    p = pair->name;
+    last = p + pair->name_len;
+
+    for (n = 0; p < last && n < len; n++) {
+        ch = (*p == '+') ? ' ' : *p;
+        p += ngx_rl_pair_escape(p, last, &ch);
+
+        if (caseless ? !ngx_rl_caseless(&ch, &name[n], 1) : ch != name[n]) {
+            return 0;
+        }
+    }
+
+    return p == last && n == len;
+}
+
+
 size_t
 ngx_rl_query_decode(const u_char *text, size_t len, u_char *out)
 {
@@ -107,9 +128,22 @@ ngx_rl_query_decode(const u_char *text, size_t len, u_char *out)
 }
 
 
+static void
+ngx_rl_pair_trim(const u_char **text, size_t *len)
+{
+    while (*len && (**text == ' ' || **text == '\t')) {
+        (*text)++;
+        (*len)--;
+    }
+
+    while (*len && ((*text)[*len - 1] == ' ' || (*text)[*len - 1] == '\t')) {
+        (*len)--;
+    }
+}
+
+
 int
-ngx_rl_cookie_pair(const u_char **text, const u_char *last,
-    ngx_rl_pair_t *pair)
+ngx_rl_cookie_pair(const u_char **text, const u_char *last, ngx_rl_pair_t *pair)
 {
     const u_char  *p, *end, *equal;
 
@@ -137,6 +171,32 @@ ngx_rl_cookie_pair(const u_char **text, const u_char *last,
     *text = last;
 
     return 0;
+}
+
+
+static int
+ngx_rl_pair_quoted(const u_char *text, size_t len)
+{
+    return len >= 2 && text[0] == '"' && text[len - 1] == '"';
+}
+
+
+/* The length of an escape that starts with "\": 4 writes the byte to *ch. */
+static int
+ngx_rl_pair_octal(const u_char *text, const u_char *last, u_char *ch)
+{
+    if (last - text < 4
+        || text[1] < '0' || text[1] > '3'
+        || text[2] < '0' || text[2] > '7'
+        || text[3] < '0' || text[3] > '7')
+    {
+        return 2;
+    }
+
+    *ch = (u_char) ((text[1] - '0') * 64 + (text[2] - '0') * 8
+                    + (text[3] - '0'));
+
+    return 4;
 }
 
 
@@ -176,80 +236,4 @@ ngx_rl_cookie_encoded(const u_char *text, size_t len)
 
     return ngx_rl_pair_find(text, last, '%') < last
            || ngx_rl_pair_quoted(text, len);
-}
-
-
-static const u_char *
-ngx_rl_pair_find(const u_char *text, const u_char *last, u_char ch)
-{
-    const u_char  *p;
-
-    p = (text < last) ? memchr(text, ch, last - text) : NULL;
-
-    return p ? p : last;
-}
-
-
-/* The length of what stands for one byte; "%41" writes it to *ch. */
-static int
-ngx_rl_pair_escape(const u_char *text, const u_char *last, u_char *ch)
-{
-    int  high, low;
-
-    if (*text != '%' || last - text < 3) {
-        return 1;
-    }
-
-    high = ngx_rl_hex_digit(text[1]);
-    low = ngx_rl_hex_digit(text[2]);
-
-    if (high < 0 || low < 0) {
-        return 1;
-    }
-
-    *ch = (u_char) (high * 16 + low);
-
-    return 3;
-}
-
-
-/* The length of an escape that starts with "\": 4 writes the byte to *ch. */
-static int
-ngx_rl_pair_octal(const u_char *text, const u_char *last, u_char *ch)
-{
-    if (last - text < 4
-        || text[1] < '0' || text[1] > '3'
-        || text[2] < '0' || text[2] > '7'
-        || text[3] < '0' || text[3] > '7')
-    {
-        return 2;
-    }
-
-    *ch = (u_char) ((text[1] - '0') * 64 + (text[2] - '0') * 8
-                    + (text[3] - '0'));
-
-    return 4;
-}
-
-
-static int
-ngx_rl_pair_quoted(const u_char *text, size_t len)
-{
-    return len >= 2 && text[0] == '"' && text[len - 1] == '"';
-}
-
-
-static void
-ngx_rl_pair_trim(const u_char **text, size_t *len)
-{
-    while (*len && (**text == ' ' || **text == '\t')) {
-        (*text)++;
-        (*len)--;
-    }
-
-    while (*len
-           && ((*text)[*len - 1] == ' ' || (*text)[*len - 1] == '\t'))
-    {
-        (*len)--;
-    }
 }

@@ -26,8 +26,8 @@ int ngx_rl_query_pair(const u_char **text, const u_char *last,
     ngx_rl_pair_t *pair);
 
 /* Whether the decoded name is this one, caseless: in any case. 1 or 0. */
-int ngx_rl_query_name(const ngx_rl_pair_t *pair,
-    const u_char *name, size_t len, int caseless);
+int ngx_rl_query_name(const ngx_rl_pair_t *pair, const u_char *name, size_t len,
+    int caseless);
 
 /* Whether two texts of one length are the same but for the case of letters. */
 int ngx_rl_caseless(const u_char *one, const u_char *two, size_t len);
@@ -53,8 +53,7 @@ int ngx_rl_cookie_pair(const u_char **text, const u_char *last,
  * octal digits of one, as Python writes them; "%41" is "A", as PHP and
  * Express write it. Returns the length written.
  */
-size_t ngx_rl_cookie_decode(const u_char *text, size_t len,
-    u_char *out);
+size_t ngx_rl_cookie_decode(const u_char *text, size_t len, u_char *out);
 
 /* Whether cookie_decode() would change this value: 1 or 0. */
 int ngx_rl_cookie_encoded(const u_char *text, size_t len);

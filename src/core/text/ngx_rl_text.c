@@ -7,8 +7,53 @@
 #include "ngx_rl_token_bucket.h"
 
 
-static uint64_t ngx_rl_period_unit_us(u_char c);
-static inline uint64_t ngx_rl_eight_digits(uint32_t value);
+int
+ngx_rl_number_parse(const u_char *text, size_t len, uint64_t min, uint64_t max,
+    uint64_t *value)
+{
+    size_t    i;
+    uint64_t  n, digit;
+
+    if (len == 0) {
+        return -1;
+    }
+
+    n = 0;
+
+    for (i = 0; i < len; i++) {
+
+        if (text[i] < '0' || text[i] > '9') {
+            return -1;
+        }
+
+        digit = text[i] - '0';
+
+        if (n > max / 10 || digit > max - n * 10) {
+            return -1;
+        }
+
+        n = n * 10 + digit;
+    }
+
+    if (n < min) {
+        return -1;
+    }
+
+    *value = n;
+
+    return 0;
+}
+
+
+/* 0: it is none */
+static uint64_t
+ngx_rl_period_unit_us(u_char c)
+{
+    return c == 's' ? 1000000
+           : c == 'm' ? (uint64_t) 60 * 1000000
+           : c == 'h' ? (uint64_t) 3600 * 1000000
+           : c == 'd' ? (uint64_t) 86400 * 1000000 : 0;
+}
 
 
 const char *
@@ -27,10 +72,7 @@ ngx_rl_rate_parse(const u_char *text, size_t len, uint64_t *tokens,
                "seconds";
     }
 
-    if (ngx_rl_number_parse(text, p - text, 0,
-                            NGX_RL_MAX_TOKENS, &n)
-        != 0)
-    {
+    if (ngx_rl_number_parse(text, p - text, 0, NGX_RL_MAX_TOKENS, &n) != 0) {
         return "a number of requests from 0 to 1073741824";
     }
 
@@ -68,55 +110,6 @@ ngx_rl_rate_parse(const u_char *text, size_t len, uint64_t *tokens,
 }
 
 
-/* 0: it is none */
-static uint64_t
-ngx_rl_period_unit_us(u_char c)
-{
-    return c == 's' ? 1000000
-           : c == 'm' ? (uint64_t) 60 * 1000000
-           : c == 'h' ? (uint64_t) 3600 * 1000000
-           : c == 'd' ? (uint64_t) 86400 * 1000000 : 0;
-}
-
-
-int
-ngx_rl_number_parse(const u_char *text, size_t len, uint64_t min,
-    uint64_t max, uint64_t *value)
-{
-    size_t    i;
-    uint64_t  n, digit;
-
-    if (len == 0) {
-        return -1;
-    }
-
-    n = 0;
-
-    for (i = 0; i < len; i++) {
-
-        if (text[i] < '0' || text[i] > '9') {
-            return -1;
-        }
-
-        digit = text[i] - '0';
-
-        if (n > max / 10 || digit > max - n * 10) {
-            return -1;
-        }
-
-        n = n * 10 + digit;
-    }
-
-    if (n < min) {
-        return -1;
-    }
-
-    *value = n;
-
-    return 0;
-}
-
-
 int
 ngx_rl_number_clip(const u_char *text, size_t len, uint64_t max,
     uint64_t *value)
@@ -140,6 +133,35 @@ ngx_rl_number_clip(const u_char *text, size_t len, uint64_t max,
     *value = max;
 
     return 0;
+}
+
+
+/*
+ * The text of a number below 10^8, with zeros in front, as 8 bytes of memory:
+ * first two numbers of four digits, then four of two, then eight digits, all
+ * at once (P. Khuong, "How to print integers really fast", 2017).
+ */
+static inline uint64_t
+ngx_rl_eight_digits(uint32_t value)
+{
+    uint64_t  fours, twos, digits;
+
+    fours = value / 10000 | (uint64_t) (value % 10000) << 32;
+
+    /* a + ((x - 100 * a) << 16), where a is x / 100, and the like */
+
+    twos = (fours * 10486 >> 20) & 0x0000007f0000007f;
+    twos = (fours << 16) - twos * ((100 << 16) - 1);
+
+    digits = (twos * 103 >> 10) & 0x000f000f000f000f;
+    digits = (twos << 8) - digits * ((10 << 8) - 1);
+    digits |= 0x3030303030303030;
+
+#if (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__)
+    digits = __builtin_bswap64(digits);
+#endif
+
+    return digits;
 }
 
 
@@ -213,35 +235,6 @@ ngx_rl_number_write(u_char *out, uint64_t value)
 }
 
 
-/*
- * The text of a number below 10^8, with zeros in front, as 8 bytes of memory:
- * first two numbers of four digits, then four of two, then eight digits, all
- * at once (P. Khuong, "How to print integers really fast", 2017).
- */
-static inline uint64_t
-ngx_rl_eight_digits(uint32_t value)
-{
-    uint64_t  fours, twos, digits;
-
-    fours = value / 10000 | (uint64_t) (value % 10000) << 32;
-
-    /* a + ((x - 100 * a) << 16), where a is x / 100, and the like */
-
-    twos = (fours * 10486 >> 20) & 0x0000007f0000007f;
-    twos = (fours << 16) - twos * ((100 << 16) - 1);
-
-    digits = (twos * 103 >> 10) & 0x000f000f000f000f;
-    digits = (twos << 8) - digits * ((10 << 8) - 1);
-    digits |= 0x3030303030303030;
-
-#if (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__)
-    digits = __builtin_bswap64(digits);
-#endif
-
-    return digits;
-}
-
-
 u_char *
 ngx_rl_span_write(u_char *out, uint64_t seconds)
 {
@@ -253,8 +246,8 @@ ngx_rl_span_write(u_char *out, uint64_t seconds)
         uint64_t     seconds;
         const char  *name;
     } units[] = {
-        { 86400, " day" }, { 3600, " hour" }, { 60, " minute" },
-        { 1, " second" }
+        { 86400, " day" }, { 3600, " hour" }, { 60, " minute" }, { 1,
+            " second" }
     };
 
     for (i = 0; seconds == 0 || seconds % units[i].seconds; i++) {
@@ -279,8 +272,7 @@ ngx_rl_span_write(u_char *out, uint64_t seconds)
 
 
 int
-ngx_rl_names_find(const char *const *names, const u_char *text,
-    size_t len)
+ngx_rl_names_find(const char *const *names, const u_char *text, size_t len)
 {
     int  i;
 

@@ -13,8 +13,8 @@
  * them ("10r/5s", "100r/m"), at most 366 days. Returns NULL and the two
  * numbers, or what was expected as a constant string.
  */
-const char *ngx_rl_rate_parse(const u_char *text, size_t len,
-    uint64_t *tokens, uint64_t *period_us);
+const char *ngx_rl_rate_parse(const u_char *text, size_t len, uint64_t *tokens,
+    uint64_t *period_us);
 
 /* Reads a decimal number min..max without sign. Returns 0, or -1. */
 int ngx_rl_number_parse(const u_char *text, size_t len, uint64_t min,
@@ -50,10 +50,8 @@ ngx_rl_seconds_up(uint64_t us)
  * place of a text in it, or -1. write writes '"a", "b" or "c"' to out, as far
  * as there is room before last, and returns the end.
  */
-int ngx_rl_names_find(const char *const *names, const u_char *text,
-    size_t len);
-u_char *ngx_rl_names_write(u_char *out, u_char *last,
-    const char *const *names);
+int ngx_rl_names_find(const char *const *names, const u_char *text, size_t len);
+u_char *ngx_rl_names_write(u_char *out, u_char *last, const char *const *names);
 
 /* Whether text is a rule's or zone's name: [A-Za-z0-9_.-]{1,64}. */
 int ngx_rl_name_valid(const u_char *text, size_t len);

@@ -34,91 +34,21 @@ typedef struct {
     const u_char  *last;
 } ngx_rl_tz_text_t;
 
-static const u_char *ngx_rl_tz_block(const u_char *p,
-    const u_char *last, uint32_t width,
-    uint32_t counts[NGX_RL_TZ_COUNTS]);
-static const char *ngx_rl_tz_changes(ngx_rl_tz_t *tz,
-    const u_char *data, uint32_t width, const uint32_t *counts, int64_t now);
-static const char *ngx_rl_tz_footer(ngx_rl_tz_t *tz,
-    const u_char *p, const u_char *last);
-static int ngx_rl_tz_rule(ngx_rl_tz_t *tz,
-    ngx_rl_tz_text_t *text);
-static int ngx_rl_tz_word(ngx_rl_tz_text_t *text);
-static int ngx_rl_tz_date(ngx_rl_tz_text_t *text,
-    ngx_rl_tz_date_t *date);
-static int ngx_rl_tz_clock(ngx_rl_tz_text_t *text,
-    uint32_t hours, int32_t *seconds);
-static int ngx_rl_tz_number(ngx_rl_tz_text_t *text,
-    uint32_t min, uint32_t max, uint32_t *n);
-static int ngx_rl_tz_byte(ngx_rl_tz_text_t *text, u_char c);
-static int32_t ngx_rl_tz_ruled(const ngx_rl_tz_t *tz,
-    int64_t when, int64_t *next);
-static int64_t ngx_rl_tz_date_of(const ngx_rl_tz_date_t *date,
-    uint32_t year);
-static int64_t ngx_rl_tz_big_endian(const u_char *p, uint32_t width);
 
-
-const char *
-ngx_rl_tz_read(ngx_rl_tz_t *tz, const u_char *data, size_t len,
-    int64_t now)
+/* A signed number of four or eight bytes. */
+static int64_t
+ngx_rl_tz_big_endian(const u_char *p, uint32_t width)
 {
-    int64_t        when;
-    uint32_t       width, counts[NGX_RL_TZ_COUNTS];
-    const char    *error;
-    const u_char  *p, *last, *end;
+    uint64_t  n;
+    uint32_t  i;
 
-    memset(tz, 0, sizeof(ngx_rl_tz_t));
+    n = (p[0] & 0x80) ? UINT64_MAX : 0;
 
-    p = data;
-    last = data + len;
-    width = 4;
-
-    end = ngx_rl_tz_block(p, last, width, counts);
-
-    if (end && p[4] >= '2') {
-        p = end;
-        width = 8;
-        end = ngx_rl_tz_block(p, last, width, counts);
+    for (i = 0; i < width; i++) {
+        n = (n << 8) | p[i];
     }
 
-    if (end == NULL) {
-        return "it is none of a time zone, or cut off";
-    }
-
-    if (counts[NGX_RL_TZ_LEAPS]) {
-        return "it counts leap seconds";
-    }
-
-    error = ngx_rl_tz_changes(tz, p + NGX_RL_TZ_HEADER, width,
-                              counts, now);
-
-    if (error == NULL && width == 8) {
-        error = ngx_rl_tz_footer(tz, end, last);
-    }
-
-    if (error || !tz->ruled) {
-        return error;
-    }
-
-    /* the rule's changes are worked out once, as far as there is room */
-
-    when = tz->n ? tz->changes[tz->n - 1].at : now - NGX_RL_TZ_PAST;
-
-    if (tz->n == 0) {
-        tz->offset = ngx_rl_tz_ruled(tz, when, &when);
-
-    } else if (tz->n < NGX_RL_TZ_CHANGES) {
-        (void) ngx_rl_tz_ruled(tz, when, &when);
-    }
-
-    while (tz->n < NGX_RL_TZ_CHANGES
-           && when != NGX_RL_TZ_FOREVER)
-    {
-        tz->changes[tz->n].at = when;
-        tz->changes[tz->n++].offset = ngx_rl_tz_ruled(tz, when, &when);
-    }
-
-    return NULL;
+    return (int64_t) n;
 }
 
 
@@ -159,8 +89,8 @@ ngx_rl_tz_block(const u_char *p, const u_char *last, uint32_t width,
  * before all changes that are kept is that of the last change in the past.
  */
 static const char *
-ngx_rl_tz_changes(ngx_rl_tz_t *tz, const u_char *data,
-    uint32_t width, const uint32_t *counts, int64_t now)
+ngx_rl_tz_changes(ngx_rl_tz_t *tz, const u_char *data, uint32_t width,
+    const uint32_t *counts, int64_t now)
 {
     int64_t        at, before, offset;
     uint32_t       i, n;
@@ -189,9 +119,7 @@ ngx_rl_tz_changes(ngx_rl_tz_t *tz, const u_char *data,
         offset = ngx_rl_tz_big_endian(
                              types + 6 * data[(size_t) n * width + i], 4);
 
-        if (offset < -NGX_RL_TZ_OFFSET
-            || offset > NGX_RL_TZ_OFFSET)
-        {
+        if (offset < -NGX_RL_TZ_OFFSET || offset > NGX_RL_TZ_OFFSET) {
             return "an offset is above 26 hours";
         }
 
@@ -210,9 +138,7 @@ ngx_rl_tz_changes(ngx_rl_tz_t *tz, const u_char *data,
         }
     }
 
-    if (tz->offset < -NGX_RL_TZ_OFFSET
-        || tz->offset > NGX_RL_TZ_OFFSET)
-    {
+    if (tz->offset < -NGX_RL_TZ_OFFSET || tz->offset > NGX_RL_TZ_OFFSET) {
         return "an offset is above 26 hours";
     }
 
@@ -220,76 +146,17 @@ ngx_rl_tz_changes(ngx_rl_tz_t *tz, const u_char *data,
 }
 
 
-/* "\n", the rule or nothing, "\n" */
-static const char *
-ngx_rl_tz_footer(ngx_rl_tz_t *tz, const u_char *p,
-    const u_char *last)
-{
-    const u_char      *end;
-    ngx_rl_tz_text_t   text;
-
-    if (last - p < 2 || *p != '\n') {
-        return "it is cut off";
-    }
-
-    p++;
-
-    end = memchr(p, '\n', (size_t) (last - p));
-    if (end == NULL) {
-        return "it is cut off";
-    }
-
-    if (end == p) {
-        return NULL;
-    }
-
-    text.p = p;
-    text.last = end;
-
-    if (ngx_rl_tz_rule(tz, &text) != 0 || text.p != end) {
-        return "its rule for later years is none";
-    }
-
-    tz->ruled = 1;
-
-    return NULL;
-}
-
-
-/* "CET-1CEST,M3.5.0,M10.5.0/3": what is ahead of UTC has a minus */
+/* Goes over a byte, if it is that one. */
 static int
-ngx_rl_tz_rule(ngx_rl_tz_t *tz, ngx_rl_tz_text_t *text)
+ngx_rl_tz_byte(ngx_rl_tz_text_t *text, u_char c)
 {
-    if (ngx_rl_tz_word(text) != 0
-        || ngx_rl_tz_clock(text, 24, &tz->standard) != 0)
-    {
+    if (text->p == text->last || *text->p != c) {
         return -1;
     }
 
-    tz->standard = -tz->standard;
-    tz->summer = tz->standard;
+    text->p++;
 
-    if (text->p == text->last) {
-        return 0;
-    }
-
-    if (ngx_rl_tz_word(text) != 0) {
-        return -1;
-    }
-
-    tz->summer += 3600;
-
-    if (text->p < text->last && *text->p != ',') {
-
-        if (ngx_rl_tz_clock(text, 24, &tz->summer) != 0) {
-            return -1;
-        }
-
-        tz->summer = -tz->summer;
-    }
-
-    return ngx_rl_tz_date(text, &tz->dates[0]) != 0
-           || ngx_rl_tz_date(text, &tz->dates[1]) != 0;
+    return 0;
 }
 
 
@@ -326,10 +193,70 @@ ngx_rl_tz_word(ngx_rl_tz_text_t *text)
 }
 
 
+static int
+ngx_rl_tz_number(ngx_rl_tz_text_t *text, uint32_t min, uint32_t max,
+    uint32_t *n)
+{
+    const u_char  *p;
+
+    *n = 0;
+
+    for (p = text->p; text->p < text->last; text->p++) {
+
+        if (*text->p < '0' || *text->p > '9') {
+            break;
+        }
+
+        *n = *n * 10 + (*text->p - '0');
+
+        if (*n > max) {
+            return -1;
+        }
+    }
+
+    return (text->p == p || *n < min) ? -1 : 0;
+}
+
+
+/* "-1", "+5:30", "2:00:00" */
+static int
+ngx_rl_tz_clock(ngx_rl_tz_text_t *text, uint32_t hours, int32_t *seconds)
+{
+    int32_t   sign, unit;
+    uint32_t  n;
+
+    sign = 1;
+
+    if (ngx_rl_tz_byte(text, '-') == 0) {
+        sign = -1;
+
+    } else {
+        (void) ngx_rl_tz_byte(text, '+');
+    }
+
+    if (ngx_rl_tz_number(text, 0, hours, &n) != 0) {
+        return -1;
+    }
+
+    *seconds = (int32_t) n * 3600;
+
+    for (unit = 60; unit && ngx_rl_tz_byte(text, ':') == 0; unit /= 60) {
+        if (ngx_rl_tz_number(text, 0, 59, &n) != 0) {
+            return -1;
+        }
+
+        *seconds += (int32_t) n * unit;
+    }
+
+    *seconds *= sign;
+
+    return 0;
+}
+
+
 /* ",M3.5.0", ",J60" or ",59", and "/2" behind it or not */
 static int
-ngx_rl_tz_date(ngx_rl_tz_text_t *text,
-    ngx_rl_tz_date_t *date)
+ngx_rl_tz_date(ngx_rl_tz_text_t *text, ngx_rl_tz_date_t *date)
 {
     int       rc;
     uint32_t  month, week, day;
@@ -373,164 +300,75 @@ ngx_rl_tz_date(ngx_rl_tz_text_t *text,
 }
 
 
-/* "-1", "+5:30", "2:00:00" */
+/* "CET-1CEST,M3.5.0,M10.5.0/3": what is ahead of UTC has a minus */
 static int
-ngx_rl_tz_clock(ngx_rl_tz_text_t *text, uint32_t hours,
-    int32_t *seconds)
+ngx_rl_tz_rule(ngx_rl_tz_t *tz, ngx_rl_tz_text_t *text)
 {
-    int32_t   sign, unit;
-    uint32_t  n;
-
-    sign = 1;
-
-    if (ngx_rl_tz_byte(text, '-') == 0) {
-        sign = -1;
-
-    } else {
-        (void) ngx_rl_tz_byte(text, '+');
-    }
-
-    if (ngx_rl_tz_number(text, 0, hours, &n) != 0) {
-        return -1;
-    }
-
-    *seconds = (int32_t) n * 3600;
-
-    for (unit = 60; unit && ngx_rl_tz_byte(text, ':') == 0; unit /= 60)
+    if (ngx_rl_tz_word(text) != 0
+        || ngx_rl_tz_clock(text, 24, &tz->standard) != 0)
     {
-        if (ngx_rl_tz_number(text, 0, 59, &n) != 0) {
-            return -1;
-        }
-
-        *seconds += (int32_t) n * unit;
-    }
-
-    *seconds *= sign;
-
-    return 0;
-}
-
-
-static int
-ngx_rl_tz_number(ngx_rl_tz_text_t *text, uint32_t min,
-    uint32_t max, uint32_t *n)
-{
-    const u_char  *p;
-
-    *n = 0;
-
-    for (p = text->p; text->p < text->last; text->p++) {
-
-        if (*text->p < '0' || *text->p > '9') {
-            break;
-        }
-
-        *n = *n * 10 + (*text->p - '0');
-
-        if (*n > max) {
-            return -1;
-        }
-    }
-
-    return (text->p == p || *n < min) ? -1 : 0;
-}
-
-
-/* Goes over a byte, if it is that one. */
-static int
-ngx_rl_tz_byte(ngx_rl_tz_text_t *text, u_char c)
-{
-    if (text->p == text->last || *text->p != c) {
         return -1;
     }
 
-    text->p++;
+    tz->standard = -tz->standard;
+    tz->summer = tz->standard;
 
-    return 0;
+    if (text->p == text->last) {
+        return 0;
+    }
+
+    if (ngx_rl_tz_word(text) != 0) {
+        return -1;
+    }
+
+    tz->summer += 3600;
+
+    if (text->p < text->last && *text->p != ',') {
+
+        if (ngx_rl_tz_clock(text, 24, &tz->summer) != 0) {
+            return -1;
+        }
+
+        tz->summer = -tz->summer;
+    }
+
+    return ngx_rl_tz_date(text, &tz->dates[0]) != 0
+           || ngx_rl_tz_date(text, &tz->dates[1]) != 0;
 }
 
 
-int32_t
-ngx_rl_tz_offset(const ngx_rl_tz_t *tz, int64_t when,
-    int64_t *next)
+/* "\n", the rule or nothing, "\n" */
+static const char *
+ngx_rl_tz_footer(ngx_rl_tz_t *tz, const u_char *p, const u_char *last)
 {
-    uint32_t  i;
+    const u_char      *end;
+    ngx_rl_tz_text_t   text;
 
-    for (i = 0; i < tz->n; i++) {
-        if (when < tz->changes[i].at) {
-            *next = tz->changes[i].at;
-            return i ? tz->changes[i - 1].offset : tz->offset;
-        }
+    if (last - p < 2 || *p != '\n') {
+        return "it is cut off";
     }
 
-    if (tz->ruled) {
-        return ngx_rl_tz_ruled(tz, when, next);
+    p++;
+
+    end = memchr(p, '\n', (size_t) (last - p));
+    if (end == NULL) {
+        return "it is cut off";
     }
 
-    *next = NGX_RL_TZ_FOREVER;
-
-    return i ? tz->changes[i - 1].offset : tz->offset;
-}
-
-
-/*
- * By the rule alone. The changes of the years around when are put in order.
- * Where two fall together, summer begins: so a rule says that it never ends.
- */
-static int32_t
-ngx_rl_tz_ruled(const ngx_rl_tz_t *tz, int64_t when,
-    int64_t *next)
-{
-    int32_t             offset, other;
-    uint32_t            i, j, n, year, unused;
-    ngx_rl_tz_change_t  change, all[2 * NGX_RL_TZ_YEARS];
-
-    *next = NGX_RL_TZ_FOREVER;
-
-    if (tz->standard == tz->summer) {
-        return tz->standard;
+    if (end == p) {
+        return NULL;
     }
 
-    when = (when < 0) ? 0
-           : (when < NGX_RL_TZ_MAX) ? when : NGX_RL_TZ_MAX;
+    text.p = p;
+    text.last = end;
 
-    ngx_rl_date_split(when / NGX_RL_TZ_DAY, &year, &unused,
-                      &unused);
-
-    for (n = 0; n < 2 * NGX_RL_TZ_YEARS; n++) {
-        offset = (n & 1) ? tz->standard : tz->summer;
-        other = (n & 1) ? tz->summer : tz->standard;
-
-        change.at = ngx_rl_tz_date_of(&tz->dates[n & 1],
-                                      year - 2 + n / 2) - other;
-        change.offset = offset;
-
-        for (i = n; i > 0 && (all[i - 1].at > change.at
-                              || (all[i - 1].at == change.at
-                                  && all[i - 1].offset == tz->summer)); i--)
-        {
-            all[i] = all[i - 1];
-        }
-
-        all[i] = change;
+    if (ngx_rl_tz_rule(tz, &text) != 0 || text.p != end) {
+        return "its rule for later years is none";
     }
 
-    for (i = 0; i < n && all[i].at <= when; i++) { /* void */ }
+    tz->ruled = 1;
 
-    offset = i ? all[i - 1].offset : tz->standard;
-
-    for (j = i; j < n - 1; j++) {
-
-        if (all[j].offset != offset
-            && all[j + 1].at != all[j].at)
-        {
-            *next = (all[j].at <= NGX_RL_TZ_MAX)
-                    ? all[j].at : NGX_RL_TZ_FOREVER;
-            break;
-        }
-    }
-
-    return offset;
+    return NULL;
 }
 
 
@@ -568,6 +406,144 @@ ngx_rl_tz_date_of(const ngx_rl_tz_date_t *date, uint32_t year)
     }
 
     return day * NGX_RL_TZ_DAY + date->time;
+}
+
+
+/*
+ * By the rule alone. The changes of the years around when are put in order.
+ * Where two fall together, summer begins: so a rule says that it never ends.
+ */
+static int32_t
+ngx_rl_tz_ruled(const ngx_rl_tz_t *tz, int64_t when, int64_t *next)
+{
+    int32_t             offset, other;
+    uint32_t            i, j, n, year, unused;
+    ngx_rl_tz_change_t  change, all[2 * NGX_RL_TZ_YEARS];
+
+    *next = NGX_RL_TZ_FOREVER;
+
+    if (tz->standard == tz->summer) {
+        return tz->standard;
+    }
+
+    when = (when < 0) ? 0 : (when < NGX_RL_TZ_MAX) ? when : NGX_RL_TZ_MAX;
+
+    ngx_rl_date_split(when / NGX_RL_TZ_DAY, &year, &unused, &unused);
+
+    for (n = 0; n < 2 * NGX_RL_TZ_YEARS; n++) {
+        offset = (n & 1) ? tz->standard : tz->summer;
+        other = (n & 1) ? tz->summer : tz->standard;
+
+        change.at = ngx_rl_tz_date_of(&tz->dates[n & 1],
+                                      year - 2 + n / 2) - other;
+        change.offset = offset;
+
+        for (i = n; i > 0 && (all[i - 1].at > change.at
+                              || (all[i - 1].at == change.at
+                                  && all[i - 1].offset == tz->summer)); i--)
+        {
+            all[i] = all[i - 1];
+        }
+
+        all[i] = change;
+    }
+
+    for (i = 0; i < n && all[i].at <= when; i++) { /* void */ }
+
+    offset = i ? all[i - 1].offset : tz->standard;
+
+    for (j = i; j < n - 1; j++) {
+
+        if (all[j].offset != offset && all[j + 1].at != all[j].at) {
+            *next = (all[j].at <= NGX_RL_TZ_MAX)
+                    ? all[j].at : NGX_RL_TZ_FOREVER;
+            break;
+        }
+    }
+
+    return offset;
+}
+
+
+const char *
+ngx_rl_tz_read(ngx_rl_tz_t *tz, const u_char *data, size_t len, int64_t now)
+{
+    int64_t        when;
+    uint32_t       width, counts[NGX_RL_TZ_COUNTS];
+    const char    *error;
+    const u_char  *p, *last, *end;
+
+    memset(tz, 0, sizeof(ngx_rl_tz_t));
+
+    p = data;
+    last = data + len;
+    width = 4;
+
+    end = ngx_rl_tz_block(p, last, width, counts);
+
+    if (end && p[4] >= '2') {
+        p = end;
+        width = 8;
+        end = ngx_rl_tz_block(p, last, width, counts);
+    }
+
+    if (end == NULL) {
+        return "it is none of a time zone, or cut off";
+    }
+
+    if (counts[NGX_RL_TZ_LEAPS]) {
+        return "it counts leap seconds";
+    }
+
+    error = ngx_rl_tz_changes(tz, p + NGX_RL_TZ_HEADER, width, counts, now);
+
+    if (error == NULL && width == 8) {
+        error = ngx_rl_tz_footer(tz, end, last);
+    }
+
+    if (error || !tz->ruled) {
+        return error;
+    }
+
+    /* the rule's changes are worked out once, as far as there is room */
+
+    when = tz->n ? tz->changes[tz->n - 1].at : now - NGX_RL_TZ_PAST;
+
+    if (tz->n == 0) {
+        tz->offset = ngx_rl_tz_ruled(tz, when, &when);
+
+    } else if (tz->n < NGX_RL_TZ_CHANGES) {
+        (void) ngx_rl_tz_ruled(tz, when, &when);
+    }
+
+    while (tz->n < NGX_RL_TZ_CHANGES && when != NGX_RL_TZ_FOREVER) {
+        tz->changes[tz->n].at = when;
+        tz->changes[tz->n++].offset = ngx_rl_tz_ruled(tz, when, &when);
+    }
+
+    return NULL;
+}
+
+
+int32_t
+ngx_rl_tz_offset(const ngx_rl_tz_t *tz, int64_t when, int64_t *next)
+{
+    uint32_t  i;
+
+    for (i = 0; i < tz->n; i++) {
+        if (when < tz->changes[i].at) {
+            *next = tz->changes[i].at;
+            return i ? tz->changes[i - 1].offset : tz->offset;
+        }
+    }
+
+    if (tz->ruled) {
+        return ngx_rl_tz_ruled(tz, when, next);
+    }
+
+    *next = NGX_RL_TZ_FOREVER;
+
+    return i ? tz->changes[i - 1].offset : tz->offset;
 }
 
 
@@ -618,21 +594,4 @@ ngx_rl_tz_name_valid(const u_char *name, size_t len)
     }
 
     return 1;
-}
-
-
-/* A signed number of four or eight bytes. */
-static int64_t
-ngx_rl_tz_big_endian(const u_char *p, uint32_t width)
-{
-    uint64_t  n;
-    uint32_t  i;
-
-    n = (p[0] & 0x80) ? UINT64_MAX : 0;
-
-    for (i = 0; i < width; i++) {
-        n = (n << 8) | p[i];
-    }
-
-    return (int64_t) n;
 }

@@ -46,8 +46,8 @@ typedef struct {
  * more than 400 days before it is left out. Returns NULL, or what is wrong with
  * the file as a constant string ("it is cut off"); then *tz is undefined.
  */
-const char *ngx_rl_tz_read(ngx_rl_tz_t *tz, const u_char *data,
-    size_t len, int64_t now);
+const char *ngx_rl_tz_read(ngx_rl_tz_t *tz, const u_char *data, size_t len,
+    int64_t now);
 
 /*
  * The offset at an instant: how many seconds the clock there is ahead of UTC,
@@ -57,8 +57,7 @@ const char *ngx_rl_tz_read(ngx_rl_tz_t *tz, const u_char *data,
  * the 32nd are known only as far as the file's rule tells them. A scan of a few
  * entries: for use with each request.
  */
-int32_t ngx_rl_tz_offset(const ngx_rl_tz_t *tz, int64_t when,
-    int64_t *next);
+int32_t ngx_rl_tz_offset(const ngx_rl_tz_t *tz, int64_t when, int64_t *next);
 
 /*
  * The first instant at which the clock there shows local, in seconds as if it

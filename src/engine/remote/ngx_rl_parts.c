@@ -41,74 +41,38 @@
 
 _Static_assert(sizeof(ngx_rl_split_t) <= NGX_RL_LEASE_BYTES,
                "parts fit a lease's place");
-
-static void ngx_rl_parts_take(ngx_rl_counter_t *counter);
 static void ngx_rl_parts_ask(ngx_rl_counter_t *counter);
-static void ngx_rl_parts_leave(ngx_rl_counter_t *counter);
-static void ngx_rl_parts_give(ngx_rl_counter_t *counter,
-    uint32_t tokens);
-static const ngx_rl_limit_t *ngx_rl_parts_limit(
-    const ngx_rl_rule_t *rule, uint32_t part);
-static uint32_t ngx_rl_parts_next(
-    const ngx_rl_counter_t *counter, ngx_rl_answer_t *known);
-static ngx_rl_split_t *ngx_rl_parts_lock(
-    const ngx_rl_counter_t *counter, uint32_t part, ngx_uint_t make,
-    ngx_rl_lease_entry_t *entry);
-static ngx_rl_id_t ngx_rl_parts_id(
-    const ngx_rl_counter_t *counter, uint32_t part);
-static uint64_t ngx_rl_parts_wait_us(
-    const ngx_rl_counter_t *counter);
-static uint64_t ngx_rl_parts_lock_all(
-    const ngx_rl_counter_t *counter, ngx_rl_entry_t *entry);
-static uint32_t ngx_rl_parts_tick(uint64_t now_us);
-static void ngx_rl_parts_spent(ngx_rl_counter_t *counter,
-    uint64_t wait_us);
-static uint32_t ngx_rl_parts_bucket(
-    const ngx_rl_counter_t *counter);
-static uint32_t ngx_rl_parts_slot(uint32_t bucket);
-static void ngx_rl_parts_handler(void *data,
-    const ngx_rl_redis_result_t *result);
-static void ngx_rl_parts_note(const ngx_rl_counter_t *counter,
-    const ngx_rl_answer_t *answer);
-static void ngx_rl_parts_on(ngx_rl_counter_t *counter,
-    ngx_msec_t wait_ms);
-static void ngx_rl_parts_deny(ngx_rl_counter_t *counter,
-    const ngx_rl_answer_t *known);
 
 
-/* no response tells another cost: there is no charge */
-const ngx_rl_backend_t  ngx_rl_parts = {
-    ngx_rl_parts_take,
-    ngx_rl_parts_ask,
-    ngx_rl_parts_leave,
-    ngx_rl_parts_give,
-    NULL
-};
-
-
-/* Shares are of two sizes: that of the first part, and that of the last. */
-ngx_int_t
-ngx_rl_parts_prepare(ngx_rl_rule_t *rule, ngx_pool_t *pool)
+/* Another limit or number of parts is another memory, and so is a reset. */
+static ngx_rl_id_t
+ngx_rl_parts_id(const ngx_rl_counter_t *counter, uint32_t part)
 {
-    ngx_rl_limit_t  *shares;
+    uint64_t     what;
+    ngx_rl_id_t  id;
 
-    shares = ngx_palloc(pool, 2 * sizeof(ngx_rl_limit_t));
-    if (shares == NULL) {
-        return NGX_ERROR;
-    }
+    id = ngx_rl_counter_id(counter);
 
-    if (ngx_rl_limit_share(&rule->limit, rule->shards, 0, &shares[0])
-        != 0
-        || ngx_rl_limit_share(&rule->limit, rule->shards,
-                              rule->shards - 1, &shares[1])
-           != 0)
-    {
-        return NGX_ERROR;
-    }
+    what = (uint64_t) counter->rule->limit.mark << 16
+           | counter->rule->shards << 8
+           | (part / NGX_RL_SPLIT_PARTS + 1);
 
-    rule->shares = shares;
+    what ^= ngx_rl_leases_forgot_us(
+                                     counter->client->limiter->zone.leases)
+            << 16;
 
-    return NGX_OK;
+    return ngx_rl_id_vary(&id, what);
+}
+
+
+/* Locks what was noted of a part and its neighbours; NULL: nothing was. */
+static ngx_rl_split_t *
+ngx_rl_parts_lock(const ngx_rl_counter_t *counter, uint32_t part,
+    ngx_uint_t make, ngx_rl_lease_entry_t *entry)
+{
+    return ngx_rl_leases_lock(counter->client->limiter->zone.leases,
+                              ngx_rl_parts_id(counter, part), make,
+                              ngx_rl_local_now_us(), entry);
 }
 
 
@@ -119,55 +83,13 @@ ngx_rl_parts_limit(const ngx_rl_rule_t *rule, uint32_t part)
 }
 
 
-static void
-ngx_rl_parts_take(ngx_rl_counter_t *counter)
-{
-    uint32_t          n, part;
-    ngx_rl_answer_t   known;
-    ngx_rl_remote_t  *remote;
-
-    n = counter->rule->shards;
-    remote = counter->remote;
-
-    remote->call = NULL;
-    remote->tried = 0;
-    remote->unheard = 0;
-    remote->retry_us = 0;
-    remote->part = (uint32_t) ngx_random() % n;
-
-    part = ngx_rl_parts_next(counter, &known);
-
-    if (counter->cost == 0) {
-        counter->source = NGX_RL_SOURCE_LEASE;
-        counter->answer = known;
-        counter->answer.retry_us = 0;
-        return;
-    }
-
-    if (part < n) {
-        known.retry_us = ngx_rl_parts_wait_us(counter);
-        known.reset_us = ngx_max(known.reset_us, known.retry_us);
-    }
-
-    if (known.retry_us) {
-        counter->source = NGX_RL_SOURCE_LEASE;
-        ngx_rl_parts_deny(counter, &known);
-        return;
-    }
-
-    remote->part = part;
-    counter->asks = 1;
-}
-
-
 /*
  * The next part from remote->part on that was not tried and may have the cost,
  * or n: there is none. Fills *known with what is left of all, and with the
  * least retry of those that reject (0: none does).
  */
 static uint32_t
-ngx_rl_parts_next(const ngx_rl_counter_t *counter,
-    ngx_rl_answer_t *known)
+ngx_rl_parts_next(const ngx_rl_counter_t *counter, ngx_rl_answer_t *known)
 {
     uint32_t               i, n, next;
     uint64_t               now_us;
@@ -213,9 +135,7 @@ ngx_rl_parts_next(const ngx_rl_counter_t *counter,
                 next = i;
             }
 
-        } else if (known->retry_us == 0
-                   || known->retry_us > answer.retry_us)
-        {
+        } else if (known->retry_us == 0 || known->retry_us > answer.retry_us) {
             known->retry_us = answer.retry_us;
         }
     }
@@ -224,15 +144,30 @@ ngx_rl_parts_next(const ngx_rl_counter_t *counter,
 }
 
 
-/* Locks what was noted of a part and its neighbours; NULL: nothing was. */
-static ngx_rl_split_t *
-ngx_rl_parts_lock(const ngx_rl_counter_t *counter,
-    uint32_t part, ngx_uint_t make, ngx_rl_lease_entry_t *entry)
+/*
+ * Locks the entry in which the table of counters remembers all parts; returns
+ * the time.
+ */
+static uint64_t
+ngx_rl_parts_lock_all(const ngx_rl_counter_t *counter, ngx_rl_entry_t *entry)
 {
-    return ngx_rl_leases_lock(counter->client->limiter->zone.leases,
-                              ngx_rl_parts_id(counter, part),
-                              make, ngx_rl_local_now_us(),
-                              entry);
+    uint64_t     now_us;
+    ngx_rl_id_t  id;
+
+    id = ngx_rl_parts_id(counter, NGX_RL_PARTS_ALL);
+    now_us = ngx_rl_local_now_us();
+
+    ngx_rl_table_lock(counter->client->limiter->zone.table, &id, now_us, entry);
+
+    return now_us;
+}
+
+
+/* 1 and more */
+static uint32_t
+ngx_rl_parts_tick(uint64_t now_us)
+{
+    return ((now_us >> NGX_RL_PARTS_TICK_SHIFT) & NGX_RL_PARTS_TICK_MASK) | 1;
 }
 
 
@@ -270,144 +205,65 @@ ngx_rl_parts_wait_us(const ngx_rl_counter_t *counter)
 }
 
 
-/*
- * Locks the entry in which the table of counters remembers all parts; returns
- * the time.
- */
-static uint64_t
-ngx_rl_parts_lock_all(const ngx_rl_counter_t *counter,
-    ngx_rl_entry_t *entry)
-{
-    uint64_t     now_us;
-    ngx_rl_id_t  id;
-
-    id = ngx_rl_parts_id(counter, NGX_RL_PARTS_ALL);
-    now_us = ngx_rl_local_now_us();
-
-    ngx_rl_table_lock(counter->client->limiter->zone.table, &id, now_us,
-                      entry);
-
-    return now_us;
-}
-
-
-/* 1 and more */
-static uint32_t
-ngx_rl_parts_tick(uint64_t now_us)
-{
-    return ((now_us >> NGX_RL_PARTS_TICK_SHIFT)
-            & NGX_RL_PARTS_TICK_MASK)
-           | 1;
-}
-
-
-/*
- * All parts have rejected the cost, or have no answer: notes it, unless each is
- * remembered. A part without an answer may have one soon.
- */
+/* Each has less than the cost left, all together may have more. */
 static void
-ngx_rl_parts_spent(ngx_rl_counter_t *counter, uint64_t wait_us)
+ngx_rl_parts_deny(ngx_rl_counter_t *counter, const ngx_rl_answer_t *known)
 {
-    uint64_t          now_us;
-    ngx_rl_entry_t    entry;
+    counter->answer = *known;
+    counter->answer.remaining = ngx_min(known->remaining, counter->cost - 1);
+}
+
+
+static void
+ngx_rl_parts_take(ngx_rl_counter_t *counter)
+{
+    uint32_t          n, part;
     ngx_rl_answer_t   known;
     ngx_rl_remote_t  *remote;
 
+    n = counter->rule->shards;
     remote = counter->remote;
-    remote->tried = remote->unheard;
 
-    if (ngx_rl_parts_next(counter, &known) == counter->rule->shards
-        || ngx_rl_forgotten(counter->client->limiter,
-                            counter->client->check->taken_us))
-    {
+    remote->call = NULL;
+    remote->tried = 0;
+    remote->unheard = 0;
+    remote->retry_us = 0;
+    remote->part = (uint32_t) ngx_random() % n;
+
+    part = ngx_rl_parts_next(counter, &known);
+
+    if (counter->cost == 0) {
+        counter->source = NGX_RL_SOURCE_LEASE;
+        counter->answer = known;
+        counter->answer.retry_us = 0;
         return;
     }
 
-    now_us = ngx_rl_parts_lock_all(counter, &entry);
+    if (part < n) {
+        known.retry_us = ngx_rl_parts_wait_us(counter);
+        known.reset_us = ngx_max(known.reset_us, known.retry_us);
+    }
 
-    entry.state.fresh_us = now_us + ngx_min(wait_us,
-                                            NGX_RL_PARTS_MAX_US);
-    entry.state.aux = remote->unheard ? ngx_rl_parts_tick(now_us) : 0;
-    entry.state.extra = counter->cost;
-
-    ngx_rl_table_store(&entry, NGX_RL_PARTS_LOSS);
-}
-
-
-/* Another limit or number of parts is another memory, and so is a reset. */
-static ngx_rl_id_t
-ngx_rl_parts_id(const ngx_rl_counter_t *counter,
-    uint32_t part)
-{
-    uint64_t     what;
-    ngx_rl_id_t  id;
-
-    id = ngx_rl_counter_id(counter);
-
-    what = (uint64_t) counter->rule->limit.mark << 16
-           | counter->rule->shards << 8
-           | (part / NGX_RL_SPLIT_PARTS + 1);
-
-    what ^= ngx_rl_leases_forgot_us(
-                                     counter->client->limiter->zone.leases)
-            << 16;
-
-    return ngx_rl_id_vary(&id, what);
-}
-
-
-static void
-ngx_rl_parts_ask(ngx_rl_counter_t *counter)
-{
-    ngx_rl_part_t       part;
-    ngx_rl_lease_ask_t  ask;
-
-    ngx_rl_parts_get(counter, &part);
-
-    ngx_memzero(&ask, sizeof(ngx_rl_lease_ask_t));
-    ask.cost = counter->cost;
-
-    counter->remote->call = ngx_rl_script_ask(&part.counter, &ask,
-                                                   ngx_rl_parts_handler,
-                                              counter);
-    if (counter->remote->call) {
+    if (known.retry_us) {
+        counter->source = NGX_RL_SOURCE_LEASE;
+        ngx_rl_parts_deny(counter, &known);
         return;
     }
 
-    ngx_rl_fallback(counter, NGX_RL_REDIS_UNREACHABLE, 0);
-    ngx_rl_check_answered(counter->client->check);
+    remote->part = part;
+    counter->asks = 1;
 }
 
 
-void
-ngx_rl_parts_get(ngx_rl_counter_t *counter,
-    ngx_rl_part_t *part)
+/* The hash slot of the hash tag. */
+static uint32_t
+ngx_rl_parts_slot(uint32_t bucket)
 {
-    u_char      *hash;
-    uint64_t     what;
-    ngx_uint_t   i;
+    u_char  text[NGX_INT_T_LEN], *last;
 
-    (void) ngx_rl_client_hash(counter->client);
+    last = ngx_rl_number_write(text, bucket);
 
-    part->counter = *counter;
-    part->client = *counter->client;
-    part->remote = *counter->client->remote;
-    part->counter.client = &part->client;
-    part->client.remote = &part->remote;
-    part->counter.limit = ngx_rl_parts_limit(counter->rule,
-                                             counter->remote->part);
-    part->remote.bucket = ngx_rl_parts_bucket(counter);
-
-    /* the same on nodes of either byte order */
-
-    what = ((uint64_t) counter->rule->shards << 8
-            | (counter->remote->part + 1))
-           * 0x9e3779b97f4a7c15ULL;
-    hash = (u_char *) &part->remote.hash;
-
-    for (i = 0; i < NGX_RL_RULE_FIELD; i++) {
-        hash[i] ^= (u_char) (what >> 8 * i);
-    }
+    return ngx_rl_cluster_slot(text, last - text);
 }
 
 
@@ -442,10 +298,7 @@ ngx_rl_parts_bucket(const ngx_rl_counter_t *counter)
 
     while (tries--) {
 
-        if ((ngx_rl_parts_slot(bucket) - from)
-            % NGX_RL_CLUSTER_SLOTS
-            < width)
-        {
+        if ((ngx_rl_parts_slot(bucket) - from) % NGX_RL_CLUSTER_SLOTS < width) {
             break;
         }
 
@@ -456,21 +309,140 @@ ngx_rl_parts_bucket(const ngx_rl_counter_t *counter)
 }
 
 
-/* The hash slot of the hash tag. */
-static uint32_t
-ngx_rl_parts_slot(uint32_t bucket)
+void
+ngx_rl_parts_get(ngx_rl_counter_t *counter, ngx_rl_part_t *part)
 {
-    u_char  text[NGX_INT_T_LEN], *last;
+    u_char      *hash;
+    uint64_t     what;
+    ngx_uint_t   i;
 
-    last = ngx_rl_number_write(text, bucket);
+    (void) ngx_rl_client_hash(counter->client);
 
-    return ngx_rl_cluster_slot(text, last - text);
+    part->counter = *counter;
+    part->client = *counter->client;
+    part->remote = *counter->client->remote;
+    part->counter.client = &part->client;
+    part->client.remote = &part->remote;
+    part->counter.limit = ngx_rl_parts_limit(counter->rule,
+                                             counter->remote->part);
+    part->remote.bucket = ngx_rl_parts_bucket(counter);
+
+    /* the same on nodes of either byte order */
+
+    what = ((uint64_t) counter->rule->shards << 8
+            | (counter->remote->part + 1))
+           * 0x9e3779b97f4a7c15ULL;
+    hash = (u_char *) &part->remote.hash;
+
+    for (i = 0; i < NGX_RL_RULE_FIELD; i++) {
+        hash[i] ^= (u_char) (what >> 8 * i);
+    }
+}
+
+
+/*
+ * All parts have rejected the cost, or have no answer: notes it, unless each is
+ * remembered. A part without an answer may have one soon.
+ */
+static void
+ngx_rl_parts_spent(ngx_rl_counter_t *counter, uint64_t wait_us)
+{
+    uint64_t          now_us;
+    ngx_rl_entry_t    entry;
+    ngx_rl_answer_t   known;
+    ngx_rl_remote_t  *remote;
+
+    remote = counter->remote;
+    remote->tried = remote->unheard;
+
+    if (ngx_rl_parts_next(counter, &known) == counter->rule->shards
+        || ngx_rl_forgotten(counter->client->limiter,
+                            counter->client->check->taken_us))
+    {
+        return;
+    }
+
+    now_us = ngx_rl_parts_lock_all(counter, &entry);
+
+    entry.state.fresh_us = now_us + ngx_min(wait_us, NGX_RL_PARTS_MAX_US);
+    entry.state.aux = remote->unheard ? ngx_rl_parts_tick(now_us) : 0;
+    entry.state.extra = counter->cost;
+
+    ngx_rl_table_store(&entry, NGX_RL_PARTS_LOSS);
+}
+
+
+/*
+ * A part was asked in vain: on to the next one. If none is left, a part without
+ * an answer counts as one that rejects: its share of the limit is out of reach.
+ * If no part has an answer, the fail mode decides.
+ */
+static void
+ngx_rl_parts_on(ngx_rl_counter_t *counter, ngx_msec_t wait_ms)
+{
+    uint32_t          part;
+    ngx_uint_t        late;
+    ngx_rl_redis_t   *redis;
+    ngx_rl_answer_t   known;
+    ngx_rl_remote_t  *remote;
+
+    redis = counter->client->limiter->redis;
+    remote = counter->remote;
+
+    part = ngx_rl_parts_next(counter, &known);
+    late = (ngx_current_msec - remote->since_ms >= redis->timeout);
+
+    if (part < counter->rule->shards && !late) {
+        remote->part = part;
+        ngx_rl_parts_ask(counter);
+        return;
+    }
+
+    if (part == counter->rule->shards && known.retry_us) {
+        counter->source = NGX_RL_SOURCE_REDIS;
+        ngx_rl_parts_spent(counter, known.retry_us);
+        ngx_rl_parts_deny(counter, &known);
+
+    } else {
+
+        ngx_rl_fallback(counter,
+                        (remote->reason == NGX_RL_REDIS_OK)
+                        ? NGX_RL_REDIS_TIMEOUT : remote->reason,
+                        wait_ms);
+    }
+
+    ngx_rl_check_answered(counter->client->check);
 }
 
 
 static void
-ngx_rl_parts_handler(void *data,
-    const ngx_rl_redis_result_t *result)
+ngx_rl_parts_note(const ngx_rl_counter_t *counter,
+    const ngx_rl_answer_t *answer)
+{
+    uint32_t               part;
+    ngx_rl_split_t        *split;
+    ngx_rl_lease_entry_t   entry;
+
+    if (ngx_rl_forgotten(counter->client->limiter,
+                         counter->client->check->taken_us))
+    {
+        return;
+    }
+
+    part = counter->remote->part;
+    split = ngx_rl_parts_lock(counter, part, 1, &entry);
+
+    if (split) {
+        ngx_rl_split_note(split, part % NGX_RL_SPLIT_PARTS,
+                          ngx_rl_parts_limit(counter->rule, part),
+                          ngx_rl_local_now_us(), answer);
+        ngx_rl_leases_unlock(&entry);
+    }
+}
+
+
+static void
+ngx_rl_parts_handler(void *data, const ngx_rl_redis_result_t *result)
 {
     ngx_rl_counter_t *counter = data;
 
@@ -528,82 +500,24 @@ ngx_rl_parts_handler(void *data,
 
 
 static void
-ngx_rl_parts_note(const ngx_rl_counter_t *counter,
-    const ngx_rl_answer_t *answer)
+ngx_rl_parts_ask(ngx_rl_counter_t *counter)
 {
-    uint32_t               part;
-    ngx_rl_split_t        *split;
-    ngx_rl_lease_entry_t   entry;
+    ngx_rl_part_t       part;
+    ngx_rl_lease_ask_t  ask;
 
-    if (ngx_rl_forgotten(counter->client->limiter,
-                         counter->client->check->taken_us))
-    {
+    ngx_rl_parts_get(counter, &part);
+
+    ngx_memzero(&ask, sizeof(ngx_rl_lease_ask_t));
+    ask.cost = counter->cost;
+
+    counter->remote->call = ngx_rl_script_ask(&part.counter, &ask,
+                                              ngx_rl_parts_handler, counter);
+    if (counter->remote->call) {
         return;
     }
 
-    part = counter->remote->part;
-    split = ngx_rl_parts_lock(counter, part, 1, &entry);
-
-    if (split) {
-        ngx_rl_split_note(split, part % NGX_RL_SPLIT_PARTS,
-                          ngx_rl_parts_limit(counter->rule,
-                                             part),
-                          ngx_rl_local_now_us(), answer);
-        ngx_rl_leases_unlock(&entry);
-    }
-}
-
-
-/*
- * A part was asked in vain: on to the next one. If none is left, a part without
- * an answer counts as one that rejects: its share of the limit is out of reach.
- * If no part has an answer, the fail mode decides.
- */
-static void
-ngx_rl_parts_on(ngx_rl_counter_t *counter, ngx_msec_t wait_ms)
-{
-    uint32_t          part;
-    ngx_uint_t        late;
-    ngx_rl_redis_t   *redis;
-    ngx_rl_answer_t   known;
-    ngx_rl_remote_t  *remote;
-
-    redis = counter->client->limiter->redis;
-    remote = counter->remote;
-
-    part = ngx_rl_parts_next(counter, &known);
-    late = (ngx_current_msec - remote->since_ms >= redis->timeout);
-
-    if (part < counter->rule->shards && !late) {
-        remote->part = part;
-        ngx_rl_parts_ask(counter);
-        return;
-    }
-
-    if (part == counter->rule->shards && known.retry_us) {
-        counter->source = NGX_RL_SOURCE_REDIS;
-        ngx_rl_parts_spent(counter, known.retry_us);
-        ngx_rl_parts_deny(counter, &known);
-
-    } else {
-
-        ngx_rl_fallback(counter,
-                        (remote->reason == NGX_RL_REDIS_OK)
-                        ? NGX_RL_REDIS_TIMEOUT : remote->reason,
-                        wait_ms);
-    }
-
+    ngx_rl_fallback(counter, NGX_RL_REDIS_UNREACHABLE, 0);
     ngx_rl_check_answered(counter->client->check);
-}
-
-
-/* Each has less than the cost left, all together may have more. */
-static void
-ngx_rl_parts_deny(ngx_rl_counter_t *counter,
-    const ngx_rl_answer_t *known)
-{
-    counter->answer = *known;
-    counter->answer.remaining = ngx_min(known->remaining, counter->cost - 1);
 }
 
 
@@ -628,7 +542,42 @@ ngx_rl_parts_give(ngx_rl_counter_t *counter, uint32_t tokens)
     ngx_rl_part_t  part;
 
     ngx_rl_parts_get(counter, &part);
-    ngx_rl_script_give(&part.counter, tokens,
-                     ngx_rl_counter_age_us(counter,
-                                            counter->client->check->taken_us));
+    ngx_rl_script_give(&part.counter, tokens, ngx_rl_counter_age_us(counter,
+        counter->client->check->taken_us));
+}
+
+
+/* no response tells another cost: there is no charge */
+const ngx_rl_backend_t  ngx_rl_parts = {
+    ngx_rl_parts_take,
+    ngx_rl_parts_ask,
+    ngx_rl_parts_leave,
+    ngx_rl_parts_give,
+    NULL
+};
+
+
+/* Shares are of two sizes: that of the first part, and that of the last. */
+ngx_int_t
+ngx_rl_parts_prepare(ngx_rl_rule_t *rule, ngx_pool_t *pool)
+{
+    ngx_rl_limit_t  *shares;
+
+    shares = ngx_palloc(pool, 2 * sizeof(ngx_rl_limit_t));
+    if (shares == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (ngx_rl_limit_share(&rule->limit, rule->shards, 0, &shares[0])
+        != 0
+        || ngx_rl_limit_share(&rule->limit, rule->shards,
+                              rule->shards - 1, &shares[1])
+           != 0)
+    {
+        return NGX_ERROR;
+    }
+
+    rule->shares = shares;
+
+    return NGX_OK;
 }

@@ -49,13 +49,12 @@ typedef struct {
     ngx_rl_redis_call_t      *call;       /* under way, or NULL */
     ngx_event_t               tick;       /* cancelable */
     ngx_str_t                 keys[2];
-    uint64_t                  since;      /* the last change that is
-                                             known from Redis */
+    uint64_t                  since;      /* the last change that is known from
+                                             Redis */
     uint64_t                  seen;       /* of this gateway's changes */
     uint64_t                  seeing;     /* by the call */
     ngx_msec_t                asked;
-    ngx_msec_t                again;      /* recent changes were sent
-                                             again */
+    ngx_msec_t                again;      /* recent changes were sent again */
     ngx_msec_t                logged;     /* 0: the last call was good */
     ngx_uint_t                n;
     ngx_rl_penalty_change_t   changes[NGX_RL_PENALTY_CHANGES];
@@ -63,64 +62,10 @@ typedef struct {
     unsigned                  more:1;     /* than one call takes */
 } ngx_rl_penalty_sync_t;
 
-static ngx_int_t ngx_rl_penalty_sync_keys(
-    ngx_rl_penalty_sync_t *sync, ngx_log_t *log);
-static void ngx_rl_penalty_sync_tick(ngx_event_t *ev);
-static void ngx_rl_penalty_sync_collect(
-    ngx_rl_penalty_sync_t *sync);
-static void ngx_rl_penalty_sync_ask(
-    ngx_rl_penalty_sync_t *sync);
-static void ngx_rl_penalty_sync_answer(void *data,
-    const ngx_rl_redis_result_t *result);
-static void ngx_rl_penalty_sync_take(
-    ngx_rl_penalty_sync_t *sync, const ngx_str_t *texts);
-static uint64_t ngx_rl_penalty_sync_left(uint64_t at_ms);
-static u_char *ngx_rl_penalty_put(u_char *p, uint64_t value, size_t n);
-static uint64_t ngx_rl_penalty_get(const u_char *p, size_t n);
-
-
-ngx_int_t
-ngx_rl_penalty_sync_begin(ngx_rl_limiter_t *limiter,
-    ngx_cycle_t *cycle)
-{
-    ngx_rl_penalty_sync_t  *sync;
-
-    if (limiter->redis == NULL || limiter->penalties == NULL) {
-        return NGX_OK;
-    }
-
-    sync = ngx_calloc(sizeof(ngx_rl_penalty_sync_t), cycle->log);
-    if (sync == NULL) {
-        return NGX_ERROR;
-    }
-
-    limiter->penalty_sync = sync;
-    sync->limiter = limiter;
-    sync->penalties = ngx_rl_zone_penalties(&limiter->zone);
-    sync->control = ngx_rl_redis_control_new(limiter->redis, cycle);
-
-    if (sync->control == NULL
-        || ngx_rl_penalty_sync_keys(sync, cycle->log) != NGX_OK)
-    {
-        ngx_rl_penalty_sync_end(limiter);
-        return NGX_ERROR;
-    }
-
-    sync->tick.data = sync;
-    sync->tick.log = cycle->log;
-    sync->tick.handler = ngx_rl_penalty_sync_tick;
-    sync->tick.cancelable = 1;
-
-    ngx_add_timer(&sync->tick, 1);
-
-    return NGX_OK;
-}
-
 
 /* Both keys in one piece of memory. */
 static ngx_int_t
-ngx_rl_penalty_sync_keys(ngx_rl_penalty_sync_t *sync,
-    ngx_log_t *log)
+ngx_rl_penalty_sync_keys(ngx_rl_penalty_sync_t *sync, ngx_log_t *log)
 {
     u_char      *p;
     ngx_str_t   *prefix, *zone;
@@ -178,47 +123,22 @@ ngx_rl_penalty_sync_end(ngx_rl_limiter_t *limiter)
 }
 
 
-static void
-ngx_rl_penalty_sync_tick(ngx_event_t *ev)
+/* n bytes, the highest first, on machines of either order. */
+static u_char *
+ngx_rl_penalty_put(u_char *p, uint64_t value, size_t n)
 {
-    ngx_rl_penalty_sync_t *sync = ev->data;
-
-    if (ngx_exiting && sync->call == NULL) {
-        ngx_rl_penalties_leave(sync->penalties);
-        return;
+    while (n--) {
+        *p++ = (u_char) (value >> 8 * n);
     }
 
-    if (!ngx_rl_penalties_lead(sync->penalties)) {
-        sync->leads = 0;
-        ngx_add_timer(ev, NGX_RL_PENALTY_LEAD_MS);
-        return;
-    }
+    return p;
+}
 
-    if (!sync->leads) {
-        sync->leads = 1;
-        sync->since = 0;
-        sync->seen = 0;
-        sync->again = ngx_current_msec;
-        sync->more = 1;
-    }
 
-    /* a replica that was promoted may not have got them */
-
-    if (ngx_current_msec - sync->again >= NGX_RL_PENALTY_AGAIN_MS) {
-        sync->again = ngx_current_msec;
-        ngx_rl_penalties_resend(sync->penalties, ngx_current_msec, 1);
-    }
-
-    if (sync->call == NULL
-        && (sync->more
-            || sync->seen != ngx_rl_penalties_changes(sync->penalties)
-            || ngx_current_msec - sync->asked >= NGX_RL_PENALTY_ASK_MS))
-    {
-        ngx_rl_penalty_sync_collect(sync);
-        ngx_rl_penalty_sync_ask(sync);
-    }
-
-    ngx_add_timer(ev, NGX_RL_PENALTY_LOOK_MS);
+static uint64_t
+ngx_rl_penalty_sync_left(uint64_t at_ms)
+{
+    return (at_ms > ngx_current_msec) ? at_ms - ngx_current_msec : 0;
 }
 
 
@@ -243,8 +163,7 @@ ngx_rl_penalty_sync_collect(ngx_rl_penalty_sync_t *sync)
 
     at = 0;
 
-    while (ngx_rl_penalties_next(sync->penalties, &at, &row) == NGX_OK)
-    {
+    while (ngx_rl_penalties_next(sync->penalties, &at, &row) == NGX_OK) {
         if (row.change == 0) {
             continue;
         }
@@ -291,59 +210,73 @@ ngx_rl_penalty_sync_collect(ngx_rl_penalty_sync_t *sync)
 }
 
 
-/* If memory is out, the next tick tries once more. */
-static void
-ngx_rl_penalty_sync_ask(ngx_rl_penalty_sync_t *sync)
+static uint64_t
+ngx_rl_penalty_get(const u_char *p, size_t n)
 {
-    u_char      set[NGX_INT64_LEN], since[NGX_INT64_LEN];
-    ngx_str_t  *arg;
-    ngx_uint_t  i;
-    ngx_str_t   args[NGX_RL_PENALTY_ARGS
-                     + NGX_RL_PENALTY_TEXTS
-                       * NGX_RL_PENALTY_CHANGES];
+    uint64_t  value;
 
-    ngx_str_set(&args[0], "EVAL");
-    args[1].data = (u_char *) ngx_rl_lua_penalties;
-    args[1].len = ngx_rl_lua_penalties_len;
-    ngx_str_set(&args[2], "2");
-    args[3] = sync->keys[0];
-    args[4] = sync->keys[1];
-    args[5].data = set;
-    args[5].len = ngx_sprintf(set, "%uL",
-                              ngx_rl_penalties_set(sync->penalties))
-                  - set;
-    args[6].data = since;
-    args[6].len = ngx_sprintf(since, "%uL", sync->since) - since;
-
-    arg = &args[NGX_RL_PENALTY_ARGS];
-
-    for (i = 0; i < sync->n; i++) {
-        arg->data = sync->changes[i].name;
-        arg++->len = NGX_RL_PENALTY_NAME;
-        arg->data = sync->changes[i].until;
-        arg->len = ngx_strlen(arg->data);
-        arg++;
-        arg->data = sync->changes[i].forget;
-        arg->len = ngx_strlen(arg->data);
-        arg++;
-        arg->data = sync->changes[i].age;
-        arg->len = ngx_strlen(arg->data);
-        arg++;
-        arg->data = sync->changes[i].rest;
-        arg++->len = NGX_RL_PENALTY_BYTES;
+    for (value = 0; n; n--) {
+        value = value << 8 | *p++;
     }
 
-    sync->asked = ngx_current_msec;
-    sync->call = ngx_rl_redis_control_call(sync->control, args,
-                                         arg - args, 3,
-                                         ngx_rl_penalty_sync_answer,
-                                         sync);
+    return value;
+}
+
+
+/*
+ * Leaves a change alone that this version would not write. Under another secret
+ * a row is of a penalty that nobody has.
+ */
+static void
+ngx_rl_penalty_sync_take(ngx_rl_penalty_sync_t *sync, const ngx_str_t *texts)
+{
+    u_char              *p;
+    uint64_t             until, forget, age;
+    ngx_rl_penalized_t   row;
+
+    if (texts[0].len != NGX_RL_PENALTY_NAME
+        || texts[4].len != NGX_RL_PENALTY_BYTES
+        || ngx_rl_number_parse(texts[1].data, texts[1].len, 0,
+                               (uint64_t) 1 << 53, &until)
+           != 0
+        || ngx_rl_number_parse(texts[2].data, texts[2].len, 0,
+                               (uint64_t) 1 << 53, &forget)
+           != 0
+        || ngx_rl_number_parse(texts[3].data, texts[3].len, 0,
+                               (uint64_t) 1 << 53, &age)
+           != 0)
+    {
+        return;
+    }
+
+    row.id.hi = ngx_rl_penalty_get(texts[0].data, 8);
+    row.id.lo = ngx_rl_penalty_get(texts[0].data + 8, 8);
+    row.until_ms = ngx_current_msec + until;
+    row.forget_ms = ngx_current_msec + forget;
+    row.changed_ms = ngx_current_msec - ngx_min(age, ngx_current_msec);
+    row.change = 0;
+
+    p = texts[4].data;
+    ngx_rl_redis_mask(sync->limiter->redis, &texts[0], p, NGX_RL_PENALTY_BYTES);
+    row.kind = ngx_rl_penalty_get(p, 8);
+    row.network = ngx_rl_penalty_get(p + 8, 8);
+    row.times = (uint32_t) ngx_rl_penalty_get(p + 16, 4);
+    row.name.len = ngx_min(p[20], NGX_RL_WATCH_KEY);
+    row.name.cut = p[21];
+    ngx_memcpy(row.name.data, p + 22, NGX_RL_WATCH_KEY);
+
+    /* one that was ended is forgotten */
+
+    if (row.times == 0) {
+        row.forget_ms = ngx_current_msec;
+    }
+
+    (void) ngx_rl_penalties_put(sync->penalties, &row, ngx_current_msec);
 }
 
 
 static void
-ngx_rl_penalty_sync_answer(void *data,
-    const ngx_rl_redis_result_t *result)
+ngx_rl_penalty_sync_answer(void *data, const ngx_rl_redis_result_t *result)
 {
     ngx_rl_penalty_sync_t *sync = data;
 
@@ -409,88 +342,130 @@ ngx_rl_penalty_sync_answer(void *data,
 }
 
 
-/*
- * Leaves a change alone that this version would not write. Under another secret
- * a row is of a penalty that nobody has.
- */
+/* If memory is out, the next tick tries once more. */
 static void
-ngx_rl_penalty_sync_take(ngx_rl_penalty_sync_t *sync,
-    const ngx_str_t *texts)
+ngx_rl_penalty_sync_ask(ngx_rl_penalty_sync_t *sync)
 {
-    u_char              *p;
-    uint64_t             until, forget, age;
-    ngx_rl_penalized_t   row;
+    u_char      set[NGX_INT64_LEN], since[NGX_INT64_LEN];
+    ngx_str_t  *arg;
+    ngx_uint_t  i;
+    ngx_str_t   args[NGX_RL_PENALTY_ARGS
+                     + NGX_RL_PENALTY_TEXTS
+                       * NGX_RL_PENALTY_CHANGES];
 
-    if (texts[0].len != NGX_RL_PENALTY_NAME
-        || texts[4].len != NGX_RL_PENALTY_BYTES
-        || ngx_rl_number_parse(texts[1].data, texts[1].len, 0,
-                               (uint64_t) 1 << 53, &until)
-           != 0
-        || ngx_rl_number_parse(texts[2].data, texts[2].len, 0,
-                               (uint64_t) 1 << 53, &forget)
-           != 0
-        || ngx_rl_number_parse(texts[3].data, texts[3].len, 0,
-                               (uint64_t) 1 << 53, &age)
-           != 0)
-    {
+    ngx_str_set(&args[0], "EVAL");
+    args[1].data = (u_char *) ngx_rl_lua_penalties;
+    args[1].len = ngx_rl_lua_penalties_len;
+    ngx_str_set(&args[2], "2");
+    args[3] = sync->keys[0];
+    args[4] = sync->keys[1];
+    args[5].data = set;
+    args[5].len = ngx_sprintf(set, "%uL",
+                              ngx_rl_penalties_set(sync->penalties))
+                  - set;
+    args[6].data = since;
+    args[6].len = ngx_sprintf(since, "%uL", sync->since) - since;
+
+    arg = &args[NGX_RL_PENALTY_ARGS];
+
+    for (i = 0; i < sync->n; i++) {
+        arg->data = sync->changes[i].name;
+        arg++->len = NGX_RL_PENALTY_NAME;
+        arg->data = sync->changes[i].until;
+        arg->len = ngx_strlen(arg->data);
+        arg++;
+        arg->data = sync->changes[i].forget;
+        arg->len = ngx_strlen(arg->data);
+        arg++;
+        arg->data = sync->changes[i].age;
+        arg->len = ngx_strlen(arg->data);
+        arg++;
+        arg->data = sync->changes[i].rest;
+        arg++->len = NGX_RL_PENALTY_BYTES;
+    }
+
+    sync->asked = ngx_current_msec;
+    sync->call = ngx_rl_redis_control_call(sync->control, args, arg - args, 3,
+                                           ngx_rl_penalty_sync_answer, sync);
+}
+
+
+static void
+ngx_rl_penalty_sync_tick(ngx_event_t *ev)
+{
+    ngx_rl_penalty_sync_t *sync = ev->data;
+
+    if (ngx_exiting && sync->call == NULL) {
+        ngx_rl_penalties_leave(sync->penalties);
         return;
     }
 
-    row.id.hi = ngx_rl_penalty_get(texts[0].data, 8);
-    row.id.lo = ngx_rl_penalty_get(texts[0].data + 8, 8);
-    row.until_ms = ngx_current_msec + until;
-    row.forget_ms = ngx_current_msec + forget;
-    row.changed_ms = ngx_current_msec - ngx_min(age, ngx_current_msec);
-    row.change = 0;
-
-    p = texts[4].data;
-    ngx_rl_redis_mask(sync->limiter->redis, &texts[0], p,
-                      NGX_RL_PENALTY_BYTES);
-    row.kind = ngx_rl_penalty_get(p, 8);
-    row.network = ngx_rl_penalty_get(p + 8, 8);
-    row.times = (uint32_t) ngx_rl_penalty_get(p + 16, 4);
-    row.name.len = ngx_min(p[20], NGX_RL_WATCH_KEY);
-    row.name.cut = p[21];
-    ngx_memcpy(row.name.data, p + 22, NGX_RL_WATCH_KEY);
-
-    /* one that was ended is forgotten */
-
-    if (row.times == 0) {
-        row.forget_ms = ngx_current_msec;
+    if (!ngx_rl_penalties_lead(sync->penalties)) {
+        sync->leads = 0;
+        ngx_add_timer(ev, NGX_RL_PENALTY_LEAD_MS);
+        return;
     }
 
-    (void) ngx_rl_penalties_put(sync->penalties, &row,
-                                ngx_current_msec);
+    if (!sync->leads) {
+        sync->leads = 1;
+        sync->since = 0;
+        sync->seen = 0;
+        sync->again = ngx_current_msec;
+        sync->more = 1;
+    }
+
+    /* a replica that was promoted may not have got them */
+
+    if (ngx_current_msec - sync->again >= NGX_RL_PENALTY_AGAIN_MS) {
+        sync->again = ngx_current_msec;
+        ngx_rl_penalties_resend(sync->penalties, ngx_current_msec, 1);
+    }
+
+    if (sync->call == NULL
+        && (sync->more
+            || sync->seen != ngx_rl_penalties_changes(sync->penalties)
+            || ngx_current_msec - sync->asked >= NGX_RL_PENALTY_ASK_MS))
+    {
+        ngx_rl_penalty_sync_collect(sync);
+        ngx_rl_penalty_sync_ask(sync);
+    }
+
+    ngx_add_timer(ev, NGX_RL_PENALTY_LOOK_MS);
 }
 
 
-static uint64_t
-ngx_rl_penalty_sync_left(uint64_t at_ms)
+ngx_int_t
+ngx_rl_penalty_sync_begin(ngx_rl_limiter_t *limiter, ngx_cycle_t *cycle)
 {
-    return (at_ms > ngx_current_msec) ? at_ms - ngx_current_msec : 0;
-}
+    ngx_rl_penalty_sync_t  *sync;
 
-
-/* n bytes, the highest first, on machines of either order. */
-static u_char *
-ngx_rl_penalty_put(u_char *p, uint64_t value, size_t n)
-{
-    while (n--) {
-        *p++ = (u_char) (value >> 8 * n);
+    if (limiter->redis == NULL || limiter->penalties == NULL) {
+        return NGX_OK;
     }
 
-    return p;
-}
-
-
-static uint64_t
-ngx_rl_penalty_get(const u_char *p, size_t n)
-{
-    uint64_t  value;
-
-    for (value = 0; n; n--) {
-        value = value << 8 | *p++;
+    sync = ngx_calloc(sizeof(ngx_rl_penalty_sync_t), cycle->log);
+    if (sync == NULL) {
+        return NGX_ERROR;
     }
 
-    return value;
+    limiter->penalty_sync = sync;
+    sync->limiter = limiter;
+    sync->penalties = ngx_rl_zone_penalties(&limiter->zone);
+    sync->control = ngx_rl_redis_control_new(limiter->redis, cycle);
+
+    if (sync->control == NULL
+        || ngx_rl_penalty_sync_keys(sync, cycle->log) != NGX_OK)
+    {
+        ngx_rl_penalty_sync_end(limiter);
+        return NGX_ERROR;
+    }
+
+    sync->tick.data = sync;
+    sync->tick.log = cycle->log;
+    sync->tick.handler = ngx_rl_penalty_sync_tick;
+    sync->tick.cancelable = 1;
+
+    ngx_add_timer(&sync->tick, 1);
+
+    return NGX_OK;
 }

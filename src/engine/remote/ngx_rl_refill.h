@@ -85,16 +85,14 @@ void ngx_rl_refill_join(ngx_rl_counter_t *counter);
  * their call fails, or memory is out, they are never debited. watch: tokens in
  * hand go back in time; async: what is owed is told.
  */
-void ngx_rl_refill_ahead(ngx_rl_counter_t *counter,
-    uint32_t owed);
+void ngx_rl_refill_ahead(ngx_rl_counter_t *counter, uint32_t owed);
 void ngx_rl_refill_watch(ngx_rl_counter_t *counter);
 
 /*
  * Tokens come back that were owed. Returns how many of them no call has debited
  * yet; the caller gives back the others.
  */
-uint32_t ngx_rl_refill_unowe(ngx_rl_counter_t *counter,
-    uint32_t tokens);
+uint32_t ngx_rl_refill_unowe(ngx_rl_counter_t *counter, uint32_t tokens);
 
 
 /*
@@ -104,12 +102,12 @@ uint32_t ngx_rl_refill_unowe(ngx_rl_counter_t *counter,
 void ngx_rl_refill_call(ngx_rl_refill_t *refill);
 
 /* Tokens go back to Redis, and to what stands in for it. */
-void ngx_rl_refill_give(ngx_rl_refill_t *refill,
-    uint32_t tokens, uint64_t age_us);
+void ngx_rl_refill_give(ngx_rl_refill_t *refill, uint32_t tokens,
+    uint64_t age_us);
 
 /* A counter that waits gets no answer from Redis. */
-void ngx_rl_refill_fail(ngx_rl_counter_t *counter,
-    ngx_rl_redis_status_e status, ngx_msec_t wait_ms);
+void ngx_rl_refill_fail(ngx_rl_counter_t *counter, ngx_rl_redis_status_e status,
+    ngx_msec_t wait_ms);
 
 /* A counter waits no more. */
 void ngx_rl_refill_leave(ngx_rl_counter_t *counter);

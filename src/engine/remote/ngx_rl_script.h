@@ -48,8 +48,7 @@ typedef struct {
  * Writes the numbers of a rule whose limit is constant, and of its takes if
  * their cost is; NGX_ERROR: memory is out.
  */
-ngx_int_t ngx_rl_script_prepare(ngx_rl_rule_t *rule,
-    ngx_pool_t *pool);
+ngx_int_t ngx_rl_script_prepare(ngx_rl_rule_t *rule, ngx_pool_t *pool);
 
 /*
  * Writes a call: begin, then add for up to MAX_COUNTERS counters of one client,
@@ -58,8 +57,7 @@ ngx_int_t ngx_rl_script_prepare(ngx_rl_rule_t *rule,
  * may be NULL.
  */
 void ngx_rl_script_begin(ngx_rl_script_t *script);
-void ngx_rl_script_add(ngx_rl_script_t *script,
-    const ngx_rl_counter_t *counter,
+void ngx_rl_script_add(ngx_rl_script_t *script, const ngx_rl_counter_t *counter,
     const ngx_rl_price_t *price);
 ngx_rl_redis_call_t *ngx_rl_script_call(
     ngx_rl_script_t *script, ngx_rl_client_t *client,
@@ -84,8 +82,8 @@ ngx_rl_redis_call_t *ngx_rl_script_ask(
 ngx_rl_redis_call_t *ngx_rl_script_tell(
     ngx_rl_counter_t *counter, const ngx_rl_async_call_t *call,
     ngx_rl_redis_handler_pt handler, void *data);
-void ngx_rl_script_give(ngx_rl_counter_t *counter,
-    uint32_t tokens, uint64_t age_us);
+void ngx_rl_script_give(ngx_rl_counter_t *counter, uint32_t tokens,
+    uint64_t age_us);
 
 /*
  * Reads the answer for the i-th counter of a call. It stays in its ranges,
@@ -97,8 +95,7 @@ ngx_rl_redis_status_e ngx_rl_script_read(
     const ngx_rl_limit_t *limit, ngx_rl_answer_t *answer);
 
 /* A counter's 8 bytes in Redis: the client's hash and the rule. */
-void ngx_rl_script_field(u_char *field,
-    const ngx_rl_counter_t *counter);
+void ngx_rl_script_field(u_char *field, const ngx_rl_counter_t *counter);
 
 /* Whether Redis keeps the counter in a sorted set of its own. */
 #define ngx_rl_script_in_set(algorithm)                                       \

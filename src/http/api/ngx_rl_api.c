@@ -15,80 +15,16 @@
  */
 #define NGX_RL_API_MS  30000
 
-static void ngx_rl_api_cleanup(void *data);
-static void ngx_rl_api_abandon(ngx_rl_api_t *api);
-static void ngx_rl_api_resume(ngx_http_request_t *r);
-static void ngx_rl_api_pause(ngx_event_t *ev);
-static void ngx_rl_api_deadline(ngx_event_t *ev);
-static ngx_int_t ngx_rl_api_late(ngx_rl_api_t *api);
-static void ngx_rl_api_body_read(ngx_http_request_t *r);
-static ngx_int_t ngx_rl_api_body_take(
-    ngx_rl_api_t *api);
-static ngx_int_t ngx_rl_api_body_too_large(
-    ngx_rl_api_t *api);
 
-
-ngx_rl_api_t *
-ngx_rl_api_create(ngx_http_request_t *r,
-    ngx_rl_api_conf_t *conf)
+void
+ngx_rl_api_work_free(ngx_rl_api_work_t *work)
 {
-    ngx_pool_cleanup_t  *cln;
-    ngx_rl_api_t        *api;
+    if (work && work->job) {
+        ngx_rl_job_cancel(work->job);
 
-    cln = ngx_pool_cleanup_add(r->pool, sizeof(ngx_rl_api_t));
-    if (cln == NULL) {
-        return NULL;
+    } else if (work) {
+        ngx_destroy_pool(work->edit.pool);
     }
-
-    api = cln->data;
-    ngx_memzero(api, sizeof(ngx_rl_api_t));
-
-    api->request = r;
-    api->conf = conf;
-
-    api->deadline.data = api;
-    api->deadline.handler = ngx_rl_api_deadline;
-    api->deadline.log = r->connection->log;
-
-    api->pause.data = api;
-    api->pause.handler = ngx_rl_api_pause;
-    api->pause.log = r->connection->log;
-
-    cln->handler = ngx_rl_api_cleanup;
-
-    return api;
-}
-
-
-/* The module's context of a request is that of its check. */
-ngx_rl_api_t *
-ngx_rl_api_find(ngx_http_request_t *r)
-{
-    ngx_pool_cleanup_t  *cln;
-    ngx_rl_api_t        *api;
-
-    for (cln = r->pool->cleanup; cln; cln = cln->next) {
-        if (cln->handler == ngx_rl_api_cleanup) {
-            api = cln->data;
-
-            if (api->request == r) {
-                return api;
-            }
-        }
-    }
-
-    return NULL;
-}
-
-
-/* The request ends: no event finds it any more. */
-static void
-ngx_rl_api_cleanup(void *data)
-{
-    ngx_rl_api_t *api = data;
-
-    ngx_rl_api_abandon(api);
-    ngx_rl_api_work_free(api->work);
 }
 
 
@@ -130,15 +66,146 @@ ngx_rl_api_abandon(ngx_rl_api_t *api)
 }
 
 
-void
-ngx_rl_api_work_free(ngx_rl_api_work_t *work)
+static ngx_int_t
+ngx_rl_api_late(ngx_rl_api_t *api)
 {
-    if (work && work->job) {
-        ngx_rl_job_cancel(work->job);
+    if (api->writing) {
+        api->status = NGX_RL_SYNC_UNKNOWN;
+        ngx_str_set(&api->said, "it took too long");
 
-    } else if (work) {
-        ngx_destroy_pool(work->edit.pool);
+        return ngx_rl_api_failed(api);
     }
+
+    return ngx_rl_api_problem(api, NGX_HTTP_SERVICE_UNAVAILABLE,
+                              "unavailable", "it took too long, "
+                              "nothing is changed");
+}
+
+
+void
+ngx_rl_api_wake(ngx_rl_api_t *api, ngx_queue_t *events)
+{
+    ngx_event_t  *wev;
+
+    api->waiting = 0;
+
+    wev = api->request->connection->write;
+    ngx_post_event(wev, events);
+}
+
+
+static void
+ngx_rl_api_deadline(ngx_event_t *ev)
+{
+    ngx_connection_t  *c;
+    ngx_rl_api_t      *api;
+
+    api = ev->data;
+    c = api->request->connection;
+
+    ngx_rl_api_abandon(api);
+
+    if (api->reading) {
+        ngx_http_finalize_request(api->request, NGX_HTTP_REQUEST_TIME_OUT);
+        ngx_http_run_posted_requests(c);
+        return;
+    }
+
+    api->next = ngx_rl_api_late;
+    ngx_rl_api_wake(api, &ngx_posted_events);
+}
+
+
+static void
+ngx_rl_api_pause(ngx_event_t *ev)
+{
+    ngx_rl_api_wake(ev->data, &ngx_posted_events);
+}
+
+
+/* The request ends: no event finds it any more. */
+static void
+ngx_rl_api_cleanup(void *data)
+{
+    ngx_rl_api_t *api = data;
+
+    ngx_rl_api_abandon(api);
+    ngx_rl_api_work_free(api->work);
+}
+
+
+ngx_rl_api_t *
+ngx_rl_api_create(ngx_http_request_t *r, ngx_rl_api_conf_t *conf)
+{
+    ngx_pool_cleanup_t  *cln;
+    ngx_rl_api_t        *api;
+
+    cln = ngx_pool_cleanup_add(r->pool, sizeof(ngx_rl_api_t));
+    if (cln == NULL) {
+        return NULL;
+    }
+
+    api = cln->data;
+    ngx_memzero(api, sizeof(ngx_rl_api_t));
+
+    api->request = r;
+    api->conf = conf;
+
+    api->deadline.data = api;
+    api->deadline.handler = ngx_rl_api_deadline;
+    api->deadline.log = r->connection->log;
+
+    api->pause.data = api;
+    api->pause.handler = ngx_rl_api_pause;
+    api->pause.log = r->connection->log;
+
+    cln->handler = ngx_rl_api_cleanup;
+
+    return api;
+}
+
+
+/* The module's context of a request is that of its check. */
+static ngx_rl_api_t *
+ngx_rl_api_find(ngx_http_request_t *r)
+{
+    ngx_pool_cleanup_t  *cln;
+    ngx_rl_api_t        *api;
+
+    for (cln = r->pool->cleanup; cln; cln = cln->next) {
+        if (cln->handler == ngx_rl_api_cleanup) {
+            api = cln->data;
+
+            if (api->request == r) {
+                return api;
+            }
+        }
+    }
+
+    return NULL;
+}
+
+
+/* The write event's handler: also runs when the socket gets writable. */
+static void
+ngx_rl_api_resume(ngx_http_request_t *r)
+{
+    ngx_rl_api_t  *api;
+
+    api = ngx_rl_api_find(r);
+
+    if (api->waiting) {
+        if (ngx_handle_write_event(r->connection->write, 0) != NGX_OK) {
+            ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+        }
+
+        return;
+    }
+
+    r->read_event_handler = ngx_http_block_reading;
+    r->write_event_handler = ngx_http_request_empty_handler;
+
+    ngx_rl_api_run(api, NGX_DECLINED);
 }
 
 
@@ -183,98 +250,16 @@ ngx_rl_api_run(ngx_rl_api_t *api, ngx_int_t rc)
 
 
 void
-ngx_rl_api_wake(ngx_rl_api_t *api,
-    ngx_queue_t *events)
-{
-    ngx_event_t  *wev;
-
-    api->waiting = 0;
-
-    wev = api->request->connection->write;
-    ngx_post_event(wev, events);
-}
-
-
-void
 ngx_rl_api_wait(ngx_rl_api_t *api)
 {
     ngx_add_timer(&api->pause, 1);
 }
 
 
-static void
-ngx_rl_api_pause(ngx_event_t *ev)
-{
-    ngx_rl_api_wake(ev->data, &ngx_posted_events);
-}
-
-
-/* The write event's handler: also runs when the socket gets writable. */
-static void
-ngx_rl_api_resume(ngx_http_request_t *r)
-{
-    ngx_rl_api_t  *api;
-
-    api = ngx_rl_api_find(r);
-
-    if (api->waiting) {
-        if (ngx_handle_write_event(r->connection->write, 0) != NGX_OK) {
-            ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
-        }
-
-        return;
-    }
-
-    r->read_event_handler = ngx_http_block_reading;
-    r->write_event_handler = ngx_http_request_empty_handler;
-
-    ngx_rl_api_run(api, NGX_DECLINED);
-}
-
-
-static void
-ngx_rl_api_deadline(ngx_event_t *ev)
-{
-    ngx_connection_t  *c;
-    ngx_rl_api_t      *api;
-
-    api = ev->data;
-    c = api->request->connection;
-
-    ngx_rl_api_abandon(api);
-
-    if (api->reading) {
-        ngx_http_finalize_request(api->request, NGX_HTTP_REQUEST_TIME_OUT);
-        ngx_http_run_posted_requests(c);
-        return;
-    }
-
-    api->next = ngx_rl_api_late;
-    ngx_rl_api_wake(api, &ngx_posted_events);
-}
-
-
-static ngx_int_t
-ngx_rl_api_late(ngx_rl_api_t *api)
-{
-    if (api->writing) {
-        api->status = NGX_RL_SYNC_UNKNOWN;
-        ngx_str_set(&api->said, "it took too long");
-
-        return ngx_rl_api_failed(api);
-    }
-
-    return ngx_rl_api_problem(api, NGX_HTTP_SERVICE_UNAVAILABLE,
-                              "unavailable", "it took too long, "
-                              "nothing is changed");
-}
-
-
 ngx_int_t
-ngx_rl_api_call(ngx_rl_api_t *api,
-    ngx_rl_sync_op_e op, uint64_t version, uint64_t id,
-    const ngx_rl_record_t *record,
-    ngx_rl_sync_handler_pt handler, ngx_rl_api_pt next)
+ngx_rl_api_call(ngx_rl_api_t *api, ngx_rl_sync_op_e op, uint64_t version,
+    uint64_t id, const ngx_rl_record_t *record, ngx_rl_sync_handler_pt handler,
+    ngx_rl_api_pt next)
 {
     api->next = next;
     api->call = ngx_rl_sync_call(api->conf->limiter, op, version, id,
@@ -285,19 +270,7 @@ ngx_rl_api_call(ngx_rl_api_t *api,
 
 
 void
-ngx_rl_api_called(void *data,
-    const ngx_rl_sync_result_t *result)
-{
-    ngx_rl_api_t *api = data;
-
-    ngx_rl_api_result(api, result);
-    ngx_rl_api_wake(api, &ngx_posted_events);
-}
-
-
-void
-ngx_rl_api_result(ngx_rl_api_t *api,
-    const ngx_rl_sync_result_t *result)
+ngx_rl_api_result(ngx_rl_api_t *api, const ngx_rl_sync_result_t *result)
 {
     api->call = NULL;
     api->status = result->status;
@@ -316,6 +289,16 @@ ngx_rl_api_result(ngx_rl_api_t *api,
 }
 
 
+void
+ngx_rl_api_called(void *data, const ngx_rl_sync_result_t *result)
+{
+    ngx_rl_api_t *api = data;
+
+    ngx_rl_api_result(api, result);
+    ngx_rl_api_wake(api, &ngx_posted_events);
+}
+
+
 ngx_int_t
 ngx_rl_api_query_key(ngx_rl_api_t *api, ngx_str_t *key)
 {
@@ -325,8 +308,8 @@ ngx_rl_api_query_key(ngx_rl_api_t *api, ngx_str_t *key)
 
 
 ngx_int_t
-ngx_rl_api_query_address(ngx_rl_api_t *api,
-    const ngx_str_t *text, ngx_str_t *address)
+ngx_rl_api_query_address(ngx_rl_api_t *api, const ngx_str_t *text,
+    ngx_str_t *address)
 {
     ngx_int_t             rc;
     ngx_addr_t            addr;
@@ -359,75 +342,13 @@ ngx_rl_api_query_address(ngx_rl_api_t *api,
 }
 
 
-/*
- * The body is read as it comes. So the endpoint rejects one that is too large,
- * instead of a page of nginx, and none goes to a file. If another module had
- * the body read before, it may be in a file.
- */
-ngx_int_t
-ngx_rl_api_read_body(ngx_rl_api_t *api)
+static ngx_int_t
+ngx_rl_api_body_too_large(ngx_rl_api_t *api)
 {
-    ngx_int_t            rc;
-    ngx_http_request_t  *r;
-
-    r = api->request;
-
-    if (r->headers_in.content_length_n > NGX_RL_API_BODY) {
-        return ngx_rl_api_body_too_large(api);
-    }
-
-    r->request_body_no_buffering = 1;
-    api->reading = 1;
-    ngx_add_timer(&api->deadline, NGX_RL_API_MS);
-
-    rc = ngx_http_read_client_request_body(r,
-                                           ngx_rl_api_body_read);
-
-    return (rc >= NGX_HTTP_SPECIAL_RESPONSE) ? rc : NGX_DONE;
-}
-
-
-static void
-ngx_rl_api_body_read(ngx_http_request_t *r)
-{
-    ngx_int_t      rc;
-    ngx_rl_api_t  *api;
-
-    api = ngx_rl_api_find(r);
-
-    for ( ;; ) {
-
-        rc = ngx_rl_api_body_take(api);
-
-        if (rc != NGX_DECLINED || !r->reading_body) {
-            break;
-        }
-
-        rc = ngx_http_read_unbuffered_request_body(r);
-
-        if (rc >= NGX_HTTP_SPECIAL_RESPONSE) {
-            break;
-        }
-
-        if (rc == NGX_AGAIN && r->request_body->bufs == NULL) {
-            r->read_event_handler = ngx_rl_api_body_read;
-            return;
-        }
-    }
-
-    api->reading = 0;
-
-    if (rc == NGX_DECLINED) {
-        r->read_event_handler = ngx_http_block_reading;
-
-        if (api->body.text.len == 0) {
-            rc = ngx_rl_api_problem(api, NGX_HTTP_BAD_REQUEST,
-                                    "empty-body",
-                                    "expected a body with JSON");
-        }
-    }
-
-    ngx_rl_api_run(api, rc);
+    return ngx_rl_api_problem(api,
+               NGX_HTTP_REQUEST_ENTITY_TOO_LARGE, "too-large",
+               "expected a body of at most %d bytes",
+               NGX_RL_API_BODY);
 }
 
 
@@ -491,11 +412,72 @@ ngx_rl_api_body_take(ngx_rl_api_t *api)
 }
 
 
-static ngx_int_t
-ngx_rl_api_body_too_large(ngx_rl_api_t *api)
+static void
+ngx_rl_api_body_read(ngx_http_request_t *r)
 {
-    return ngx_rl_api_problem(api,
-               NGX_HTTP_REQUEST_ENTITY_TOO_LARGE, "too-large",
-               "expected a body of at most %d bytes",
-               NGX_RL_API_BODY);
+    ngx_int_t      rc;
+    ngx_rl_api_t  *api;
+
+    api = ngx_rl_api_find(r);
+
+    for ( ;; ) {
+
+        rc = ngx_rl_api_body_take(api);
+
+        if (rc != NGX_DECLINED || !r->reading_body) {
+            break;
+        }
+
+        rc = ngx_http_read_unbuffered_request_body(r);
+
+        if (rc >= NGX_HTTP_SPECIAL_RESPONSE) {
+            break;
+        }
+
+        if (rc == NGX_AGAIN && r->request_body->bufs == NULL) {
+            r->read_event_handler = ngx_rl_api_body_read;
+            return;
+        }
+    }
+
+    api->reading = 0;
+
+    if (rc == NGX_DECLINED) {
+        r->read_event_handler = ngx_http_block_reading;
+
+        if (api->body.text.len == 0) {
+            rc = ngx_rl_api_problem(api, NGX_HTTP_BAD_REQUEST,
+                                    "empty-body",
+                                    "expected a body with JSON");
+        }
+    }
+
+    ngx_rl_api_run(api, rc);
+}
+
+
+/*
+ * The body is read as it comes. So the endpoint rejects one that is too large,
+ * instead of a page of nginx, and none goes to a file. If another module had
+ * the body read before, it may be in a file.
+ */
+ngx_int_t
+ngx_rl_api_read_body(ngx_rl_api_t *api)
+{
+    ngx_int_t            rc;
+    ngx_http_request_t  *r;
+
+    r = api->request;
+
+    if (r->headers_in.content_length_n > NGX_RL_API_BODY) {
+        return ngx_rl_api_body_too_large(api);
+    }
+
+    r->request_body_no_buffering = 1;
+    api->reading = 1;
+    ngx_add_timer(&api->deadline, NGX_RL_API_MS);
+
+    rc = ngx_http_read_client_request_body(r, ngx_rl_api_body_read);
+
+    return (rc >= NGX_HTTP_SPECIAL_RESPONSE) ? rc : NGX_DONE;
 }

@@ -33,8 +33,7 @@ typedef struct {
     void               **server;   /* its configuration */
     ngx_rl_loc_conf_t   *location;
     ngx_rl_guard_t       guard;
-    ngx_rl_value_t      *author;   /* of a change; NULL: see
-                                      api_change.c */
+    ngx_rl_value_t      *author;   /* of a change; NULL: see api_change.c */
     unsigned             write:1;
 } ngx_rl_api_conf_t;
 
@@ -89,9 +88,9 @@ typedef struct {
     ngx_str_t           tags;      /* of the client's condition */
     uint64_t            most;      /* the largest version of them */
     unsigned            writes:1;
-    unsigned            conditional:1; /* to change a base with one
-                                          of the tags, or to read one
-                                          with none of them */
+    unsigned            conditional:1; /* to change a base with one of the
+                                          tags, or to read one with none of
+                                          them */
     unsigned            turn:1;    /* it is its turn */
     unsigned            stopped:1; /* by the tags */
     unsigned            based:1;   /* edit.base is set */
@@ -122,8 +121,8 @@ struct ngx_rl_api_s {
     uint64_t                        version; /* that it has named */
     uint64_t                        id;      /* of that a put has made */
     ngx_str_t                       text;    /* "/versions": of it */
-    ngx_rl_record_t                 record;  /* that it has read: the
-                                                document, its numbers */
+    ngx_rl_record_t                 record;  /* that it has read: the document,
+                                                its numbers */
     const ngx_rl_problems_t        *problems; /* of the answer; NULL */
     ngx_uint_t                      tries;
 
@@ -150,20 +149,16 @@ struct ngx_rl_api_s {
 
 /* api_conf.c: the directives, and what only the whole configuration tells */
 char *ngx_rl_api(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-char *ngx_rl_status_page(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf);
-char *ngx_rl_api_merge(ngx_conf_t *cf,
-    ngx_rl_loc_conf_t *prev, ngx_rl_loc_conf_t *conf);
-ngx_int_t ngx_rl_api_resolve(ngx_conf_t *cf,
-    ngx_rl_main_conf_t *conf);
+char *ngx_rl_status_page(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_rl_api_merge(ngx_conf_t *cf, ngx_rl_loc_conf_t *prev,
+    ngx_rl_loc_conf_t *conf);
+ngx_int_t ngx_rl_api_resolve(ngx_conf_t *cf, ngx_rl_main_conf_t *conf);
 
 /* api_route.c: the content handler */
 ngx_int_t ngx_rl_api_handler(ngx_http_request_t *r);
 
 /* api.c: what a request is here, in its pool. NULL: memory is out; none. */
-ngx_rl_api_t *ngx_rl_api_create(
-    ngx_http_request_t *r, ngx_rl_api_conf_t *conf);
-ngx_rl_api_t *ngx_rl_api_find(ngx_http_request_t *r);
+ngx_rl_api_t *ngx_rl_api_create(ngx_http_request_t *r, ngx_rl_api_conf_t *conf);
 
 /* NGX_DECLINED: the next step; else rc is what the request ends with. */
 void ngx_rl_api_run(ngx_rl_api_t *api, ngx_int_t rc);
@@ -172,23 +167,19 @@ void ngx_rl_api_run(ngx_rl_api_t *api, ngx_int_t rc);
  * Runs the next step from an event of the request: of these events, posted ones
  * or those of the next turn.
  */
-void ngx_rl_api_wake(ngx_rl_api_t *api,
-    ngx_queue_t *events);
+void ngx_rl_api_wake(ngx_rl_api_t *api, ngx_queue_t *events);
 
 /*
  * Makes a call of ngx_rl_sync_call(), and goes on with next. called is a
  * handler that only takes the result.
  */
-ngx_int_t ngx_rl_api_call(ngx_rl_api_t *api,
-    ngx_rl_sync_op_e op, uint64_t version, uint64_t id,
-    const ngx_rl_record_t *record,
+ngx_int_t ngx_rl_api_call(ngx_rl_api_t *api, ngx_rl_sync_op_e op,
+    uint64_t version, uint64_t id, const ngx_rl_record_t *record,
     ngx_rl_sync_handler_pt handler, ngx_rl_api_pt next);
-void ngx_rl_api_called(void *data,
-    const ngx_rl_sync_result_t *result);
+void ngx_rl_api_called(void *data, const ngx_rl_sync_result_t *result);
 
 /* A call's result, for failed(): its status, version and reason. */
-void ngx_rl_api_result(ngx_rl_api_t *api,
-    const ngx_rl_sync_result_t *result);
+void ngx_rl_api_result(ngx_rl_api_t *api, const ngx_rl_sync_result_t *result);
 
 /* Runs the next step a millisecond later: others come first. */
 void ngx_rl_api_wait(ngx_rl_api_t *api);
@@ -210,15 +201,14 @@ void ngx_rl_api_work_free(ngx_rl_api_work_t *work);
  * Joins the query's keys, one at least, as in a request's key. NGX_ERROR:
  * memory is out.
  */
-ngx_int_t ngx_rl_api_query_key(ngx_rl_api_t *api,
-    ngx_str_t *key);
+ngx_int_t ngx_rl_api_query_key(ngx_rl_api_t *api, ngx_str_t *key);
 
 /*
  * The bytes of an address, as $binary_remote_addr has them. NGX_DECLINED: the
  * text is none, and address is empty; NGX_ERROR: memory is out.
  */
-ngx_int_t ngx_rl_api_query_address(ngx_rl_api_t *api,
-    const ngx_str_t *text, ngx_str_t *address);
+ngx_int_t ngx_rl_api_query_address(ngx_rl_api_t *api, const ngx_str_t *text,
+    ngx_str_t *address);
 
 /*
  * Reads the body to api->body; ngx_rl_api_run() follows. Returns
@@ -249,27 +239,24 @@ ngx_uint_t ngx_rl_api_page_wanted(ngx_rl_api_t *api);
  * api_answer.c: all of these answer, and return what the request ends with.
  * body may be NULL: there is none. detail is a format of ngx_sprintf().
  */
-ngx_int_t ngx_rl_api_answer(ngx_rl_api_t *api,
-    ngx_uint_t status, const ngx_str_t *body);
-ngx_int_t ngx_rl_api_problem(ngx_rl_api_t *api,
-    ngx_uint_t status, const char *type, const char *detail, ...);
+ngx_int_t ngx_rl_api_answer(ngx_rl_api_t *api, ngx_uint_t status,
+    const ngx_str_t *body);
+ngx_int_t ngx_rl_api_problem(ngx_rl_api_t *api, ngx_uint_t status,
+    const char *type, const char *detail, ...);
 
 /* A JSON value, which is freed; NULL: memory was out. */
-ngx_int_t ngx_rl_api_json(ngx_rl_api_t *api,
-    ngx_uint_t status, struct json_t *json);
+ngx_int_t ngx_rl_api_json(ngx_rl_api_t *api, ngx_uint_t status,
+    struct json_t *json);
 
 /* An array of {id, pointer, detail}; NULL: memory is out. */
-struct json_t *ngx_rl_api_problem_list(
-    const ngx_rl_problems_t *problems);
+struct json_t *ngx_rl_api_problem_list(const ngx_rl_problems_t *problems);
 
 /*
  * Before the answer, which fails if memory is out. The tag is version and id of
  * the record: after a failover one number may have two.
  */
-void ngx_rl_api_header(ngx_rl_api_t *api,
-    const char *name, const char *value);
-void ngx_rl_api_etag(ngx_rl_api_t *api,
-    uint64_t version, uint64_t id);
+void ngx_rl_api_header(ngx_rl_api_t *api, const char *name, const char *value);
+void ngx_rl_api_etag(ngx_rl_api_t *api, uint64_t version, uint64_t id);
 
 /* Writes a tag without quotes, 38 bytes at most; returns the end. */
 u_char *ngx_rl_api_tag(u_char *p, uint64_t version, uint64_t id);
@@ -292,8 +279,7 @@ ngx_int_t ngx_rl_api_history(ngx_rl_api_t *api);
 ngx_int_t ngx_rl_api_page(ngx_rl_api_t *api);
 
 /* A worker begins to serve: it samples the counts of a zone with a watch. */
-void ngx_rl_api_history_begin(ngx_rl_limiter_t *limiter,
-    ngx_log_t *log);
+void ngx_rl_api_history_begin(ngx_rl_limiter_t *limiter, ngx_log_t *log);
 
 /* "a, b" of a key whose parts are "a" and "b"; null: there is no text. */
 struct json_t *ngx_rl_api_parts_json(const ngx_str_t *text);
@@ -312,15 +298,13 @@ ngx_int_t ngx_rl_api_reason(ngx_rl_api_t *api);
  * Whether work->tags, or "*", has the tag of the base; sets work->most. May be
  * called by a thread.
  */
-ngx_uint_t ngx_rl_api_tags_have(
-    ngx_rl_api_work_t *work);
+ngx_uint_t ngx_rl_api_tags_have(ngx_rl_api_work_t *work);
 
 /*
  * Fills the texts of a change's record: its author, the address, and what is
  * changed. They live in the request's pool. Returns NGX_OK, or NGX_ERROR:
  * memory is out.
  */
-ngx_int_t ngx_rl_api_record(ngx_rl_api_t *api,
-    ngx_rl_record_t *record);
+ngx_int_t ngx_rl_api_record(ngx_rl_api_t *api, ngx_rl_record_t *record);
 
 #endif /* NGX_RL_API_H_INCLUDED */

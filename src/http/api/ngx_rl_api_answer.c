@@ -9,7 +9,6 @@
 #define NGX_RL_API_DETAIL  512   /* bytes of a problem's detail */
 #define NGX_RL_API_RETRY   "1"   /* seconds, after a failure */
 
-static const ngx_str_t *ngx_rl_api_status_line(ngx_uint_t status);
 
 static const struct {
     ngx_uint_t  status;
@@ -33,13 +32,36 @@ static const struct {
 };
 
 
+void
+ngx_rl_api_header(ngx_rl_api_t *api, const char *name, const char *value)
+{
+    if (ngx_rl_header(api->request, name, value) != NGX_OK) {
+        api->failed = 1;
+    }
+}
+
+
+static const ngx_str_t *
+ngx_rl_api_status_line(ngx_uint_t status)
+{
+    ngx_uint_t  i;
+
+    for (i = 0; ngx_rl_api_lines[i].status; i++) {
+        if (ngx_rl_api_lines[i].status == status) {
+            break;
+        }
+    }
+
+    return &ngx_rl_api_lines[i].line;
+}
+
+
 /*
  * The request's own conditions have been decided here; nginx would compare
  * If-Match with the ETag of the answer, which is that of the next version.
  */
 ngx_int_t
-ngx_rl_api_answer(ngx_rl_api_t *api,
-    ngx_uint_t status, const ngx_str_t *body)
+ngx_rl_api_answer(ngx_rl_api_t *api, ngx_uint_t status, const ngx_str_t *body)
 {
     ngx_http_request_t  *r;
 
@@ -59,8 +81,7 @@ ngx_rl_api_answer(ngx_rl_api_t *api,
     }
 
     if (status == 422 || status == 428) {
-        r->headers_out.status_line
-            = *ngx_rl_api_status_line(status);
+        r->headers_out.status_line = *ngx_rl_api_status_line(status);
     }
 
     return ngx_rl_send(r, status,
@@ -71,69 +92,15 @@ ngx_rl_api_answer(ngx_rl_api_t *api,
 
 
 ngx_int_t
-ngx_rl_api_json(ngx_rl_api_t *api, ngx_uint_t status,
-    json_t *json)
+ngx_rl_api_json(ngx_rl_api_t *api, ngx_uint_t status, json_t *json)
 {
     ngx_str_t  body;
 
-    if (ngx_rl_json_dump(api->request->pool, json, &body)
-        != NGX_OK)
-    {
+    if (ngx_rl_json_dump(api->request->pool, json, &body) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
     return ngx_rl_api_answer(api, status, &body);
-}
-
-
-/* 412 names the version that is current. */
-ngx_int_t
-ngx_rl_api_problem(ngx_rl_api_t *api,
-    ngx_uint_t status, const char *type, const char *detail, ...)
-{
-    u_char                    buf[NGX_RL_API_DETAIL];
-    json_t                   *json;
-    va_list                   args;
-    ngx_str_t                 text;
-    const ngx_str_t          *line;
-    const ngx_rl_problems_t  *problems;
-
-    va_start(args, detail);
-    text.data = buf;
-    text.len = ngx_vslprintf(buf, buf + sizeof(buf), detail, args) - buf;
-    va_end(args);
-
-    if (status == NGX_HTTP_SERVICE_UNAVAILABLE) {
-        ngx_rl_api_header(api, "Retry-After",
-                          NGX_RL_API_RETRY);
-    }
-
-    line = ngx_rl_api_status_line(status);
-
-    json = json_pack("{s:o, s:s, s:i, s:o}",
-                     "type", json_sprintf("urn:ratelimit:problem:%s", type),
-                     "title", (char *) line->data + sizeof("400 ") - 1,
-                     "status", (int) status,
-                     "detail", ngx_rl_json_text(&text));
-
-    if (status == NGX_HTTP_PRECONDITION_FAILED) {
-        (void) json_object_set_new(json, "version",
-                                   json_integer(api->version));
-    }
-
-    problems = api->problems;
-
-    if (problems && problems->n) {
-        (void) json_object_set_new(json, "errors",
-                                ngx_rl_api_problem_list(problems));
-    }
-
-    if (problems && problems->n > problems->list.nelts) {
-        (void) json_object_set_new(json, "more",
-                          json_integer(problems->n - problems->list.nelts));
-    }
-
-    return ngx_rl_api_json(api, status, json);
 }
 
 
@@ -160,34 +127,65 @@ ngx_rl_api_problem_list(const ngx_rl_problems_t *problems)
 }
 
 
-static const ngx_str_t *
-ngx_rl_api_status_line(ngx_uint_t status)
+/* 412 names the version that is current. */
+ngx_int_t
+ngx_rl_api_problem(ngx_rl_api_t *api, ngx_uint_t status, const char *type,
+    const char *detail, ...)
 {
-    ngx_uint_t  i;
+    u_char                    buf[NGX_RL_API_DETAIL];
+    json_t                   *json;
+    va_list                   args;
+    ngx_str_t                 text;
+    const ngx_str_t          *line;
+    const ngx_rl_problems_t  *problems;
 
-    for (i = 0; ngx_rl_api_lines[i].status; i++) {
-        if (ngx_rl_api_lines[i].status == status) {
-            break;
-        }
+    va_start(args, detail);
+    text.data = buf;
+    text.len = ngx_vslprintf(buf, buf + sizeof(buf), detail, args) - buf;
+    va_end(args);
+
+    if (status == NGX_HTTP_SERVICE_UNAVAILABLE) {
+        ngx_rl_api_header(api, "Retry-After", NGX_RL_API_RETRY);
     }
 
-    return &ngx_rl_api_lines[i].line;
+    line = ngx_rl_api_status_line(status);
+
+    json = json_pack("{s:o, s:s, s:i, s:o}",
+                     "type", json_sprintf("urn:ratelimit:problem:%s", type),
+                     "title", (char *) line->data + sizeof("400 ") - 1,
+                     "status", (int) status,
+                     "detail", ngx_rl_json_text(&text));
+
+    if (status == NGX_HTTP_PRECONDITION_FAILED) {
+        (void) json_object_set_new(json, "version", json_integer(api->version));
+    }
+
+    problems = api->problems;
+
+    if (problems && problems->n) {
+        (void) json_object_set_new(json, "errors",
+                                   ngx_rl_api_problem_list(problems));
+    }
+
+    if (problems && problems->n > problems->list.nelts) {
+        (void) json_object_set_new(json, "more",
+                          json_integer(problems->n - problems->list.nelts));
+    }
+
+    return ngx_rl_api_json(api, status, json);
+}
+
+
+u_char *
+ngx_rl_api_tag(u_char *p, uint64_t version, uint64_t id)
+{
+    return version ? ngx_sprintf(p, "%uL-%016xL", version, id)
+                   : ngx_sprintf(p, "0");
 }
 
 
 void
-ngx_rl_api_header(ngx_rl_api_t *api,
-    const char *name, const char *value)
-{
-    if (ngx_rl_header(api->request, name, value) != NGX_OK) {
-        api->failed = 1;
-    }
-}
-
-
-void
-ngx_rl_api_etag(ngx_rl_api_t *api, uint64_t version,
-    uint64_t id)
+ngx_rl_api_etag(ngx_rl_api_t *api, uint64_t version, uint64_t id)
 {
     u_char  *p, *text;
 
@@ -204,14 +202,6 @@ ngx_rl_api_etag(ngx_rl_api_t *api, uint64_t version,
     *p = '\0';
 
     ngx_rl_api_header(api, "ETag", (char *) text);
-}
-
-
-u_char *
-ngx_rl_api_tag(u_char *p, uint64_t version, uint64_t id)
-{
-    return version ? ngx_sprintf(p, "%uL-%016xL", version, id)
-                   : ngx_sprintf(p, "0");
 }
 
 

@@ -8,18 +8,67 @@
 
 #include "ngx_rl_document.h"
 
-static ngx_uint_t ngx_rl_api_utf8(const ngx_str_t *text);
-static ngx_int_t ngx_rl_api_author(ngx_rl_api_t *api,
-    ngx_str_t *author);
-static ngx_int_t ngx_rl_api_record_path(
-    ngx_rl_api_t *api, ngx_str_t *path);
-
 
 ngx_uint_t
 ngx_rl_api_writes(ngx_rl_api_t *api)
 {
     return !(api->route->flags & NGX_RL_API_READS)
            && !(api->request->method & (NGX_HTTP_GET|NGX_HTTP_HEAD));
+}
+
+
+/* Whether it is UTF-8 without control characters. */
+static ngx_uint_t
+ngx_rl_api_utf8(const ngx_str_t *text)
+{
+    u_char    *p, *last;
+    uint32_t   n;
+
+    if (text->len == 0) {
+        return 1;
+    }
+
+    p = text->data;
+    last = p + text->len;
+
+    while (p < last) {
+
+        n = (*p < 0x80) ? *p++ : ngx_utf8_decode(&p, last - p);
+
+        if (n > 0x10ffff || n < 0x20 || n == 0x7f
+            || (n >= 0xd800 && n <= 0xdfff))
+        {
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
+
+ngx_int_t
+ngx_rl_api_reason(ngx_rl_api_t *api)
+{
+    ngx_table_elt_t  *h;
+
+    static const ngx_str_t  header = ngx_string("X-RateLimit-Reason");
+
+    api->reason = api->args.reason;
+
+    h = ngx_rl_find_header(&api->request->headers_in.headers, &header);
+
+    if (api->reason.data == NULL && h) {
+        api->reason = h->value;
+    }
+
+    if (api->reason.len > NGX_RL_API_REASON || !ngx_rl_api_utf8(&api->reason)) {
+        return ngx_rl_api_problem(api, NGX_HTTP_BAD_REQUEST,
+                   "invalid", "expected a reason of at most %d bytes in "
+                   "UTF-8, without control characters",
+                   NGX_RL_API_REASON);
+    }
+
+    return NGX_DECLINED;
 }
 
 
@@ -31,9 +80,7 @@ ngx_rl_api_conditions(ngx_rl_api_t *api)
 
     r = api->request;
 
-    if (!ngx_rl_api_utf8(&api->name)
-        || !ngx_rl_api_utf8(&api->args.rule))
-    {
+    if (!ngx_rl_api_utf8(&api->name) || !ngx_rl_api_utf8(&api->args.rule)) {
         return ngx_rl_api_problem(api, NGX_HTTP_BAD_REQUEST,
                                   "invalid",
                                   "expected a name in UTF-8");
@@ -65,64 +112,6 @@ ngx_rl_api_conditions(ngx_rl_api_t *api)
     api->any = (h == NULL || (h->value.len == 1 && h->value.data[0] == '*'));
 
     return ngx_rl_api_reason(api);
-}
-
-
-ngx_int_t
-ngx_rl_api_reason(ngx_rl_api_t *api)
-{
-    ngx_table_elt_t  *h;
-
-    static const ngx_str_t  header = ngx_string("X-RateLimit-Reason");
-
-    api->reason = api->args.reason;
-
-    h = ngx_rl_find_header(&api->request->headers_in.headers,
-                           &header);
-
-    if (api->reason.data == NULL && h) {
-        api->reason = h->value;
-    }
-
-    if (api->reason.len > NGX_RL_API_REASON
-        || !ngx_rl_api_utf8(&api->reason))
-    {
-        return ngx_rl_api_problem(api, NGX_HTTP_BAD_REQUEST,
-                   "invalid", "expected a reason of at most %d bytes in "
-                   "UTF-8, without control characters",
-                   NGX_RL_API_REASON);
-    }
-
-    return NGX_DECLINED;
-}
-
-
-/* Whether it is UTF-8 without control characters. */
-static ngx_uint_t
-ngx_rl_api_utf8(const ngx_str_t *text)
-{
-    u_char    *p, *last;
-    uint32_t   n;
-
-    if (text->len == 0) {
-        return 1;
-    }
-
-    p = text->data;
-    last = p + text->len;
-
-    while (p < last) {
-
-        n = (*p < 0x80) ? *p++ : ngx_utf8_decode(&p, last - p);
-
-        if (n > 0x10ffff || n < 0x20 || n == 0x7f
-            || (n >= 0xd800 && n <= 0xdfff))
-        {
-            return 0;
-        }
-    }
-
-    return 1;
 }
 
 
@@ -187,33 +176,12 @@ ngx_rl_api_tags_have(ngx_rl_api_work_t *work)
 }
 
 
-ngx_int_t
-ngx_rl_api_record(ngx_rl_api_t *api,
-    ngx_rl_record_t *record)
-{
-    ngx_http_request_t  *r;
-
-    r = api->request;
-
-    record->reason = api->reason;
-    record->address = r->connection->addr_text;
-    record->method = r->method_name;
-
-    if (ngx_rl_api_author(api, &record->author) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    return ngx_rl_api_record_path(api, &record->path);
-}
-
-
 /*
  * The first of these that there is: what "author=" says, the name of the token,
  * the subject of the client's certificate.
  */
 static ngx_int_t
-ngx_rl_api_author(ngx_rl_api_t *api,
-    ngx_str_t *author)
+ngx_rl_api_author(ngx_rl_api_t *api, ngx_str_t *author)
 {
     ngx_http_request_t         *r;
     ngx_http_variable_value_t  *subject;
@@ -262,8 +230,7 @@ ngx_rl_api_author(ngx_rl_api_t *api,
  * without which a change of a tier is another one.
  */
 static ngx_int_t
-ngx_rl_api_record_path(ngx_rl_api_t *api,
-    ngx_str_t *path)
+ngx_rl_api_record_path(ngx_rl_api_t *api, ngx_str_t *path)
 {
     u_char     *p, buf[NGX_RL_DOCUMENT_KEY];
     ngx_str_t   below, key, rule;
@@ -299,4 +266,23 @@ ngx_rl_api_record_path(ngx_rl_api_t *api,
     path->len = p - path->data;
 
     return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_rl_api_record(ngx_rl_api_t *api, ngx_rl_record_t *record)
+{
+    ngx_http_request_t  *r;
+
+    r = api->request;
+
+    record->reason = api->reason;
+    record->address = r->connection->addr_text;
+    record->method = r->method_name;
+
+    if (ngx_rl_api_author(api, &record->author) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    return ngx_rl_api_record_path(api, &record->path);
 }

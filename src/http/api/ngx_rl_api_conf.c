@@ -13,10 +13,101 @@
  */
 #define NGX_RL_API_MAX_BODY  ((off_t) 1024 * 1024 * 1024)
 
-static ngx_int_t ngx_rl_api_parameters(ngx_conf_t *cf,
-    ngx_rl_api_conf_t *api);
-static ngx_int_t ngx_rl_api_location(ngx_conf_t *cf,
-    ngx_http_core_loc_conf_t *clcf);
+
+/* The paths of the endpoint are what stands below the location's name. */
+static ngx_int_t
+ngx_rl_api_location(ngx_conf_t *cf, ngx_http_core_loc_conf_t *clcf)
+{
+    const char  *what;
+
+    what = clcf->exact_match ? "\"=\"" : clcf->named ? "a name" : NULL;
+
+#if (NGX_PCRE)
+    if (clcf->regex) {
+        what = "a regular expression";
+    }
+#endif
+
+    if (what) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_api\" is in a location with %s, "
+                           "expected a prefix: \"location /ratelimit/\"",
+                           what);
+    }
+
+    return what ? NGX_ERROR : NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_rl_api_parameters(ngx_conf_t *cf, ngx_rl_api_conf_t *api)
+{
+    ngx_str_t  *value, text;
+    ngx_uint_t  i;
+
+    value = cf->args->elts;
+
+    for (i = 1; i < cf->args->nelts; i++) {
+
+        if (api->zone.len == 0
+            && ngx_rl_parameter(&value[i], "zone=", &text)
+            && text.len)
+        {
+            api->zone = text;
+            continue;
+        }
+
+        if (!api->write && ngx_strcmp(value[i].data, "write") == 0) {
+            api->write = 1;
+            continue;
+        }
+
+        if (api->guard.tokens == NULL
+            && ngx_rl_parameter(&value[i], "token_file=", &text)
+            && text.len)
+        {
+            api->guard.tokens = ngx_rl_tokens_read(cf, &text);
+
+            if (api->guard.tokens == NULL) {
+                return NGX_ERROR;
+            }
+
+            continue;
+        }
+
+        if (api->author == NULL
+            && ngx_rl_parameter(&value[i], "author=", &text)
+            && text.len)
+        {
+            api->author = ngx_palloc(cf->pool, sizeof(ngx_rl_value_t));
+
+            if (api->author == NULL
+                || ngx_rl_value_compile(cf, &text, api->author)
+                   != NGX_OK)
+            {
+                return NGX_ERROR;
+            }
+
+            continue;
+        }
+
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_api\" has an invalid parameter "
+                           "\"%V\", expected \"zone=<name> [write] "
+                           "[token_file=<file>] [author=<value>]\"",
+                           &value[i]);
+        return NGX_ERROR;
+    }
+
+    if (api->zone.len == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_api\" has no zone, "
+                           "expected \"zone=<name>\"");
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
+}
 
 
 /* ratelimit_api zone=<name> [write] [token_file=<file>] [author=<value>] */
@@ -74,32 +165,6 @@ ngx_rl_api(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
-/* The paths of the endpoint are what stands below the location's name. */
-static ngx_int_t
-ngx_rl_api_location(ngx_conf_t *cf,
-    ngx_http_core_loc_conf_t *clcf)
-{
-    const char  *what;
-
-    what = clcf->exact_match ? "\"=\"" : clcf->named ? "a name" : NULL;
-
-#if (NGX_PCRE)
-    if (clcf->regex) {
-        what = "a regular expression";
-    }
-#endif
-
-    if (what) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_api\" is in a location with %s, "
-                           "expected a prefix: \"location /ratelimit/\"",
-                           what);
-    }
-
-    return what ? NGX_ERROR : NGX_OK;
-}
-
-
 /* ratelimit_status_page */
 char *
 ngx_rl_status_page(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
@@ -131,87 +196,14 @@ ngx_rl_status_page(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
-static ngx_int_t
-ngx_rl_api_parameters(ngx_conf_t *cf,
-    ngx_rl_api_conf_t *api)
-{
-    ngx_str_t  *value, text;
-    ngx_uint_t  i;
-
-    value = cf->args->elts;
-
-    for (i = 1; i < cf->args->nelts; i++) {
-
-        if (api->zone.len == 0
-            && ngx_rl_parameter(&value[i], "zone=", &text)
-            && text.len)
-        {
-            api->zone = text;
-            continue;
-        }
-
-        if (!api->write && ngx_strcmp(value[i].data, "write") == 0) {
-            api->write = 1;
-            continue;
-        }
-
-        if (api->guard.tokens == NULL
-            && ngx_rl_parameter(&value[i], "token_file=", &text)
-            && text.len)
-        {
-            api->guard.tokens = ngx_rl_tokens_read(cf, &text);
-
-            if (api->guard.tokens == NULL) {
-                return NGX_ERROR;
-            }
-
-            continue;
-        }
-
-        if (api->author == NULL
-            && ngx_rl_parameter(&value[i], "author=", &text)
-            && text.len)
-        {
-            api->author = ngx_palloc(cf->pool,
-                                     sizeof(ngx_rl_value_t));
-
-            if (api->author == NULL
-                || ngx_rl_value_compile(cf, &text, api->author)
-                   != NGX_OK)
-            {
-                return NGX_ERROR;
-            }
-
-            continue;
-        }
-
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_api\" has an invalid parameter "
-                           "\"%V\", expected \"zone=<name> [write] "
-                           "[token_file=<file>] [author=<value>]\"",
-                           &value[i]);
-        return NGX_ERROR;
-    }
-
-    if (api->zone.len == 0) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_api\" has no zone, "
-                           "expected \"zone=<name>\"");
-        return NGX_ERROR;
-    }
-
-    return NGX_OK;
-}
-
-
 /*
  * Before limits are inherited. A location inside of another one is not the
  * endpoint. But what "if" and "limit_except" make has its name, and is: with
  * the rights that stand there.
  */
 char *
-ngx_rl_api_merge(ngx_conf_t *cf,
-    ngx_rl_loc_conf_t *prev, ngx_rl_loc_conf_t *conf)
+ngx_rl_api_merge(ngx_conf_t *cf, ngx_rl_loc_conf_t *prev,
+    ngx_rl_loc_conf_t *conf)
 {
     ngx_http_core_loc_conf_t  *clcf;
     ngx_rl_api_conf_t         *api;
@@ -233,9 +225,7 @@ ngx_rl_api_merge(ngx_conf_t *cf,
         return NGX_CONF_ERROR;
     }
 
-    if (conf->guard
-        && ngx_rl_guard_merge(cf, conf->guard) != NGX_OK)
-    {
+    if (conf->guard && ngx_rl_guard_merge(cf, conf->guard) != NGX_OK) {
         return NGX_CONF_ERROR;
     }
 
@@ -262,8 +252,7 @@ ngx_rl_api_merge(ngx_conf_t *cf,
 
 /* Which zones follow a document. */
 ngx_int_t
-ngx_rl_api_resolve(ngx_conf_t *cf,
-    ngx_rl_main_conf_t *conf)
+ngx_rl_api_resolve(ngx_conf_t *cf, ngx_rl_main_conf_t *conf)
 {
     ngx_uint_t           i;
     ngx_rl_hint_t        hint;
@@ -291,10 +280,9 @@ ngx_rl_api_resolve(ngx_conf_t *cf,
         zone->used = 1;
 
         if (zone->limiter.watch == NULL) {
-            zone->limiter.watch = ngx_rl_watch_add(cf,
-                                             &zone->limiter.zone.name,
-                                             zone->limiter.clear,
-                                             &ngx_http_ratelimit_module);
+            zone->limiter.watch = ngx_rl_watch_add(cf, &zone->limiter.zone.name,
+                                                   zone->limiter.clear,
+                                                   &ngx_http_ratelimit_module);
         }
 
         if (zone->limiter.watch == NULL) {

@@ -10,38 +10,6 @@
 /* bytes of a change: no thread reads it */
 #define NGX_RL_API_AMOUNT    1024
 
-static ngx_int_t ngx_rl_api_counter_amount(
-    ngx_rl_api_counters_t *all);
-static ngx_int_t ngx_rl_api_counter_name(
-    ngx_rl_api_counters_t *all);
-
-
-ngx_int_t
-ngx_rl_api_counter_change(ngx_rl_api_counters_t *all)
-{
-    ngx_int_t      rc;
-    ngx_rl_api_t  *api;
-
-    api = all->api;
-
-    rc = ngx_rl_api_reason(api);
-
-    if (rc == NGX_DECLINED && api->request->method == NGX_HTTP_PATCH) {
-        rc = ngx_rl_api_counter_amount(all);
-
-    } else {
-        all->counters[0].inspect.reset = 1;
-    }
-
-    if (rc == NGX_DECLINED) {
-        rc = ngx_rl_api_counter_name(all);
-    }
-
-    api->writing = 1;
-
-    return rc;
-}
-
 
 /* {"add": 500} or {"used": 0}. NGX_DECLINED, or it is answered. */
 static ngx_int_t
@@ -56,8 +24,7 @@ ngx_rl_api_counter_amount(ngx_rl_api_counters_t *all)
 
     static const ngx_str_t  whole = ngx_string("");
     static const ngx_str_t  members[] = {
-        ngx_string("/used"), ngx_string("/add")
-    };
+        ngx_string("/used"), ngx_string("/add") };
 
     api = all->api;
     text = &api->body.text;
@@ -100,9 +67,7 @@ ngx_rl_api_counter_amount(ngx_rl_api_counters_t *all)
         return NGX_DECLINED;
     }
 
-    if (ngx_rl_problems_init(&all->problems, api->request->pool)
-        != NGX_OK)
-    {
+    if (ngx_rl_problems_init(&all->problems, api->request->pool) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
@@ -134,9 +99,7 @@ ngx_rl_api_counter_name(ngx_rl_api_counters_t *all)
     p = ngx_pnalloc(all->api->request->pool,
                     sizeof("a counter is set to  used") + NGX_INT_T_LEN);
 
-    if (p == NULL
-        || ngx_rl_api_record(all->api, &all->record) != NGX_OK)
-    {
+    if (p == NULL || ngx_rl_api_record(all->api, &all->record) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
@@ -154,12 +117,37 @@ ngx_rl_api_counter_name(ngx_rl_api_counters_t *all)
 }
 
 
-void
-ngx_rl_api_counter_log(ngx_rl_api_counters_t *all,
-    ngx_uint_t made)
+ngx_int_t
+ngx_rl_api_counter_change(ngx_rl_api_counters_t *all)
 {
-    u_char     buf[sizeof("perhaps a counter is set to  used")
-                   + NGX_INT_T_LEN];
+    ngx_int_t      rc;
+    ngx_rl_api_t  *api;
+
+    api = all->api;
+
+    rc = ngx_rl_api_reason(api);
+
+    if (rc == NGX_DECLINED && api->request->method == NGX_HTTP_PATCH) {
+        rc = ngx_rl_api_counter_amount(all);
+
+    } else {
+        all->counters[0].inspect.reset = 1;
+    }
+
+    if (rc == NGX_DECLINED) {
+        rc = ngx_rl_api_counter_name(all);
+    }
+
+    api->writing = 1;
+
+    return rc;
+}
+
+
+void
+ngx_rl_api_counter_log(ngx_rl_api_counters_t *all, ngx_uint_t made)
+{
+    u_char     buf[sizeof("perhaps a counter is set to  used") + NGX_INT_T_LEN];
     ngx_str_t  what;
 
     if (all->change.len == 0) {

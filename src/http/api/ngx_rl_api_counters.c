@@ -12,48 +12,6 @@
 /* counters in one answer */
 #define NGX_RL_API_COUNTERS  100
 
-static ngx_int_t ngx_rl_api_counters_key(
-    ngx_rl_api_counters_t *all);
-static ngx_int_t ngx_rl_api_counters_rules(
-    ngx_rl_api_counters_t *all);
-static void ngx_rl_api_counters_forget(void *data);
-static ngx_int_t ngx_rl_api_counters_limits(
-    ngx_rl_api_counters_t *all);
-static ngx_int_t ngx_rl_api_counter_unlimited(
-    ngx_rl_api_t *api, ngx_rl_api_counter_t *counter);
-static ngx_int_t ngx_rl_api_counter_tier(
-    ngx_rl_api_counters_t *all,
-    ngx_rl_api_counter_t *counter);
-static void ngx_rl_api_counter_variable(ngx_http_request_t *r,
-    const ngx_str_t *text, const ngx_str_t *value);
-static void ngx_rl_api_counter_limit(
-    ngx_rl_api_counters_t *all,
-    ngx_rl_api_counter_t *counter);
-static void ngx_rl_api_counter_listed(
-    ngx_rl_api_counters_t *all,
-    ngx_rl_api_counter_t *counter);
-static ngx_uint_t ngx_rl_api_is_address(
-    const ngx_str_t *variable);
-static ngx_int_t ngx_rl_api_counter_key(void *data,
-    ngx_rl_rule_t *rule, ngx_str_t *key);
-static ngx_int_t ngx_rl_api_counters_inspect(
-    ngx_rl_api_counters_t *all);
-static void ngx_rl_api_counters_handler(void *data);
-static ngx_int_t ngx_rl_api_counters_looked(
-    ngx_rl_api_t *api);
-static json_t *ngx_rl_api_counter_json(
-    ngx_rl_api_counter_t *counter);
-static ngx_int_t ngx_rl_api_counter_penalty(
-    const ngx_rl_api_counter_t *counter, json_t *json);
-static json_t *ngx_rl_api_counter_used(
-    const ngx_rl_inspect_t *inspect);
-static ngx_int_t ngx_rl_api_counter_changed(
-    ngx_rl_api_t *api);
-static ngx_int_t ngx_rl_api_counter_answer(
-    ngx_rl_api_t *api);
-static ngx_int_t ngx_rl_api_counter_failed(
-    ngx_rl_api_t *api);
-
 #define ngx_rl_api_counter_first(api)                                         \
     (((ngx_rl_api_counters_t *) (api)->data)->counters)
 
@@ -65,51 +23,6 @@ static const char  ngx_rl_api_by_variable[] = "limit";
 static const char  ngx_rl_api_by_location[] = "tier";
 
 
-ngx_int_t
-ngx_rl_api_counters(ngx_rl_api_t *api)
-{
-    ngx_int_t               rc;
-    ngx_rl_api_counters_t  *all;
-
-    all = ngx_pcalloc(api->request->pool,
-                      sizeof(ngx_rl_api_counters_t));
-    if (all == NULL) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    all->api = api;
-    all->policy = api->conf->limiter->policy;
-    all->one = (api->args.rule.len != 0);
-
-    rc = ngx_rl_api_counters_key(all);
-
-    if (rc == NGX_DECLINED) {
-        rc = ngx_rl_api_counters_rules(all);
-    }
-
-    if (rc != NGX_DECLINED) {
-        return rc;
-    }
-
-    ngx_rl_policy_use(all->policy);
-    api->forget = ngx_rl_api_counters_forget;
-    api->data = all;
-
-    /* a reset needs no limit */
-
-    if (api->request->method != NGX_HTTP_DELETE) {
-        rc = ngx_rl_api_counters_limits(all);
-    }
-
-    if (rc == NGX_DECLINED && ngx_rl_api_writes(api)) {
-        rc = ngx_rl_api_counter_change(all);
-    }
-
-    return (rc == NGX_DECLINED) ? ngx_rl_api_counters_inspect(all)
-                                : rc;
-}
-
-
 /* NGX_DECLINED, or it is answered, here and below. */
 static ngx_int_t
 ngx_rl_api_counters_key(ngx_rl_api_counters_t *all)
@@ -119,9 +32,7 @@ ngx_rl_api_counters_key(ngx_rl_api_counters_t *all)
 
     args = &all->api->args;
 
-    if (args->nkeys == 0
-        || (!all->one && ngx_rl_api_writes(all->api)))
-    {
+    if (args->nkeys == 0 || (!all->one && ngx_rl_api_writes(all->api))) {
         return ngx_rl_api_problem(all->api, NGX_HTTP_BAD_REQUEST,
                    "invalid", "expected \"key=<value>\" of each part of the "
                    "rule's key, and \"rule=<id>\" for one counter");
@@ -158,6 +69,17 @@ ngx_rl_api_counters_key(ngx_rl_api_counters_t *all)
 }
 
 
+static void
+ngx_rl_api_counters_handler(void *data)
+{
+    ngx_rl_api_counters_t *all = data;
+
+    if (--all->pending == 0) {
+        ngx_rl_api_wake(all->api, &ngx_posted_events);
+    }
+}
+
+
 /* The rule of that id; or all whose key has so many parts. */
 static ngx_int_t
 ngx_rl_api_counters_rules(ngx_rl_api_counters_t *all)
@@ -171,13 +93,12 @@ ngx_rl_api_counters_rules(ngx_rl_api_counters_t *all)
 
     api = all->api;
     rules = all->policy->rules.elts;
-    network = api->conf->limiter->new_keys
-              && ngx_rl_key_is_network(&all->key);
+    network = api->conf->limiter->new_keys && ngx_rl_key_is_network(&all->key);
     max = all->one ? 1 : NGX_RL_API_COUNTERS;
     max = ngx_min(max, all->policy->rules.nelts);
 
     all->counters = ngx_pcalloc(api->request->pool,
-                               max * sizeof(ngx_rl_api_counter_t));
+                                max * sizeof(ngx_rl_api_counter_t));
     if (all->counters == NULL) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
@@ -253,107 +174,10 @@ ngx_rl_api_counters_forget(void *data)
 }
 
 
-/* NGX_DECLINED, or it is answered. */
-static ngx_int_t
-ngx_rl_api_counters_limits(ngx_rl_api_counters_t *all)
-{
-    ngx_uint_t             i;
-    ngx_rl_api_counter_t  *counter;
-
-    for (i = 0; i < all->ncounters; i++) {
-        counter = &all->counters[i];
-
-        if (ngx_rl_api_counter_tier(all, counter) != NGX_OK) {
-            return NGX_HTTP_INTERNAL_SERVER_ERROR;
-        }
-
-        ngx_rl_api_counter_limit(all, counter);
-
-        if (counter->unknown == NULL) {
-            counter->inspect.limit = &counter->limit;
-
-        } else if (all->one) {
-            return ngx_rl_api_counter_unlimited(all->api,
-                                                counter);
-        }
-    }
-
-    return NGX_DECLINED;
-}
-
-
-/* Only a request tells the limit, or its location does. */
-static ngx_int_t
-ngx_rl_api_counter_unlimited(ngx_rl_api_t *api,
-    ngx_rl_api_counter_t *counter)
-{
-    if (counter->unknown == ngx_rl_api_by_variable) {
-        return ngx_rl_api_problem(api, 422, "invalid",
-                   "the limit of rule \"%V\" comes from a variable: ask "
-                   "with a request, by \"ratelimit_explain\"",
-                   &counter->rule->id);
-    }
-
-    return ngx_rl_api_problem(api, 422, "invalid",
-               "\"ratelimit_tier\" differs between the locations of rule "
-               "\"%V\": name it with \"tier=<tier>\", or ask with a request, "
-               "by \"ratelimit_explain\"", &counter->rule->id);
-}
-
-
-/*
- * If the query does not name the tier, the counter gets the tier that a
- * location would give a request with this key. The variables of the key have
- * its values, all others are those of the request that asks.
- */
-static ngx_int_t
-ngx_rl_api_counter_tier(ngx_rl_api_counters_t *all,
-    ngx_rl_api_counter_t *counter)
-{
-    ngx_int_t                   rc;
-    ngx_uint_t                  i;
-    ngx_http_request_t         *r;
-    ngx_rl_zone_conf_t         *zone;
-    ngx_http_variable_value_t  *variables, *own;
-    ngx_http_core_main_conf_t  *cmcf;
-
-    r = all->api->request;
-    zone = ngx_queue_data(all->api->conf->limiter, ngx_rl_zone_conf_t,
-                          limiter);
-
-    if (all->api->args.tier.data || zone->tier == NULL || zone->tiers) {
-        return NGX_OK;
-    }
-
-    cmcf = ngx_http_get_module_main_conf(r, ngx_http_core_module);
-
-    own = ngx_pcalloc(r->pool, cmcf->variables.nelts
-                               * sizeof(ngx_http_variable_value_t));
-    if (own == NULL) {
-        return NGX_ERROR;
-    }
-
-    variables = r->variables;
-    r->variables = own;
-
-    for (i = 0; i < all->api->args.nkeys; i++) {
-        ngx_rl_api_counter_variable(r,
-                                ngx_rl_api_part(counter->rule, i),
-                                &all->api->args.keys[i]);
-    }
-
-    rc = ngx_rl_value_get(r, zone->tier, &counter->tier);
-
-    r->variables = variables;
-
-    return rc;
-}
-
-
 /* "$name" or "${name}" has this value, if anything reads it by its index. */
 static void
-ngx_rl_api_counter_variable(ngx_http_request_t *r,
-    const ngx_str_t *text, const ngx_str_t *value)
+ngx_rl_api_counter_variable(ngx_http_request_t *r, const ngx_str_t *text,
+    const ngx_str_t *value)
 {
     ngx_str_t                   name;
     ngx_uint_t                  i;
@@ -392,79 +216,99 @@ ngx_rl_api_counter_variable(ngx_http_request_t *r,
 
 
 /*
- * Sets the limit of this key: of the rule, of the tier, of the API key, or the
- * temporary one. Or sets counter->unknown.
+ * If the query does not name the tier, the counter gets the tier that a
+ * location would give a request with this key. The variables of the key have
+ * its values, all others are those of the request that asks.
  */
-static void
-ngx_rl_api_counter_limit(ngx_rl_api_counters_t *all,
+static ngx_int_t
+ngx_rl_api_counter_tier(ngx_rl_api_counters_t *all,
     ngx_rl_api_counter_t *counter)
 {
-    ngx_uint_t                 i;
-    ngx_rl_rule_t             *rule;
-    ngx_rl_limit_t             limit;
-    ngx_rl_subject_t          *subject;
-    ngx_rl_zone_conf_t        *zone;
-    const ngx_rl_spec_t       *spec;
-    const ngx_rl_temporary_t  *temporary;
-    const ngx_rl_allowance_t  *allowance;
+    ngx_int_t                   rc;
+    ngx_uint_t                  i;
+    ngx_http_request_t         *r;
+    ngx_rl_zone_conf_t         *zone;
+    ngx_http_variable_value_t  *variables, *own;
+    ngx_http_core_main_conf_t  *cmcf;
 
-    static const ngx_str_t  name = ngx_string("$ratelimit_api_key");
+    r = all->api->request;
+    zone = ngx_queue_data(all->api->conf->limiter, ngx_rl_zone_conf_t, limiter);
 
-    rule = counter->rule;
-    zone = ngx_queue_data(all->api->conf->limiter, ngx_rl_zone_conf_t,
-                          limiter);
-    subject = &counter->subject;
-    subject->log = all->api->request->connection->log;
+    if (all->api->args.tier.data || zone->tier == NULL || zone->tiers) {
+        return NGX_OK;
+    }
 
-    for (i = 0; i < all->api->args.nkeys && subject->api_key.len == 0; i++) {
-        if (ngx_rl_equal(ngx_rl_api_part(rule, i), &name)) {
-            subject->api_key = all->api->args.keys[i];
+    cmcf = ngx_http_get_module_main_conf(r, ngx_http_core_module);
+
+    own = ngx_pcalloc(r->pool, cmcf->variables.nelts
+                               * sizeof(ngx_http_variable_value_t));
+    if (own == NULL) {
+        return NGX_ERROR;
+    }
+
+    variables = r->variables;
+    r->variables = own;
+
+    for (i = 0; i < all->api->args.nkeys; i++) {
+        ngx_rl_api_counter_variable(r, ngx_rl_api_part(counter->rule, i),
+                                    &all->api->args.keys[i]);
+    }
+
+    rc = ngx_rl_value_get(r, zone->tier, &counter->tier);
+
+    r->variables = variables;
+
+    return rc;
+}
+
+
+static ngx_uint_t
+ngx_rl_api_is_address(const ngx_str_t *variable)
+{
+    static const ngx_str_t  remote = ngx_string("$remote_addr");
+    static const ngx_str_t  client = ngx_string("$ratelimit_client");
+
+    return ngx_rl_equal(variable, &remote) || ngx_rl_equal(variable, &client);
+}
+
+
+/*
+ * The key of another rule, if it is that of the counter or a part of it. Else
+ * only a request has it.
+ */
+static ngx_int_t
+ngx_rl_api_counter_key(void *data, ngx_rl_rule_t *rule, ngx_str_t *key)
+{
+    ngx_rl_api_counter_t *counter = data;
+
+    ngx_uint_t                          i;
+    const ngx_str_t                    *part;
+    ngx_rl_api_counters_t  *all;
+
+    all = counter->inspect.data;
+
+    if (ngx_max(rule->nparts, 1) == all->api->args.nkeys
+        && ngx_rl_equal(&rule->key, &counter->rule->key))
+    {
+        *key = counter->inspect.key;
+        return NGX_OK;
+    }
+
+    ngx_str_null(key);
+
+    if (rule->nparts > 1) {
+        return NGX_OK;
+    }
+
+    part = ngx_rl_api_part(rule, 0);
+
+    for (i = 0; i < all->api->args.nkeys; i++) {
+        if (ngx_rl_equal(ngx_rl_api_part(counter->rule, i), part)) {
+            *key = all->api->args.keys[i];
         }
     }
 
-    ngx_rl_subject_digest(subject);
-    ngx_rl_api_counter_listed(all, counter);
-    (void) ngx_rl_subject_tier(subject, all->policy, &counter->tier,
-                               ngx_rl_api_counter_key,
-                               counter);
-
-    allowance = ngx_rl_rule_allowance(rule, subject,
-                                      &counter->inspect.key, NULL);
-
-    if (allowance == NULL && rule->ntier_limits && subject->tier.len == 0
-        && zone->tiers && all->api->args.tier.data == NULL)
-    {
-        counter->unknown = ngx_rl_api_by_location;
-        return;
-    }
-
-    if (allowance) {
-        spec = &allowance->spec;
-        counter->limit = allowance->limit;
-
-    } else if (!rule->dynamic) {
-        spec = &rule->spec;
-        counter->limit = rule->limit;
-
-    } else {
-        counter->unknown = ngx_rl_api_by_variable;
-        return;
-    }
-
-    if (rule->shares) {
-        return;
-    }
-
-    temporary = ngx_rl_policy_temporary(all->policy, rule,
-                                        subject, &counter->inspect.key,
-                                        ngx_time());
-
-    if (temporary
-        && ngx_rl_temporary_limit(temporary, spec, &limit) == NULL)
-    {
-        counter->limit = limit;
-        counter->temporary = temporary;
-    }
+    return NGX_OK;
 }
 
 
@@ -493,14 +337,12 @@ ngx_rl_api_counter_listed(ngx_rl_api_counters_t *all,
             && ngx_rl_network_parse(text->data, text->len, &network)
                == 0)
         {
-            ngx_memcpy(subject->address, network.address,
-                       NGX_RL_ADDRESS);
+            ngx_memcpy(subject->address, network.address, NGX_RL_ADDRESS);
             subject->addressed = 1;
         }
     }
 
-    counter->listed = ngx_rl_policy_listed(all->policy, subject,
-                                           ngx_time());
+    counter->listed = ngx_rl_policy_listed(all->policy, subject, ngx_time());
     rules = all->policy->listed.elts;
 
     for (i = 0; i < all->policy->listed.nelts; i++) {
@@ -513,57 +355,307 @@ ngx_rl_api_counter_listed(ngx_rl_api_counters_t *all,
 }
 
 
-static ngx_uint_t
-ngx_rl_api_is_address(const ngx_str_t *variable)
+/*
+ * Sets the limit of this key: of the rule, of the tier, of the API key, or the
+ * temporary one. Or sets counter->unknown.
+ */
+static void
+ngx_rl_api_counter_limit(ngx_rl_api_counters_t *all,
+    ngx_rl_api_counter_t *counter)
 {
-    static const ngx_str_t  remote = ngx_string("$remote_addr");
-    static const ngx_str_t  client = ngx_string("$ratelimit_client");
+    ngx_uint_t                 i;
+    ngx_rl_rule_t             *rule;
+    ngx_rl_limit_t             limit;
+    ngx_rl_subject_t          *subject;
+    ngx_rl_zone_conf_t        *zone;
+    const ngx_rl_spec_t       *spec;
+    const ngx_rl_temporary_t  *temporary;
+    const ngx_rl_allowance_t  *allowance;
 
-    return ngx_rl_equal(variable, &remote)
-           || ngx_rl_equal(variable, &client);
+    static const ngx_str_t  name = ngx_string("$ratelimit_api_key");
+
+    rule = counter->rule;
+    zone = ngx_queue_data(all->api->conf->limiter, ngx_rl_zone_conf_t, limiter);
+    subject = &counter->subject;
+    subject->log = all->api->request->connection->log;
+
+    for (i = 0; i < all->api->args.nkeys && subject->api_key.len == 0; i++) {
+        if (ngx_rl_equal(ngx_rl_api_part(rule, i), &name)) {
+            subject->api_key = all->api->args.keys[i];
+        }
+    }
+
+    ngx_rl_subject_digest(subject);
+    ngx_rl_api_counter_listed(all, counter);
+    (void) ngx_rl_subject_tier(subject, all->policy, &counter->tier,
+                               ngx_rl_api_counter_key, counter);
+
+    allowance = ngx_rl_rule_allowance(rule, subject,
+                                      &counter->inspect.key, NULL);
+
+    if (allowance == NULL && rule->ntier_limits && subject->tier.len == 0
+        && zone->tiers && all->api->args.tier.data == NULL)
+    {
+        counter->unknown = ngx_rl_api_by_location;
+        return;
+    }
+
+    if (allowance) {
+        spec = &allowance->spec;
+        counter->limit = allowance->limit;
+
+    } else if (!rule->dynamic) {
+        spec = &rule->spec;
+        counter->limit = rule->limit;
+
+    } else {
+        counter->unknown = ngx_rl_api_by_variable;
+        return;
+    }
+
+    if (rule->shares) {
+        return;
+    }
+
+    temporary = ngx_rl_policy_temporary(all->policy, rule, subject,
+                                        &counter->inspect.key, ngx_time());
+
+    if (temporary && ngx_rl_temporary_limit(temporary, spec, &limit) == NULL) {
+        counter->limit = limit;
+        counter->temporary = temporary;
+    }
+}
+
+
+/* Only a request tells the limit, or its location does. */
+static ngx_int_t
+ngx_rl_api_counter_unlimited(ngx_rl_api_t *api, ngx_rl_api_counter_t *counter)
+{
+    if (counter->unknown == ngx_rl_api_by_variable) {
+        return ngx_rl_api_problem(api, 422, "invalid",
+                   "the limit of rule \"%V\" comes from a variable: ask "
+                   "with a request, by \"ratelimit_explain\"",
+                   &counter->rule->id);
+    }
+
+    return ngx_rl_api_problem(api, 422, "invalid",
+               "\"ratelimit_tier\" differs between the locations of rule "
+               "\"%V\": name it with \"tier=<tier>\", or ask with a request, "
+               "by \"ratelimit_explain\"", &counter->rule->id);
+}
+
+
+/* NGX_DECLINED, or it is answered. */
+static ngx_int_t
+ngx_rl_api_counters_limits(ngx_rl_api_counters_t *all)
+{
+    ngx_uint_t             i;
+    ngx_rl_api_counter_t  *counter;
+
+    for (i = 0; i < all->ncounters; i++) {
+        counter = &all->counters[i];
+
+        if (ngx_rl_api_counter_tier(all, counter) != NGX_OK) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
+        ngx_rl_api_counter_limit(all, counter);
+
+        if (counter->unknown == NULL) {
+            counter->inspect.limit = &counter->limit;
+
+        } else if (all->one) {
+            return ngx_rl_api_counter_unlimited(all->api, counter);
+        }
+    }
+
+    return NGX_DECLINED;
+}
+
+
+/* The tokens that are not left; null: Redis has no answer. */
+static json_t *
+ngx_rl_api_counter_used(const ngx_rl_inspect_t *inspect)
+{
+    uint32_t  remaining;
+
+    remaining = ngx_min(inspect->answer.remaining, inspect->limit->capacity);
+
+    return (inspect->status == NGX_RL_REDIS_OK)
+           ? json_integer(inspect->limit->capacity - remaining) : json_null();
 }
 
 
 /*
- * The key of another rule, if it is that of the counter or a part of it. Else
- * only a request has it.
+ * A penalty of the key is no part of its counter: neither a reset nor more ends
+ * it, so the answer names it.
  */
 static ngx_int_t
-ngx_rl_api_counter_key(void *data, ngx_rl_rule_t *rule,
-    ngx_str_t *key)
+ngx_rl_api_counter_penalty(const ngx_rl_api_counter_t *counter, json_t *json)
 {
-    ngx_rl_api_counter_t *counter = data;
+    uint64_t           until_ms;
+    ngx_rl_penalty_t  *penalty;
 
-    ngx_uint_t                          i;
-    const ngx_str_t                    *part;
+    penalty = ngx_rl_penalty_find(counter->inspect.limiter,
+                                  &counter->rule->key,
+                                  &counter->inspect.key,
+                                  counter->subject.addressed
+                                  ? counter->subject.address : NULL,
+                                  ngx_current_msec, &until_ms);
+
+    return penalty ? json_object_set_new(json, "penalty",
+                                  ngx_rl_json_text(&penalty->id))
+                   : 0;
+}
+
+
+/* NULL: memory is out. */
+static json_t *
+ngx_rl_api_counter_json(ngx_rl_api_counter_t *counter)
+{
+    json_t     *json;
+    ngx_int_t   rc;
+
+    json = json_pack("{s:o}", "rule", ngx_rl_json_text(&counter->rule->id));
+
+    if (counter->unknown) {
+        rc = json_object_set_new(json, "unknown",
+                                 json_string(counter->unknown));
+
+    } else if (counter->inspect.limit == NULL) {
+        rc = json_object_set_new(json, "reset", json_true());
+
+    } else {
+        if (counter->limit.unlimited) {
+            rc = ngx_rl_json_limit(json, &counter->limit, NULL);
+
+        } else {
+            rc = ngx_rl_json_counter(json, &counter->inspect);
+            rc |= json_object_set_new(json, "used",
+                      ngx_rl_api_counter_used(&counter->inspect));
+        }
+
+        rc |= json_object_set_new(json, "tier",
+                                  ngx_rl_json_name(&counter->subject.tier));
+        rc |= json_object_set_new(json, "override",
+                      ngx_rl_json_name(counter->temporary
+                                       ? &counter->temporary->id
+                                       : NULL));
+    }
+
+    if (counter->listed != NGX_RL_LISTED_NOT) {
+        rc |= json_object_set_new(json, "list",
+                 json_string((counter->listed == NGX_RL_LISTED_DENIED)
+                             ? "deny" : "allow"));
+    }
+
+    rc |= ngx_rl_api_counter_penalty(counter, json);
+
+    if (rc) {
+        json_decref(json);
+        return NULL;
+    }
+
+    return json;
+}
+
+
+/*
+ * Once more is right for a reset: the counter is fresh then, or as fresh as it
+ * was. It is not for tokens that come back.
+ */
+static ngx_int_t
+ngx_rl_api_counter_answer(ngx_rl_api_t *api)
+{
+    ngx_uint_t              reset;
+    ngx_rl_api_counter_t   *counter;
     ngx_rl_api_counters_t  *all;
 
+    counter = ngx_rl_api_counter_first(api);
     all = counter->inspect.data;
+    reset = (api->request->method == NGX_HTTP_DELETE);
 
-    if (ngx_max(rule->nparts, 1) == all->api->args.nkeys
-        && ngx_rl_equal(&rule->key, &counter->rule->key))
-    {
-        *key = counter->inspect.key;
-        return NGX_OK;
+    if (api->status != NGX_RL_SYNC_OK && !counter->inspect.done) {
+        all->change.len = 0;
     }
 
-    ngx_str_null(key);
+    ngx_rl_api_counter_log(all, api->status == NGX_RL_SYNC_OK);
 
-    if (rule->nparts > 1) {
-        return NGX_OK;
+    if (api->status == NGX_RL_SYNC_OK) {
+        return ngx_rl_api_json(api, NGX_HTTP_OK,
+                               ngx_rl_api_counter_json(counter));
     }
 
-    part = ngx_rl_api_part(rule, 0);
+    if (!counter->inspect.done) {
+        return ngx_rl_api_failed(api);
+    }
 
-    for (i = 0; i < all->api->args.nkeys; i++) {
-        if (ngx_rl_equal(ngx_rl_api_part(counter->rule, i),
-                         part))
-        {
-            *key = all->api->args.keys[i];
+    return ngx_rl_api_problem(api, NGX_HTTP_GATEWAY_TIME_OUT,
+               "unknown-outcome", "the counter may be %s, in part or not on "
+               "all nodes: %s: %V", reset ? "reset" : "changed",
+               reset ? "reset it once more" : "read it, and decide again",
+               &api->said);
+}
+
+
+static ngx_int_t
+ngx_rl_api_counter_failed(ngx_rl_api_t *api)
+{
+    ngx_rl_redis_status_e  status;
+
+    status = ngx_rl_api_counter_first(api)->inspect.status;
+
+    api->status = NGX_RL_SYNC_UNAVAILABLE;
+    api->said = *ngx_rl_redis_status_name(status);
+
+    return ngx_rl_api_counter_answer(api);
+}
+
+
+/* The other gateways forget what they know of its rejections. */
+static ngx_int_t
+ngx_rl_api_counter_changed(ngx_rl_api_t *api)
+{
+    if (ngx_rl_api_counter_first(api)->inspect.status != NGX_RL_REDIS_OK) {
+        return ngx_rl_api_counter_failed(api);
+    }
+
+    return ngx_rl_api_call(api, NGX_RL_SYNC_RESET, 0, 0, NULL,
+                           ngx_rl_api_called, ngx_rl_api_counter_answer);
+}
+
+
+static ngx_int_t
+ngx_rl_api_counters_looked(ngx_rl_api_t *api)
+{
+    json_t                 *array;
+    ngx_uint_t              i;
+    ngx_rl_api_counter_t   *counters;
+    ngx_rl_api_counters_t  *all;
+
+    all = api->data;
+    counters = all->counters;
+
+    if (all->one) {
+
+        if (counters[0].inspect.status != NGX_RL_REDIS_OK) {
+            return ngx_rl_api_counter_failed(api);
         }
+
+        return ngx_rl_api_json(api, NGX_HTTP_OK,
+                               ngx_rl_api_counter_json(&counters[0]));
     }
 
-    return NGX_OK;
+    array = json_array();
+
+    for (i = 0; i < all->ncounters; i++) {
+        ngx_rl_json_append(&array, ngx_rl_api_counter_json(&counters[i]));
+    }
+
+    return ngx_rl_api_json(api, NGX_HTTP_OK,
+                           json_pack("{s:o, s:i}",
+                                     "counters", array,
+                                     "more", (int) all->more));
 }
 
 
@@ -599,205 +691,44 @@ ngx_rl_api_counters_inspect(ngx_rl_api_counters_t *all)
 }
 
 
-static void
-ngx_rl_api_counters_handler(void *data)
+ngx_int_t
+ngx_rl_api_counters(ngx_rl_api_t *api)
 {
-    ngx_rl_api_counters_t *all = data;
-
-    if (--all->pending == 0) {
-        ngx_rl_api_wake(all->api, &ngx_posted_events);
-    }
-}
-
-
-static ngx_int_t
-ngx_rl_api_counters_looked(ngx_rl_api_t *api)
-{
-    json_t                 *array;
-    ngx_uint_t              i;
-    ngx_rl_api_counter_t   *counters;
+    ngx_int_t               rc;
     ngx_rl_api_counters_t  *all;
 
-    all = api->data;
-    counters = all->counters;
-
-    if (all->one) {
-
-        if (counters[0].inspect.status != NGX_RL_REDIS_OK) {
-            return ngx_rl_api_counter_failed(api);
-        }
-
-        return ngx_rl_api_json(api, NGX_HTTP_OK,
-                           ngx_rl_api_counter_json(&counters[0]));
+    all = ngx_pcalloc(api->request->pool, sizeof(ngx_rl_api_counters_t));
+    if (all == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    array = json_array();
+    all->api = api;
+    all->policy = api->conf->limiter->policy;
+    all->one = (api->args.rule.len != 0);
 
-    for (i = 0; i < all->ncounters; i++) {
-        ngx_rl_json_append(&array,
-                           ngx_rl_api_counter_json(&counters[i]));
+    rc = ngx_rl_api_counters_key(all);
+
+    if (rc == NGX_DECLINED) {
+        rc = ngx_rl_api_counters_rules(all);
     }
 
-    return ngx_rl_api_json(api, NGX_HTTP_OK,
-                           json_pack("{s:o, s:i}",
-                                     "counters", array,
-                                     "more", (int) all->more));
-}
-
-
-/* NULL: memory is out. */
-static json_t *
-ngx_rl_api_counter_json(ngx_rl_api_counter_t *counter)
-{
-    json_t     *json;
-    ngx_int_t   rc;
-
-    json = json_pack("{s:o}", "rule",
-                     ngx_rl_json_text(&counter->rule->id));
-
-    if (counter->unknown) {
-        rc = json_object_set_new(json, "unknown",
-                                 json_string(counter->unknown));
-
-    } else if (counter->inspect.limit == NULL) {
-        rc = json_object_set_new(json, "reset", json_true());
-
-    } else {
-        if (counter->limit.unlimited) {
-            rc = ngx_rl_json_limit(json, &counter->limit, NULL);
-
-        } else {
-            rc = ngx_rl_json_counter(json, &counter->inspect);
-            rc |= json_object_set_new(json, "used",
-                      ngx_rl_api_counter_used(&counter->inspect));
-        }
-
-        rc |= json_object_set_new(json, "tier",
-                      ngx_rl_json_name(&counter->subject.tier));
-        rc |= json_object_set_new(json, "override",
-                      ngx_rl_json_name(counter->temporary
-                                       ? &counter->temporary->id
-                                       : NULL));
+    if (rc != NGX_DECLINED) {
+        return rc;
     }
 
-    if (counter->listed != NGX_RL_LISTED_NOT) {
-        rc |= json_object_set_new(json, "list",
-                 json_string((counter->listed == NGX_RL_LISTED_DENIED)
-                             ? "deny" : "allow"));
+    ngx_rl_policy_use(all->policy);
+    api->forget = ngx_rl_api_counters_forget;
+    api->data = all;
+
+    /* a reset needs no limit */
+
+    if (api->request->method != NGX_HTTP_DELETE) {
+        rc = ngx_rl_api_counters_limits(all);
     }
 
-    rc |= ngx_rl_api_counter_penalty(counter, json);
-
-    if (rc) {
-        json_decref(json);
-        return NULL;
+    if (rc == NGX_DECLINED && ngx_rl_api_writes(api)) {
+        rc = ngx_rl_api_counter_change(all);
     }
 
-    return json;
-}
-
-
-/*
- * A penalty of the key is no part of its counter: neither a reset nor more ends
- * it, so the answer names it.
- */
-static ngx_int_t
-ngx_rl_api_counter_penalty(
-    const ngx_rl_api_counter_t *counter, json_t *json)
-{
-    uint64_t           until_ms;
-    ngx_rl_penalty_t  *penalty;
-
-    penalty = ngx_rl_penalty_find(counter->inspect.limiter,
-                                  &counter->rule->key,
-                                  &counter->inspect.key,
-                                  counter->subject.addressed
-                                  ? counter->subject.address : NULL,
-                                  ngx_current_msec, &until_ms);
-
-    return penalty ? json_object_set_new(json, "penalty",
-                                  ngx_rl_json_text(&penalty->id))
-                   : 0;
-}
-
-
-/* The tokens that are not left; null: Redis has no answer. */
-static json_t *
-ngx_rl_api_counter_used(const ngx_rl_inspect_t *inspect)
-{
-    uint32_t  remaining;
-
-    remaining = ngx_min(inspect->answer.remaining, inspect->limit->capacity);
-
-    return (inspect->status == NGX_RL_REDIS_OK)
-           ? json_integer(inspect->limit->capacity - remaining) : json_null();
-}
-
-
-/* The other gateways forget what they know of its rejections. */
-static ngx_int_t
-ngx_rl_api_counter_changed(ngx_rl_api_t *api)
-{
-    if (ngx_rl_api_counter_first(api)->inspect.status
-        != NGX_RL_REDIS_OK)
-    {
-        return ngx_rl_api_counter_failed(api);
-    }
-
-    return ngx_rl_api_call(api, NGX_RL_SYNC_RESET, 0, 0,
-                           NULL, ngx_rl_api_called,
-                           ngx_rl_api_counter_answer);
-}
-
-
-/*
- * Once more is right for a reset: the counter is fresh then, or as fresh as it
- * was. It is not for tokens that come back.
- */
-static ngx_int_t
-ngx_rl_api_counter_answer(ngx_rl_api_t *api)
-{
-    ngx_uint_t              reset;
-    ngx_rl_api_counter_t   *counter;
-    ngx_rl_api_counters_t  *all;
-
-    counter = ngx_rl_api_counter_first(api);
-    all = counter->inspect.data;
-    reset = (api->request->method == NGX_HTTP_DELETE);
-
-    if (api->status != NGX_RL_SYNC_OK && !counter->inspect.done) {
-        all->change.len = 0;
-    }
-
-    ngx_rl_api_counter_log(all,
-                           api->status == NGX_RL_SYNC_OK);
-
-    if (api->status == NGX_RL_SYNC_OK) {
-        return ngx_rl_api_json(api, NGX_HTTP_OK,
-                   ngx_rl_api_counter_json(counter));
-    }
-
-    if (!counter->inspect.done) {
-        return ngx_rl_api_failed(api);
-    }
-
-    return ngx_rl_api_problem(api, NGX_HTTP_GATEWAY_TIME_OUT,
-               "unknown-outcome", "the counter may be %s, in part or not on "
-               "all nodes: %s: %V", reset ? "reset" : "changed",
-               reset ? "reset it once more" : "read it, and decide again",
-               &api->said);
-}
-
-
-static ngx_int_t
-ngx_rl_api_counter_failed(ngx_rl_api_t *api)
-{
-    ngx_rl_redis_status_e  status;
-
-    status = ngx_rl_api_counter_first(api)->inspect.status;
-
-    api->status = NGX_RL_SYNC_UNAVAILABLE;
-    api->said = *ngx_rl_redis_status_name(status);
-
-    return ngx_rl_api_counter_answer(api);
+    return (rc == NGX_DECLINED) ? ngx_rl_api_counters_inspect(all) : rc;
 }

@@ -14,14 +14,14 @@
 /* A counter of the answer. */
 typedef struct {
     ngx_rl_rule_t               *rule;
-    ngx_str_t                    tier;      /* of a location, or as the
-                                               query names it */
+    ngx_str_t                    tier;      /* of a location, or as the query
+                                               names it */
     ngx_rl_subject_t             subject;
     const ngx_rl_temporary_t    *temporary;
     ngx_rl_limit_t               limit;
     ngx_rl_listed_e              listed;    /* the key */
-    const char                  *unknown;   /* that says its limit;
-                                               NULL: it is known */
+    const char                  *unknown;   /* that says its limit; NULL: it is
+                                               known */
     ngx_rl_inspect_t             inspect;
 } ngx_rl_api_counter_t;
 
@@ -37,8 +37,8 @@ typedef struct {
     ngx_uint_t              more;      /* that are not there */
     ngx_uint_t              pending;   /* answers of Redis */
     ngx_rl_problems_t       problems;  /* of the change */
-    ngx_str_t               change;    /* to be logged; empty: it
-                                          is, or did not happen */
+    ngx_str_t               change;    /* to be logged; empty: it is, or did
+                                          not happen */
     ngx_rl_record_t         record;    /* of the change */
 } ngx_rl_api_counters_t;
 
@@ -50,15 +50,13 @@ typedef struct {
  * counter_change.c: what PATCH and DELETE ask of the one counter. NGX_DECLINED,
  * or the request is answered.
  */
-ngx_int_t ngx_rl_api_counter_change(
-    ngx_rl_api_counters_t *all);
+ngx_int_t ngx_rl_api_counter_change(ngx_rl_api_counters_t *all);
 
 /*
  * Logs the change, once: it is done, or, where made is 0, it may be. Its
  * request may be going.
  */
-void ngx_rl_api_counter_log(ngx_rl_api_counters_t *all,
-    ngx_uint_t made);
+void ngx_rl_api_counter_log(ngx_rl_api_counters_t *all, ngx_uint_t made);
 
 #pragma GCC visibility pop
 

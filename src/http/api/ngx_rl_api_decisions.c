@@ -10,49 +10,31 @@
 
 #include <jansson.h>
 
-static json_t *ngx_rl_api_in_use_rule(
-    const ngx_rl_limiter_t *limiter, const ngx_rl_rule_t *rule);
-static ngx_int_t ngx_rl_api_in_use_without_redis(json_t *json,
-    const ngx_rl_limiter_t *limiter, const ngx_rl_rule_t *rule);
-static json_t *ngx_rl_api_decisions_row(
-    const ngx_rl_counts_row_t *row);
-static uint64_t ngx_rl_api_decisions_with(
-    const ngx_rl_counts_row_t *row, ngx_uint_t status);
-static void ngx_rl_api_decisions_add(json_t **json,
-    const char *name, uint64_t n);
-static void ngx_rl_api_history_step(ngx_event_t *ev);
-static void ngx_rl_api_history_sample(const ngx_str_t *zone,
-    ngx_rl_sample_t *sample);
-static json_t *ngx_rl_api_history_rate(
-    const ngx_rl_sample_t *from, const ngx_rl_sample_t *to,
-    ngx_uint_t total);
 
-
-ngx_int_t
-ngx_rl_api_in_use(ngx_rl_api_t *api)
+/* null: it comes from locations, which differ. */
+static ngx_int_t
+ngx_rl_api_in_use_without_redis(json_t *json, const ngx_rl_limiter_t *limiter,
+    const ngx_rl_rule_t *rule)
 {
-    json_t            *list;
-    ngx_uint_t         i;
-    ngx_rl_rule_t    **rules;
-    ngx_rl_policy_t   *policy;
+    json_t              *name;
+    ngx_int_t            rc;
+    ngx_rl_fail_mode_e   mode;
 
-    policy = api->conf->limiter->policy;
-    rules = policy->rules.elts;
-    list = json_array();
-
-    for (i = 0; i < policy->rules.nelts; i++) {
-        if (!rules[i]->skipped) {
-            ngx_rl_json_append(&list,
-                     ngx_rl_api_in_use_rule(api->conf->limiter,
-                                            rules[i]));
+    for (mode = NGX_RL_FAIL_CLOSED; mode != NGX_RL_FAIL_DEFAULT; mode--) {
+        if (limiter->fail_modes == (ngx_uint_t) 1 << mode) {
+            break;
         }
     }
 
-    return ngx_rl_api_json(api, NGX_HTTP_OK,
-                           json_pack("{s:I, s:o}",
-                                           "version",
-                                           (json_int_t) policy->version,
-                                           "rules", list));
+    mode = ngx_rl_rule_fail_mode(rule, mode);
+    name = (mode == NGX_RL_FAIL_DEFAULT) ? json_null()
+           : json_string(ngx_rl_fail_mode_names
+                                          [mode - NGX_RL_FAIL_OPEN]);
+
+    rc = json_object_set_new(json, "fail_mode", name);
+
+    return rc | json_object_set_new(json, "emergency",
+                                    json_boolean(rule->emergency));
 }
 
 
@@ -89,32 +71,88 @@ ngx_rl_api_in_use_rule(const ngx_rl_limiter_t *limiter,
 }
 
 
-/* null: it comes from locations, which differ. */
-static ngx_int_t
-ngx_rl_api_in_use_without_redis(json_t *json,
-    const ngx_rl_limiter_t *limiter, const ngx_rl_rule_t *rule)
+ngx_int_t
+ngx_rl_api_in_use(ngx_rl_api_t *api)
 {
-    json_t              *name;
-    ngx_int_t            rc;
-    ngx_rl_fail_mode_e   mode;
+    json_t            *list;
+    ngx_uint_t         i;
+    ngx_rl_rule_t    **rules;
+    ngx_rl_policy_t   *policy;
 
-    for (mode = NGX_RL_FAIL_CLOSED; mode != NGX_RL_FAIL_DEFAULT;
-         mode--)
-    {
-        if (limiter->fail_modes == (ngx_uint_t) 1 << mode) {
-            break;
+    policy = api->conf->limiter->policy;
+    rules = policy->rules.elts;
+    list = json_array();
+
+    for (i = 0; i < policy->rules.nelts; i++) {
+        if (!rules[i]->skipped) {
+            ngx_rl_json_append(&list, ngx_rl_api_in_use_rule(api->conf->limiter,
+                                                             rules[i]));
         }
     }
 
-    mode = ngx_rl_rule_fail_mode(rule, mode);
-    name = (mode == NGX_RL_FAIL_DEFAULT) ? json_null()
-           : json_string(ngx_rl_fail_mode_names
-                                          [mode - NGX_RL_FAIL_OPEN]);
+    return ngx_rl_api_json(api, NGX_HTTP_OK,
+                           json_pack("{s:I, s:o}",
+                                           "version",
+                                           (json_int_t) policy->version,
+                                           "rules", list));
+}
 
-    rc = json_object_set_new(json, "fail_mode", name);
 
-    return rc | json_object_set_new(json, "emergency",
-                                    json_boolean(rule->emergency));
+/* No word of what has not happened; most rules have one outcome. */
+static void
+ngx_rl_api_decisions_add(json_t **json, const char *name, uint64_t n)
+{
+    if (n && name && json_object_set_new(*json, name, json_integer(n)) != 0) {
+        json_decref(*json);
+        *json = NULL;
+    }
+}
+
+
+/* How many of a rule, of all sources. */
+static uint64_t
+ngx_rl_api_decisions_with(const ngx_rl_counts_row_t *row, ngx_uint_t status)
+{
+    uint64_t    n;
+    ngx_uint_t  source;
+
+    n = 0;
+
+    for (source = NGX_RL_SOURCE_LOCAL;
+         source <= NGX_RL_SOURCE_FALLBACK; source++)
+    {
+        n += row->words[ngx_rl_counts_word(status, source)];
+    }
+
+    return n;
+}
+
+
+/* NULL: memory is out. */
+static json_t *
+ngx_rl_api_decisions_row(const ngx_rl_counts_row_t *row)
+{
+    json_t      *json;
+    ngx_uint_t   status;
+
+    json = json_pack("{s:o}", "rule", ngx_rl_json_text(&row->rule));
+
+    if (row->kind == NGX_RL_COUNTS_ZONE) {
+        ngx_rl_api_decisions_add(&json, "denied",
+                                 row->words[NGX_RL_COUNTS_DENIED]);
+        ngx_rl_api_decisions_add(&json, "denied_dry_run",
+                                 row->words[NGX_RL_COUNTS_DENIED_DRY_RUN]);
+        ngx_rl_api_decisions_add(&json, "penalized",
+                                 row->words[NGX_RL_COUNTS_PENALIZED]);
+        return json;
+    }
+
+    for (status = NGX_RL_PASSED; status < NGX_RL_DENIED; status++) {
+        ngx_rl_api_decisions_add(&json, (char *) ngx_rl_outcomes[status].data,
+                                 ngx_rl_api_decisions_with(row, status));
+    }
+
+    return json;
 }
 
 
@@ -140,9 +178,7 @@ ngx_rl_api_decisions(ngx_rl_api_t *api)
 
         /* a zone without a list or a penalty has only a name */
 
-        if (row.kind == NGX_RL_COUNTS_ZONE
-            && json_object_size(json) == 1)
-        {
+        if (row.kind == NGX_RL_COUNTS_ZONE && json_object_size(json) == 1) {
             json_decref(json);
             continue;
         }
@@ -150,120 +186,12 @@ ngx_rl_api_decisions(ngx_rl_api_t *api)
         ngx_rl_json_append(&list, json);
     }
 
-    return ngx_rl_api_json(api, NGX_HTTP_OK,
-                           json_pack("{s:o}", "rules", list));
-}
-
-
-/* NULL: memory is out. */
-static json_t *
-ngx_rl_api_decisions_row(const ngx_rl_counts_row_t *row)
-{
-    json_t      *json;
-    ngx_uint_t   status;
-
-    json = json_pack("{s:o}", "rule", ngx_rl_json_text(&row->rule));
-
-    if (row->kind == NGX_RL_COUNTS_ZONE) {
-        ngx_rl_api_decisions_add(&json, "denied",
-                             row->words[NGX_RL_COUNTS_DENIED]);
-        ngx_rl_api_decisions_add(&json, "denied_dry_run",
-                             row->words[NGX_RL_COUNTS_DENIED_DRY_RUN]);
-        ngx_rl_api_decisions_add(&json, "penalized",
-                             row->words[NGX_RL_COUNTS_PENALIZED]);
-        return json;
-    }
-
-    for (status = NGX_RL_PASSED; status < NGX_RL_DENIED;
-         status++)
-    {
-        ngx_rl_api_decisions_add(&json,
-                        (char *) ngx_rl_outcomes[status].data,
-                        ngx_rl_api_decisions_with(row, status));
-    }
-
-    return json;
-}
-
-
-/* How many of a rule, of all sources. */
-static uint64_t
-ngx_rl_api_decisions_with(const ngx_rl_counts_row_t *row,
-    ngx_uint_t status)
-{
-    uint64_t    n;
-    ngx_uint_t  source;
-
-    n = 0;
-
-    for (source = NGX_RL_SOURCE_LOCAL;
-         source <= NGX_RL_SOURCE_FALLBACK; source++)
-    {
-        n += row->words[ngx_rl_counts_word(status, source)];
-    }
-
-    return n;
-}
-
-
-/* No word of what has not happened; most rules have one outcome. */
-static void
-ngx_rl_api_decisions_add(json_t **json, const char *name,
-    uint64_t n)
-{
-    if (n && name && json_object_set_new(*json, name, json_integer(n)) != 0) {
-        json_decref(*json);
-        *json = NULL;
-    }
-}
-
-
-void
-ngx_rl_api_history_begin(ngx_rl_limiter_t *limiter,
-    ngx_log_t *log)
-{
-    ngx_event_t  *ev;
-
-    ev = &limiter->watch->step;
-
-    ev->data = limiter;
-    ev->log = log;
-    ev->handler = ngx_rl_api_history_step;
-    ev->cancelable = 1;
-
-    ngx_rl_api_history_step(ev);
-}
-
-
-/*
- * The first worker that comes into a step samples it. If none comes in time,
- * there is no sample, and a gap.
- */
-static void
-ngx_rl_api_history_step(ngx_event_t *ev)
-{
-    uint64_t           step;
-    ngx_rl_ring_t     *ring;
-    ngx_rl_sample_t    sample;
-    ngx_rl_limiter_t  *limiter;
-
-    limiter = ev->data;
-    ring = limiter->watch->samples;
-    step = ngx_current_msec / NGX_RL_WATCH_STEP_MS;
-
-    if (!ngx_rl_ring_read(ring, step, &sample)) {
-        ngx_rl_api_history_sample(&limiter->zone.name, &sample);
-        ngx_rl_ring_put(ring, step, &sample);
-    }
-
-    ngx_add_timer(ev, NGX_RL_WATCH_STEP_MS
-                      - ngx_current_msec % NGX_RL_WATCH_STEP_MS);
+    return ngx_rl_api_json(api, NGX_HTTP_OK, json_pack("{s:o}", "rules", list));
 }
 
 
 static void
-ngx_rl_api_history_sample(const ngx_str_t *zone,
-    ngx_rl_sample_t *sample)
+ngx_rl_api_history_sample(const ngx_str_t *zone, ngx_rl_sample_t *sample)
 {
     uint32_t              at;
     uint64_t              n, *totals;
@@ -295,9 +223,7 @@ ngx_rl_api_history_sample(const ngx_str_t *zone,
 
         sample->rules++;
 
-        for (status = NGX_RL_PASSED; status < NGX_RL_DENIED;
-             status++)
-        {
+        for (status = NGX_RL_PASSED; status < NGX_RL_DENIED; status++) {
             n = ngx_rl_api_decisions_with(&row, status);
             totals[NGX_RL_WATCH_DECISIONS] += n;
 
@@ -309,6 +235,70 @@ ngx_rl_api_history_sample(const ngx_str_t *zone,
             }
         }
     }
+}
+
+
+/*
+ * The first worker that comes into a step samples it. If none comes in time,
+ * there is no sample, and a gap.
+ */
+static void
+ngx_rl_api_history_step(ngx_event_t *ev)
+{
+    uint64_t           step;
+    ngx_rl_ring_t     *ring;
+    ngx_rl_sample_t    sample;
+    ngx_rl_limiter_t  *limiter;
+
+    limiter = ev->data;
+    ring = limiter->watch->samples;
+    step = ngx_current_msec / NGX_RL_WATCH_STEP_MS;
+
+    if (!ngx_rl_ring_read(ring, step, &sample)) {
+        ngx_rl_api_history_sample(&limiter->zone.name, &sample);
+        ngx_rl_ring_put(ring, step, &sample);
+    }
+
+    ngx_add_timer(ev, NGX_RL_WATCH_STEP_MS
+                      - ngx_current_msec % NGX_RL_WATCH_STEP_MS);
+}
+
+
+void
+ngx_rl_api_history_begin(ngx_rl_limiter_t *limiter, ngx_log_t *log)
+{
+    ngx_event_t  *ev;
+
+    ev = &limiter->watch->step;
+
+    ev->data = limiter;
+    ev->log = log;
+    ev->handler = ngx_rl_api_history_step;
+    ev->cancelable = 1;
+
+    ngx_rl_api_history_step(ev);
+}
+
+
+/*
+ * How many a second. null: there are not both samples, or the counts of a rule
+ * have left the gateway's memory between them, an hour after the rule.
+ */
+static json_t *
+ngx_rl_api_history_rate(const ngx_rl_sample_t *from, const ngx_rl_sample_t *to,
+    ngx_uint_t total)
+{
+    uint64_t  n;
+
+    if (from == NULL || to == NULL || to->ms <= from->ms
+        || to->rules < from->rules || to->totals[total] < from->totals[total])
+    {
+        return json_null();
+    }
+
+    n = to->totals[total] - from->totals[total];
+
+    return json_real((double) (n * 100000 / (to->ms - from->ms)) / 100);
 }
 
 
@@ -340,15 +330,13 @@ ngx_rl_api_history(ngx_rl_api_t *api)
 
         to = &samples[i % 2];
 
-        if (!ngx_rl_ring_read(ring,
-                              step - NGX_RL_WATCH_STEPS + i, to))
-        {
+        if (!ngx_rl_ring_read(ring, step - NGX_RL_WATCH_STEPS + i, to)) {
             to = NULL;
         }
 
         for (total = 0; i && total < NGX_RL_WATCH_TOTALS; total++) {
-            ngx_rl_json_append(&lists[total],
-                  ngx_rl_api_history_rate(from, to, total));
+            ngx_rl_json_append(&lists[total], ngx_rl_api_history_rate(from, to,
+                                                                      total));
         }
 
         from = to;
@@ -364,26 +352,4 @@ ngx_rl_api_history(ngx_rl_api_t *api)
         "degraded", lists[NGX_RL_WATCH_DEGRADED]);
 
     return ngx_rl_api_json(api, NGX_HTTP_OK, json);
-}
-
-
-/*
- * How many a second. null: there are not both samples, or the counts of a rule
- * have left the gateway's memory between them, an hour after the rule.
- */
-static json_t *
-ngx_rl_api_history_rate(const ngx_rl_sample_t *from,
-    const ngx_rl_sample_t *to, ngx_uint_t total)
-{
-    uint64_t  n;
-
-    if (from == NULL || to == NULL || to->ms <= from->ms
-        || to->rules < from->rules || to->totals[total] < from->totals[total])
-    {
-        return json_null();
-    }
-
-    n = to->totals[total] - from->totals[total];
-
-    return json_real((double) (n * 100000 / (to->ms - from->ms)) / 100);
 }

@@ -16,125 +16,71 @@
 #define NGX_RL_API_SLICE_MS  1
 #define NGX_RL_API_TRIES     5   /* of If-Match: "*" */
 
-static ngx_int_t ngx_rl_api_edit_start(
-    ngx_rl_api_t *api, ngx_uint_t based);
-static ngx_int_t ngx_rl_api_edit_begin(
-    ngx_rl_api_t *api);
-static ngx_rl_api_work_t *ngx_rl_api_work(
-    ngx_rl_api_t *api, const ngx_rl_record_t *base);
-static void ngx_rl_api_work_cleanup(void *data);
-static ngx_int_t ngx_rl_api_work_copy(ngx_pool_t *pool,
-    ngx_str_t *to, const ngx_str_t *from);
-static ngx_rl_edit_method_e ngx_rl_api_edit_method(
-    const ngx_rl_api_t *api);
-static void ngx_rl_api_edit_work(void *data);
-static void ngx_rl_api_edit_done(void *data);
-static ngx_int_t ngx_rl_api_edit_finish(
-    ngx_rl_api_t *api);
-static ngx_int_t ngx_rl_api_edit_stopped(
-    ngx_rl_api_t *api);
-static ngx_int_t ngx_rl_api_read(ngx_rl_api_t *api,
-    uint64_t version, ngx_rl_api_pt next);
-static void ngx_rl_api_read_handler(void *data,
-    const ngx_rl_sync_result_t *result);
-static ngx_int_t ngx_rl_api_edit_newer(
-    ngx_rl_api_t *api);
-static ngx_int_t ngx_rl_api_edit_outcome(
-    ngx_rl_api_t *api);
-static ngx_int_t ngx_rl_api_edit_made(
-    ngx_rl_api_t *api);
-static ngx_int_t ngx_rl_api_edit_put(
-    ngx_rl_api_t *api);
-static ngx_int_t ngx_rl_api_edit_changed(
-    ngx_rl_api_t *api);
-static ngx_int_t ngx_rl_api_edit_answer(
-    ngx_rl_api_t *api);
-static void ngx_rl_api_edit_location(
-    ngx_rl_api_t *api);
-static void ngx_rl_api_versions_handler(void *data,
-    const ngx_rl_sync_result_t *result);
-static ngx_int_t ngx_rl_api_versions_answer(
-    ngx_rl_api_t *api);
-static json_t *ngx_rl_api_versions_json(
-    const ngx_rl_sync_result_t *result);
-static ngx_int_t ngx_rl_api_version_got(
-    ngx_rl_api_t *api);
+static ngx_int_t ngx_rl_api_edit_start(ngx_rl_api_t *api, ngx_uint_t based);
 
 
-ngx_int_t
-ngx_rl_api_edit(ngx_rl_api_t *api)
+/* Goes with the job's pool. */
+static void
+ngx_rl_api_work_cleanup(void *data)
 {
-    ngx_int_t  rc;
+    ngx_rl_api_work_t *work = data;
 
-    rc = ngx_rl_api_conditions(api);
+    if (work->edit.policy) {
+        ngx_rl_policy_release(work->edit.policy);
+    }
 
-    return (rc == NGX_DECLINED) ? ngx_rl_api_edit_start(api, 0)
-                                : rc;
+    if (work->turn) {
+        ngx_rl_api_turn_end();
+    }
 }
 
 
-/*
- * Edits the document of api->record, or the current one; and does what follows,
- * also the put. A read does not wait for its turn.
- */
-static ngx_int_t
-ngx_rl_api_edit_start(ngx_rl_api_t *api,
-    ngx_uint_t based)
+static ngx_rl_edit_method_e
+ngx_rl_api_edit_method(const ngx_rl_api_t *api)
 {
-    ngx_int_t  rc;
+    /* the way back to a version is the document of that version, put */
 
-    ngx_rl_api_work_free(api->work);
-    api->work = NULL;
-
-    api->based = based;
-    api->next = ngx_rl_api_edit_begin;
-
-    if (ngx_rl_api_edit_method(api) == NGX_RL_EDIT_GET) {
-        return ngx_rl_api_edit_begin(api);
+    if (api->route->flags & NGX_RL_API_NO_BODY) {
+        return NGX_RL_EDIT_PUT;
     }
 
-    rc = ngx_rl_api_turn_take(api);
+    switch (api->request->method) {
 
-    if (rc == NGX_DECLINED) {
-        return ngx_rl_api_problem(api,
-                   NGX_HTTP_SERVICE_UNAVAILABLE, "unavailable",
-                   "too many changes or validations wait, "
-                   "nothing is changed");
+    case NGX_HTTP_PUT:
+        return NGX_RL_EDIT_PUT;
+
+    case NGX_HTTP_POST:
+        return NGX_RL_EDIT_POST;
+
+    case NGX_HTTP_PATCH:
+        return NGX_RL_EDIT_PATCH;
+
+    case NGX_HTTP_DELETE:
+        return NGX_RL_EDIT_DELETE;
+
+    default:
+        return NGX_RL_EDIT_GET;
     }
-
-    return (rc == NGX_OK) ? ngx_rl_api_edit_begin(api) : rc;
 }
 
 
 static ngx_int_t
-ngx_rl_api_edit_begin(ngx_rl_api_t *api)
+ngx_rl_api_work_copy(ngx_pool_t *pool, ngx_str_t *to, const ngx_str_t *from)
 {
-    ngx_rl_api_work_t  *work;
-
-    work = ngx_rl_api_work(api, api->based ? &api->record : NULL);
-    if (work == NULL) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    if (from->len == 0) {
+        ngx_str_null(to);
+        return NGX_OK;
     }
 
-    work->turn = api->turn;
-    api->turn = 0;
-    api->work = work;
+    to->len = from->len;
+    to->data = ngx_pstrdup(pool, (ngx_str_t *) from);
 
-    api->next = ngx_rl_api_edit_finish;
-
-    work->job = ngx_rl_job_start(work->edit.pool,
-                                 NGX_RL_JOB_COMPUTES,
-                                 ngx_rl_api_edit_work,
-                                 ngx_rl_api_edit_done,
-                                 work);
-
-    return work->job ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
+    return to->data ? NGX_OK : NGX_ERROR;
 }
 
 
 static ngx_rl_api_work_t *
-ngx_rl_api_work(ngx_rl_api_t *api,
-    const ngx_rl_record_t *base)
+ngx_rl_api_work(ngx_rl_api_t *api, const ngx_rl_record_t *base)
 {
     ngx_pool_t          *pool;
     ngx_table_elt_t     *h;
@@ -224,195 +170,8 @@ failed:
 }
 
 
-/* Goes with the job's pool. */
 static void
-ngx_rl_api_work_cleanup(void *data)
-{
-    ngx_rl_api_work_t *work = data;
-
-    if (work->edit.policy) {
-        ngx_rl_policy_release(work->edit.policy);
-    }
-
-    if (work->turn) {
-        ngx_rl_api_turn_end();
-    }
-}
-
-
-static ngx_int_t
-ngx_rl_api_work_copy(ngx_pool_t *pool, ngx_str_t *to,
-    const ngx_str_t *from)
-{
-    if (from->len == 0) {
-        ngx_str_null(to);
-        return NGX_OK;
-    }
-
-    to->len = from->len;
-    to->data = ngx_pstrdup(pool, (ngx_str_t *) from);
-
-    return to->data ? NGX_OK : NGX_ERROR;
-}
-
-
-static ngx_rl_edit_method_e
-ngx_rl_api_edit_method(const ngx_rl_api_t *api)
-{
-    /* the way back to a version is the document of that version, put */
-
-    if (api->route->flags & NGX_RL_API_NO_BODY) {
-        return NGX_RL_EDIT_PUT;
-    }
-
-    switch (api->request->method) {
-
-    case NGX_HTTP_PUT:
-        return NGX_RL_EDIT_PUT;
-
-    case NGX_HTTP_POST:
-        return NGX_RL_EDIT_POST;
-
-    case NGX_HTTP_PATCH:
-        return NGX_RL_EDIT_PATCH;
-
-    case NGX_HTTP_DELETE:
-        return NGX_RL_EDIT_DELETE;
-
-    default:
-        return NGX_RL_EDIT_GET;
-    }
-}
-
-
-static void
-ngx_rl_api_edit_work(void *data)
-{
-    ngx_rl_api_work_t *work = data;
-
-    ngx_rl_edit_t    *edit;
-    ngx_rl_record_t   record;
-
-    edit = &work->edit;
-
-    if (!work->based) {
-
-        if (ngx_rl_sync_current(edit->limiter, edit->pool, &record)
-            == NGX_ERROR)
-        {
-            edit->status = NGX_RL_EDIT_ERROR;
-            return;
-        }
-
-        work->id = record.id;
-        work->lineage = record.lineage;
-        edit->base = record.document;
-        edit->version = record.version;
-    }
-
-    if (work->conditional
-        && ngx_rl_api_tags_have(work) != work->writes)
-    {
-        work->stopped = 1;
-        return;
-    }
-
-    ngx_rl_edit(edit);
-}
-
-
-static void
-ngx_rl_api_edit_done(void *data)
-{
-    ngx_rl_api_work_t *work = data;
-
-    work->job = NULL;
-    ngx_rl_api_wake(work->api, &ngx_posted_events);
-}
-
-
-/* Compiles regular expressions, which a thread must not: a slice a time. */
-static ngx_int_t
-ngx_rl_api_edit_finish(ngx_rl_api_t *api)
-{
-    ngx_int_t       rc;
-    ngx_rl_edit_t  *edit;
-
-    edit = &api->work->edit;
-
-    if (edit->policy) {
-        rc = ngx_rl_policy_finish(edit->policy,
-                                  NGX_RL_API_SLICE_MS,
-                                  &edit->problems);
-        if (rc == NGX_AGAIN) {
-            ngx_rl_api_wait(api);
-            return NGX_BUSY;
-        }
-
-        if (rc == NGX_ERROR) {
-            return NGX_HTTP_INTERNAL_SERVER_ERROR;
-        }
-
-        if (ngx_rl_edit_invalid(edit)) {
-            edit->status = NGX_RL_EDIT_INVALID;
-        }
-
-        ngx_rl_policy_release(edit->policy);
-        edit->policy = NULL;
-    }
-
-    if (api->work->turn) {
-        api->work->turn = 0;
-        ngx_rl_api_turn_end();
-    }
-
-    return api->work->stopped ? ngx_rl_api_edit_stopped(api)
-                              : ngx_rl_api_edit_outcome(api);
-}
-
-
-/* The client has this document, or does not know it and wants to change it. */
-static ngx_int_t
-ngx_rl_api_edit_stopped(ngx_rl_api_t *api)
-{
-    ngx_rl_api_work_t  *work;
-
-    work = api->work;
-
-    if (!work->writes) {
-        ngx_rl_api_etag(api, work->edit.version, work->id);
-        return ngx_rl_api_answer(api, NGX_HTTP_NOT_MODIFIED, NULL);
-    }
-
-    /* another gateway has answered this client with a newer version */
-
-    if (work->most > work->edit.version && api->tries++ == 0) {
-        return ngx_rl_api_read(api, work->most,
-                               ngx_rl_api_edit_newer);
-    }
-
-    api->version = ngx_max(api->version, work->edit.version);
-    api->status = NGX_RL_SYNC_CONFLICT;
-
-    return ngx_rl_api_failed(api);
-}
-
-
-/* Reads a version to api->record, and goes on with next. */
-static ngx_int_t
-ngx_rl_api_read(ngx_rl_api_t *api, uint64_t version,
-    ngx_rl_api_pt next)
-{
-    return ngx_rl_api_call(api, NGX_RL_SYNC_READ, version,
-                           0, NULL,
-                           ngx_rl_api_read_handler,
-                           next);
-}
-
-
-static void
-ngx_rl_api_read_handler(void *data,
-    const ngx_rl_sync_result_t *result)
+ngx_rl_api_read_handler(void *data, const ngx_rl_sync_result_t *result)
 {
     ngx_rl_api_t *api = data;
 
@@ -433,6 +192,15 @@ ngx_rl_api_read_handler(void *data,
     }
 
     ngx_rl_api_wake(api, &ngx_posted_events);
+}
+
+
+/* Reads a version to api->record, and goes on with next. */
+static ngx_int_t
+ngx_rl_api_read(ngx_rl_api_t *api, uint64_t version, ngx_rl_api_pt next)
+{
+    return ngx_rl_api_call(api, NGX_RL_SYNC_READ, version, 0, NULL,
+                           ngx_rl_api_read_handler, next);
 }
 
 
@@ -463,6 +231,195 @@ ngx_rl_api_edit_newer(ngx_rl_api_t *api)
     default:
         return ngx_rl_api_failed(api);
     }
+}
+
+
+/* The client has this document, or does not know it and wants to change it. */
+static ngx_int_t
+ngx_rl_api_edit_stopped(ngx_rl_api_t *api)
+{
+    ngx_rl_api_work_t  *work;
+
+    work = api->work;
+
+    if (!work->writes) {
+        ngx_rl_api_etag(api, work->edit.version, work->id);
+        return ngx_rl_api_answer(api, NGX_HTTP_NOT_MODIFIED, NULL);
+    }
+
+    /* another gateway has answered this client with a newer version */
+
+    if (work->most > work->edit.version && api->tries++ == 0) {
+        return ngx_rl_api_read(api, work->most, ngx_rl_api_edit_newer);
+    }
+
+    api->version = ngx_max(api->version, work->edit.version);
+    api->status = NGX_RL_SYNC_CONFLICT;
+
+    return ngx_rl_api_failed(api);
+}
+
+
+/* The path of the request, and the id of a POSTed element. */
+static void
+ngx_rl_api_edit_location(ngx_rl_api_t *api)
+{
+    u_char     *p, *location;
+    size_t      len;
+    ngx_str_t  *made, *uri;
+
+    made = &api->work->edit.made;
+    uri = &api->request->unparsed_uri;
+
+    p = ngx_strlchr(uri->data, uri->data + uri->len, '?');
+    len = p ? (size_t) (p - uri->data) : uri->len;
+
+    location = ngx_pnalloc(api->request->pool, len + sizeof("/") + made->len);
+    if (location == NULL) {
+        api->failed = 1;
+        return;
+    }
+
+    (void) ngx_sprintf(location, "%*s%s%V%Z", len, uri->data,
+                       made->len ? "/" : "", made);
+
+    ngx_rl_api_header(api, "Location", (char *) location);
+}
+
+
+/*
+ * Shows what is there now; after a DELETE the version. The tag is that of the
+ * version. A client may PUT the body again, so a header says that the state
+ * file does not have it yet.
+ */
+static ngx_int_t
+ngx_rl_api_edit_answer(ngx_rl_api_t *api)
+{
+    json_t         *json;
+    uint64_t        version;
+    ngx_uint_t      status, changed, unsaved;
+    ngx_rl_edit_t  *edit;
+
+    edit = &api->work->edit;
+
+    changed = (edit->document.len && api->work->writes);
+    unsaved = (changed && !api->saved);
+    version = edit->version + changed;
+    status = NGX_HTTP_OK;
+
+    ngx_rl_api_etag(api, version, changed ? api->id : api->work->id);
+
+    if (unsaved) {
+        ngx_rl_api_header(api, "X-RateLimit-Saved", "false");
+    }
+
+    if (edit->status == NGX_RL_EDIT_CREATED) {
+        status = NGX_HTTP_CREATED;
+        ngx_rl_api_edit_location(api);
+    }
+
+    if (edit->reply.len) {
+        return ngx_rl_api_answer(api, status, &edit->reply);
+    }
+
+    json = json_pack("{s:I}", "version", (json_int_t) version);
+
+    if (unsaved) {
+        (void) json_object_set_new(json, "saved", json_false());
+    }
+
+    return ngx_rl_api_json(api, status, json);
+}
+
+
+static ngx_int_t
+ngx_rl_api_edit_changed(ngx_rl_api_t *api)
+{
+    if (api->status == NGX_RL_SYNC_OK) {
+        return ngx_rl_api_edit_answer(api);
+    }
+
+    if (api->status != NGX_RL_SYNC_CONFLICT || !api->any
+        || api->tries++ == NGX_RL_API_TRIES)
+    {
+        return ngx_rl_api_failed(api);
+    }
+
+    /* somebody was faster: the same change, of what is there now */
+
+    return api->version
+           ? ngx_rl_api_read(api, api->version,
+                             ngx_rl_api_edit_newer)
+           : ngx_rl_api_edit_start(api, 0);
+}
+
+
+static ngx_int_t
+ngx_rl_api_edit_put(ngx_rl_api_t *api)
+{
+    ngx_time_t       *now;
+    ngx_rl_edit_t    *edit;
+    ngx_rl_record_t   record;
+
+    edit = &api->work->edit;
+    now = ngx_timeofday();
+
+    ngx_memzero(&record, sizeof(ngx_rl_record_t));
+
+    record.lineage = api->work->lineage;
+    record.time_ms = (uint64_t) now->sec * 1000 + now->msec;
+    record.document = edit->document;
+
+    if (ngx_rl_api_record(api, &record) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    api->writing = 1;
+
+    return ngx_rl_api_call(api, NGX_RL_SYNC_PUT, edit->version, api->work->id,
+                           &record, ngx_rl_api_called, ngx_rl_api_edit_changed);
+}
+
+
+static ngx_int_t
+ngx_rl_api_edit_made(ngx_rl_api_t *api)
+{
+    ngx_rl_edit_t      *edit;
+    ngx_rl_api_work_t  *work;
+
+    work = api->work;
+    edit = &work->edit;
+
+    if (api->create && edit->status != NGX_RL_EDIT_CREATED) {
+        api->version = edit->version;
+
+        ngx_rl_api_etag(api, api->version, work->id);
+
+        return ngx_rl_api_problem(api,
+                   NGX_HTTP_PRECONDITION_FAILED, "exists", "it is there, and "
+                   "\"If-None-Match: *\" only creates; nothing is changed");
+    }
+
+    if (edit->resource == NGX_RL_EDIT_VALIDATE) {
+
+        ngx_rl_api_etag(api, edit->version, work->id);
+
+        return ngx_rl_api_json(api, NGX_HTTP_OK, json_pack("{s:b, s:o}",
+            "valid", 1, "warnings", ngx_rl_api_problem_list(&edit->warnings)));
+    }
+
+    if (!work->writes) {
+        return ngx_rl_api_edit_answer(api);
+    }
+
+    if (edit->document.len) {
+        return ngx_rl_api_edit_put(api);
+    }
+
+    /* the document stays as it is here; does the fleet have the same? */
+
+    return ngx_rl_api_call(api, NGX_RL_SYNC_CHECK, edit->version, work->id,
+                           NULL, ngx_rl_api_called, ngx_rl_api_edit_changed);
 }
 
 
@@ -514,204 +471,153 @@ ngx_rl_api_edit_outcome(ngx_rl_api_t *api)
 }
 
 
+/* Compiles regular expressions, which a thread must not: a slice a time. */
 static ngx_int_t
-ngx_rl_api_edit_made(ngx_rl_api_t *api)
+ngx_rl_api_edit_finish(ngx_rl_api_t *api)
 {
-    ngx_rl_edit_t      *edit;
-    ngx_rl_api_work_t  *work;
-
-    work = api->work;
-    edit = &work->edit;
-
-    if (api->create && edit->status != NGX_RL_EDIT_CREATED) {
-        api->version = edit->version;
-
-        ngx_rl_api_etag(api, api->version, work->id);
-
-        return ngx_rl_api_problem(api,
-                   NGX_HTTP_PRECONDITION_FAILED, "exists", "it is there, and "
-                   "\"If-None-Match: *\" only creates; nothing is changed");
-    }
-
-    if (edit->resource == NGX_RL_EDIT_VALIDATE) {
-
-        ngx_rl_api_etag(api, edit->version, work->id);
-
-        return ngx_rl_api_json(api, NGX_HTTP_OK,
-               json_pack("{s:b, s:o}", "valid", 1, "warnings",
-                         ngx_rl_api_problem_list(&edit->warnings)));
-    }
-
-    if (!work->writes) {
-        return ngx_rl_api_edit_answer(api);
-    }
-
-    if (edit->document.len) {
-        return ngx_rl_api_edit_put(api);
-    }
-
-    /* the document stays as it is here; does the fleet have the same? */
-
-    return ngx_rl_api_call(api, NGX_RL_SYNC_CHECK,
-                           edit->version, work->id, NULL,
-                           ngx_rl_api_called,
-                           ngx_rl_api_edit_changed);
-}
-
-
-static ngx_int_t
-ngx_rl_api_edit_put(ngx_rl_api_t *api)
-{
-    ngx_time_t       *now;
-    ngx_rl_edit_t    *edit;
-    ngx_rl_record_t   record;
-
-    edit = &api->work->edit;
-    now = ngx_timeofday();
-
-    ngx_memzero(&record, sizeof(ngx_rl_record_t));
-
-    record.lineage = api->work->lineage;
-    record.time_ms = (uint64_t) now->sec * 1000 + now->msec;
-    record.document = edit->document;
-
-    if (ngx_rl_api_record(api, &record) != NGX_OK) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    api->writing = 1;
-
-    return ngx_rl_api_call(api, NGX_RL_SYNC_PUT,
-                           edit->version, api->work->id, &record,
-                           ngx_rl_api_called,
-                           ngx_rl_api_edit_changed);
-}
-
-
-static ngx_int_t
-ngx_rl_api_edit_changed(ngx_rl_api_t *api)
-{
-    if (api->status == NGX_RL_SYNC_OK) {
-        return ngx_rl_api_edit_answer(api);
-    }
-
-    if (api->status != NGX_RL_SYNC_CONFLICT || !api->any
-        || api->tries++ == NGX_RL_API_TRIES)
-    {
-        return ngx_rl_api_failed(api);
-    }
-
-    /* somebody was faster: the same change, of what is there now */
-
-    return api->version
-           ? ngx_rl_api_read(api, api->version,
-                             ngx_rl_api_edit_newer)
-           : ngx_rl_api_edit_start(api, 0);
-}
-
-
-/*
- * Shows what is there now; after a DELETE the version. The tag is that of the
- * version. A client may PUT the body again, so a header says that the state
- * file does not have it yet.
- */
-static ngx_int_t
-ngx_rl_api_edit_answer(ngx_rl_api_t *api)
-{
-    json_t         *json;
-    uint64_t        version;
-    ngx_uint_t      status, changed, unsaved;
+    ngx_int_t       rc;
     ngx_rl_edit_t  *edit;
 
     edit = &api->work->edit;
 
-    changed = (edit->document.len && api->work->writes);
-    unsaved = (changed && !api->saved);
-    version = edit->version + changed;
-    status = NGX_HTTP_OK;
+    if (edit->policy) {
+        rc = ngx_rl_policy_finish(edit->policy, NGX_RL_API_SLICE_MS,
+                                  &edit->problems);
+        if (rc == NGX_AGAIN) {
+            ngx_rl_api_wait(api);
+            return NGX_BUSY;
+        }
 
-    ngx_rl_api_etag(api, version,
-                    changed ? api->id : api->work->id);
+        if (rc == NGX_ERROR) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
 
-    if (unsaved) {
-        ngx_rl_api_header(api, "X-RateLimit-Saved", "false");
+        if (ngx_rl_edit_invalid(edit)) {
+            edit->status = NGX_RL_EDIT_INVALID;
+        }
+
+        ngx_rl_policy_release(edit->policy);
+        edit->policy = NULL;
     }
 
-    if (edit->status == NGX_RL_EDIT_CREATED) {
-        status = NGX_HTTP_CREATED;
-        ngx_rl_api_edit_location(api);
+    if (api->work->turn) {
+        api->work->turn = 0;
+        ngx_rl_api_turn_end();
     }
 
-    if (edit->reply.len) {
-        return ngx_rl_api_answer(api, status, &edit->reply);
-    }
-
-    json = json_pack("{s:I}", "version", (json_int_t) version);
-
-    if (unsaved) {
-        (void) json_object_set_new(json, "saved", json_false());
-    }
-
-    return ngx_rl_api_json(api, status, json);
+    return api->work->stopped ? ngx_rl_api_edit_stopped(api)
+                              : ngx_rl_api_edit_outcome(api);
 }
 
 
-/* The path of the request, and the id of a POSTed element. */
 static void
-ngx_rl_api_edit_location(ngx_rl_api_t *api)
+ngx_rl_api_edit_work(void *data)
 {
-    u_char     *p, *location;
-    size_t      len;
-    ngx_str_t  *made, *uri;
+    ngx_rl_api_work_t *work = data;
 
-    made = &api->work->edit.made;
-    uri = &api->request->unparsed_uri;
+    ngx_rl_edit_t    *edit;
+    ngx_rl_record_t   record;
 
-    p = ngx_strlchr(uri->data, uri->data + uri->len, '?');
-    len = p ? (size_t) (p - uri->data) : uri->len;
+    edit = &work->edit;
 
-    location = ngx_pnalloc(api->request->pool,
-                           len + sizeof("/") + made->len);
-    if (location == NULL) {
-        api->failed = 1;
+    if (!work->based) {
+
+        if (ngx_rl_sync_current(edit->limiter, edit->pool, &record)
+            == NGX_ERROR)
+        {
+            edit->status = NGX_RL_EDIT_ERROR;
+            return;
+        }
+
+        work->id = record.id;
+        work->lineage = record.lineage;
+        edit->base = record.document;
+        edit->version = record.version;
+    }
+
+    if (work->conditional && ngx_rl_api_tags_have(work) != work->writes) {
+        work->stopped = 1;
         return;
     }
 
-    (void) ngx_sprintf(location, "%*s%s%V%Z", len, uri->data,
-                       made->len ? "/" : "", made);
+    ngx_rl_edit(edit);
+}
 
-    ngx_rl_api_header(api, "Location", (char *) location);
+
+static void
+ngx_rl_api_edit_done(void *data)
+{
+    ngx_rl_api_work_t *work = data;
+
+    work->job = NULL;
+    ngx_rl_api_wake(work->api, &ngx_posted_events);
+}
+
+
+static ngx_int_t
+ngx_rl_api_edit_begin(ngx_rl_api_t *api)
+{
+    ngx_rl_api_work_t  *work;
+
+    work = ngx_rl_api_work(api, api->based ? &api->record : NULL);
+    if (work == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    work->turn = api->turn;
+    api->turn = 0;
+    api->work = work;
+
+    api->next = ngx_rl_api_edit_finish;
+
+    work->job = ngx_rl_job_start(work->edit.pool, NGX_RL_JOB_COMPUTES,
+                                 ngx_rl_api_edit_work, ngx_rl_api_edit_done,
+                                 work);
+
+    return work->job ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
+}
+
+
+/*
+ * Edits the document of api->record, or the current one; and does what follows,
+ * also the put. A read does not wait for its turn.
+ */
+static ngx_int_t
+ngx_rl_api_edit_start(ngx_rl_api_t *api, ngx_uint_t based)
+{
+    ngx_int_t  rc;
+
+    ngx_rl_api_work_free(api->work);
+    api->work = NULL;
+
+    api->based = based;
+    api->next = ngx_rl_api_edit_begin;
+
+    if (ngx_rl_api_edit_method(api) == NGX_RL_EDIT_GET) {
+        return ngx_rl_api_edit_begin(api);
+    }
+
+    rc = ngx_rl_api_turn_take(api);
+
+    if (rc == NGX_DECLINED) {
+        return ngx_rl_api_problem(api,
+                   NGX_HTTP_SERVICE_UNAVAILABLE, "unavailable",
+                   "too many changes or validations wait, "
+                   "nothing is changed");
+    }
+
+    return (rc == NGX_OK) ? ngx_rl_api_edit_begin(api) : rc;
 }
 
 
 ngx_int_t
-ngx_rl_api_versions(ngx_rl_api_t *api)
+ngx_rl_api_edit(ngx_rl_api_t *api)
 {
-    return ngx_rl_api_call(api, NGX_RL_SYNC_VERSIONS, 0, 0,
-                           NULL,
-                           ngx_rl_api_versions_handler,
-                           ngx_rl_api_versions_answer);
-}
+    ngx_int_t  rc;
 
+    rc = ngx_rl_api_conditions(api);
 
-static void
-ngx_rl_api_versions_handler(void *data,
-    const ngx_rl_sync_result_t *result)
-{
-    ngx_rl_api_t *api = data;
-
-    ngx_rl_api_result(api, result);
-
-    if (api->status == NGX_RL_SYNC_OK
-        && ngx_rl_json_dump(api->request->pool,
-                                 ngx_rl_api_versions_json(result),
-                            &api->text)
-           != NGX_OK)
-    {
-        api->status = NGX_RL_SYNC_FAILED;
-    }
-
-    ngx_rl_api_wake(api, &ngx_posted_events);
+    return (rc == NGX_DECLINED) ? ngx_rl_api_edit_start(api, 0) : rc;
 }
 
 
@@ -745,6 +651,26 @@ ngx_rl_api_versions_json(const ngx_rl_sync_result_t *result)
 }
 
 
+static void
+ngx_rl_api_versions_handler(void *data, const ngx_rl_sync_result_t *result)
+{
+    ngx_rl_api_t *api = data;
+
+    ngx_rl_api_result(api, result);
+
+    if (api->status == NGX_RL_SYNC_OK
+        && ngx_rl_json_dump(api->request->pool,
+                                 ngx_rl_api_versions_json(result),
+                            &api->text)
+           != NGX_OK)
+    {
+        api->status = NGX_RL_SYNC_FAILED;
+    }
+
+    ngx_rl_api_wake(api, &ngx_posted_events);
+}
+
+
 static ngx_int_t
 ngx_rl_api_versions_answer(ngx_rl_api_t *api)
 {
@@ -755,6 +681,33 @@ ngx_rl_api_versions_answer(ngx_rl_api_t *api)
     ngx_rl_api_etag(api, api->version, api->id);
 
     return ngx_rl_api_answer(api, NGX_HTTP_OK, &api->text);
+}
+
+
+ngx_int_t
+ngx_rl_api_versions(ngx_rl_api_t *api)
+{
+    return ngx_rl_api_call(api, NGX_RL_SYNC_VERSIONS, 0, 0, NULL,
+                           ngx_rl_api_versions_handler,
+                           ngx_rl_api_versions_answer);
+}
+
+
+/* "GET /document" at that time; or from here on a "PUT" of it. */
+static ngx_int_t
+ngx_rl_api_version_got(ngx_rl_api_t *api)
+{
+    if (api->status != NGX_RL_SYNC_OK) {
+        return ngx_rl_api_failed(api);
+    }
+
+    if (!ngx_rl_api_writes(api)) {
+        return ngx_rl_api_edit_start(api, 1);
+    }
+
+    api->body.text = api->record.document;
+
+    return ngx_rl_api_edit_start(api, 0);
 }
 
 
@@ -786,24 +739,5 @@ ngx_rl_api_version(ngx_rl_api_t *api)
 
     ngx_str_null(&api->name);
 
-    return ngx_rl_api_read(api, version,
-                           ngx_rl_api_version_got);
-}
-
-
-/* "GET /document" at that time; or from here on a "PUT" of it. */
-static ngx_int_t
-ngx_rl_api_version_got(ngx_rl_api_t *api)
-{
-    if (api->status != NGX_RL_SYNC_OK) {
-        return ngx_rl_api_failed(api);
-    }
-
-    if (!ngx_rl_api_writes(api)) {
-        return ngx_rl_api_edit_start(api, 1);
-    }
-
-    api->body.text = api->record.document;
-
-    return ngx_rl_api_edit_start(api, 0);
+    return ngx_rl_api_read(api, version, ngx_rl_api_version_got);
 }

@@ -4,9 +4,6 @@
 
 #include "ngx_rl_api.h"
 
-static ngx_int_t ngx_rl_api_refuse(ngx_rl_api_t *api,
-    ngx_uint_t status, const char *type, const char *why);
-
 
 void
 ngx_rl_api_guard(ngx_rl_api_t *api)
@@ -18,6 +15,29 @@ ngx_rl_api_guard(ngx_rl_api_t *api)
 
     api->trusted = (rc == NGX_OK);
     api->forbidden = (rc == NGX_HTTP_FORBIDDEN);
+}
+
+
+ngx_uint_t
+ngx_rl_api_challenge(ngx_rl_api_t *api)
+{
+    if (api->forbidden) {
+        return NGX_HTTP_FORBIDDEN;
+    }
+
+    ngx_rl_api_header(api, "WWW-Authenticate", NGX_RL_GUARD_CHALLENGE);
+
+    return NGX_HTTP_UNAUTHORIZED;
+}
+
+
+static ngx_int_t
+ngx_rl_api_refuse(ngx_rl_api_t *api, ngx_uint_t status, const char *type,
+    const char *why)
+{
+    ngx_rl_guard_log(api->request, why);
+
+    return ngx_rl_api_problem(api, status, type, "%s", why);
 }
 
 
@@ -36,20 +56,6 @@ ngx_rl_api_authorized(ngx_rl_api_t *api)
                              api->forbidden ? "forbidden"
                                                         : "unauthorized",
                              api->refused);
-}
-
-
-ngx_uint_t
-ngx_rl_api_challenge(ngx_rl_api_t *api)
-{
-    if (api->forbidden) {
-        return NGX_HTTP_FORBIDDEN;
-    }
-
-    ngx_rl_api_header(api, "WWW-Authenticate",
-                      NGX_RL_GUARD_CHALLENGE);
-
-    return NGX_HTTP_UNAUTHORIZED;
 }
 
 
@@ -74,14 +80,4 @@ ngx_rl_api_guard_write(ngx_rl_api_t *api)
     }
 
     return NGX_DECLINED;
-}
-
-
-static ngx_int_t
-ngx_rl_api_refuse(ngx_rl_api_t *api,
-    ngx_uint_t status, const char *type, const char *why)
-{
-    ngx_rl_guard_log(api->request, why);
-
-    return ngx_rl_api_problem(api, status, type, "%s", why);
 }

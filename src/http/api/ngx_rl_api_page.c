@@ -15,8 +15,12 @@ typedef struct {
     const size_t  *len;
 } ngx_rl_api_file_t;
 
-static ngx_int_t ngx_rl_api_page_move(
-    ngx_rl_api_t *api);
+/* only the page's own files and the endpoint; no text becomes markup */
+static const char  ngx_rl_api_policy[] =
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'; require-trusted-types-for 'script'; "
+    "trusted-types 'none'";
 
 static const ngx_rl_api_file_t  ngx_rl_api_files[] = {
 
@@ -29,13 +33,6 @@ static const ngx_rl_api_file_t  ngx_rl_api_files[] = {
     { ngx_string(""), ngx_string("text/html; charset=utf-8"),
       ngx_rl_api_page_html, &ngx_rl_api_page_html_len }
 };
-
-/* only the page's own files and the endpoint; no text becomes markup */
-static const char  ngx_rl_api_policy[] =
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'; require-trusted-types-for 'script'; "
-    "trusted-types 'none'";
 
 
 ngx_uint_t
@@ -53,12 +50,35 @@ ngx_rl_api_page_wanted(ngx_rl_api_t *api)
         return conf->page != NULL;
     }
 
-    h = ngx_rl_find_header(&api->request->headers_in.headers,
-                           &name);
+    h = ngx_rl_find_header(&api->request->headers_in.headers, &name);
 
     return h && ngx_strlcasestrn(h->value.data, h->value.data + h->value.len,
                                  (u_char *) "text/html",
                                  sizeof("text/html") - 2);
+}
+
+
+/* To the location's name with a "/", below which its paths are. */
+static ngx_int_t
+ngx_rl_api_page_move(ngx_rl_api_t *api)
+{
+    u_char              *p;
+    ngx_http_request_t  *r;
+
+    r = api->request;
+
+    p = ngx_pnalloc(r->pool, r->uri.len + sizeof("/"));
+    if (p == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    (void) ngx_sprintf(p, "%V/%Z", &r->uri);
+
+    if (ngx_rl_header(r, "Location", (char *) p) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    return ngx_rl_send(r, NGX_HTTP_MOVED_PERMANENTLY, NULL, NULL);
 }
 
 
@@ -87,8 +107,7 @@ ngx_rl_api_page(ngx_rl_api_t *api)
     }
 
     if (file->path.len == 0) {
-        ngx_rl_api_header(api, "Content-Security-Policy",
-                          ngx_rl_api_policy);
+        ngx_rl_api_header(api, "Content-Security-Policy", ngx_rl_api_policy);
         ngx_rl_api_header(api, "Referrer-Policy", "no-referrer");
 
         if (api->refused) {
@@ -107,28 +126,4 @@ ngx_rl_api_page(ngx_rl_api_t *api)
     body.len = *file->len;
 
     return ngx_rl_send(r, status, &file->type, &body);
-}
-
-
-/* To the location's name with a "/", below which its paths are. */
-static ngx_int_t
-ngx_rl_api_page_move(ngx_rl_api_t *api)
-{
-    u_char              *p;
-    ngx_http_request_t  *r;
-
-    r = api->request;
-
-    p = ngx_pnalloc(r->pool, r->uri.len + sizeof("/"));
-    if (p == NULL) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    (void) ngx_sprintf(p, "%V/%Z", &r->uri);
-
-    if (ngx_rl_header(r, "Location", (char *) p) != NGX_OK) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    return ngx_rl_send(r, NGX_HTTP_MOVED_PERMANENTLY, NULL, NULL);
 }

@@ -23,8 +23,7 @@ static ngx_int_t ngx_rl_api_route(ngx_rl_api_t *api);
 static ngx_uint_t ngx_rl_api_route_is(
     ngx_rl_api_t *api,
     const ngx_rl_api_route_t *route);
-static ngx_int_t ngx_rl_api_path(ngx_http_request_t *r,
-    ngx_str_t *path);
+static ngx_int_t ngx_rl_api_path(ngx_http_request_t *r, ngx_str_t *path);
 static ngx_uint_t ngx_rl_api_path_match(const ngx_str_t *pattern,
     const ngx_str_t *path, ngx_str_t *name);
 static ngx_uint_t ngx_rl_api_path_exact(ngx_http_request_t *r);
@@ -34,12 +33,9 @@ static const ngx_rl_api_arg_t *ngx_rl_api_query_arg(
 static ngx_int_t ngx_rl_api_query_value(
     ngx_rl_api_t *api, const ngx_rl_api_arg_t *arg,
     u_char *src, size_t len);
-static ngx_uint_t ngx_rl_api_has_body(
-    ngx_rl_api_t *api);
-static ngx_int_t ngx_rl_api_media_type(
-    ngx_rl_api_t *api);
-static ngx_uint_t ngx_rl_api_is_type(const ngx_str_t *value,
-    const char *type);
+static ngx_uint_t ngx_rl_api_has_body(ngx_rl_api_t *api);
+static ngx_int_t ngx_rl_api_media_type(ngx_rl_api_t *api);
+static ngx_uint_t ngx_rl_api_is_type(const ngx_str_t *value, const char *type);
 static ngx_int_t ngx_rl_api_index(ngx_rl_api_t *api);
 static void ngx_rl_api_allow(ngx_rl_api_t *api);
 static void ngx_rl_api_put_methods(u_char *p, ngx_uint_t methods);
@@ -290,8 +286,7 @@ ngx_rl_api_route(ngx_rl_api_t *api)
 
 
 static ngx_uint_t
-ngx_rl_api_route_is(ngx_rl_api_t *api,
-    const ngx_rl_api_route_t *route)
+ngx_rl_api_route_is(ngx_rl_api_t *api, const ngx_rl_api_route_t *route)
 {
     return ngx_rl_api_path_match(&route->path, &api->path,
                                  &api->name)
@@ -339,8 +334,8 @@ ngx_rl_api_path(ngx_http_request_t *r, ngx_str_t *path)
 
 
 static ngx_uint_t
-ngx_rl_api_path_match(const ngx_str_t *pattern,
-    const ngx_str_t *path, ngx_str_t *name)
+ngx_rl_api_path_match(const ngx_str_t *pattern, const ngx_str_t *path,
+    ngx_str_t *name)
 {
     u_char  *p, *end, *t, *last;
 
@@ -496,8 +491,8 @@ ngx_rl_api_query_arg(const ngx_str_t *name, ngx_uint_t allowed,
 
 /* Decodes it to its place. The rule's key has no parts beyond the last one. */
 static ngx_int_t
-ngx_rl_api_query_value(ngx_rl_api_t *api,
-    const ngx_rl_api_arg_t *arg, u_char *src, size_t len)
+ngx_rl_api_query_value(ngx_rl_api_t *api, const ngx_rl_api_arg_t *arg,
+    u_char *src, size_t len)
 {
     u_char     *dst;
     ngx_str_t  *value;
@@ -569,8 +564,7 @@ ngx_rl_api_media_type(ngx_rl_api_t *api)
     }
 
     if (patch) {
-        ngx_rl_api_header(api, "Accept-Patch",
-                          ngx_rl_api_patches);
+        ngx_rl_api_header(api, "Accept-Patch", ngx_rl_api_patches);
     }
 
     return ngx_rl_api_problem(api, NGX_HTTP_UNSUPPORTED_MEDIA_TYPE,
@@ -646,12 +640,10 @@ ngx_rl_api_allow(ngx_rl_api_t *api)
         return;
     }
 
-    ngx_rl_api_put_methods(text,
-                           api->route->methods | NGX_HTTP_OPTIONS);
+    ngx_rl_api_put_methods(text, api->route->methods | NGX_HTTP_OPTIONS);
 
     if (api->route->methods & NGX_HTTP_PATCH) {
-        ngx_rl_api_header(api, "Accept-Patch",
-                          ngx_rl_api_patches);
+        ngx_rl_api_header(api, "Accept-Patch", ngx_rl_api_patches);
     }
 
     ngx_rl_api_header(api, "Allow", (char *) text);
@@ -668,8 +660,7 @@ ngx_rl_api_put_methods(u_char *p, ngx_uint_t methods)
 
     for (i = 0; ngx_rl_api_methods[i].name; i++) {
         if (methods & ngx_rl_api_methods[i].method) {
-            p = ngx_sprintf(p, "%s%s", comma,
-                            ngx_rl_api_methods[i].name);
+            p = ngx_sprintf(p, "%s%s", comma, ngx_rl_api_methods[i].name);
             comma = ", ";
         }
     }

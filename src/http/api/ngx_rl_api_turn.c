@@ -16,6 +16,7 @@
 /* changes, and validations, that wait at most */
 static const ngx_uint_t  ngx_rl_api_turns[] = { 32, 8 };
 
+
 /* A worker's; a process that forks has used none. */
 static struct {
     ngx_queue_t  waiting[2];   /* of api->queue, if n is not 0 */
@@ -37,8 +38,7 @@ ngx_rl_api_turn_take(ngx_rl_api_t *api)
 
     of = ngx_rl_api_turn_of(api);
 
-    if (ngx_rl_api_turn.n[of] == ngx_rl_api_turns[of])
-    {
+    if (ngx_rl_api_turn.n[of] == ngx_rl_api_turns[of]) {
         return NGX_DECLINED;
     }
 
@@ -46,8 +46,7 @@ ngx_rl_api_turn_take(ngx_rl_api_t *api)
         ngx_queue_init(&ngx_rl_api_turn.waiting[of]);
     }
 
-    ngx_queue_insert_tail(&ngx_rl_api_turn.waiting[of],
-                          &api->queue);
+    ngx_queue_insert_tail(&ngx_rl_api_turn.waiting[of], &api->queue);
     api->queued = 1;
 
     return NGX_BUSY;

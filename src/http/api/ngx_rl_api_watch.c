@@ -23,111 +23,15 @@ typedef struct {
     ngx_rl_watch_key_t   address;   /* and that of an address' bytes */
 } ngx_rl_api_wanted_t;
 
-static ngx_int_t ngx_rl_api_wanted(ngx_rl_api_t *api,
-    ngx_rl_api_wanted_t *wanted);
-static ngx_uint_t ngx_rl_api_is_wanted(
-    ngx_rl_api_t *api,
-    const ngx_rl_api_wanted_t *wanted,
-    const ngx_rl_rejection_t *rejection);
-static ngx_uint_t ngx_rl_api_is_named(const ngx_str_t *id,
-    const ngx_rl_rejection_t *rejection, ngx_uint_t may);
-static ngx_uint_t ngx_rl_api_is_key(ngx_rl_api_t *api,
-    const ngx_rl_api_wanted_t *wanted,
-    const ngx_rl_watch_key_t *key);
-static ngx_int_t ngx_rl_api_penalties_end(
-    ngx_rl_api_t *api,
-    const ngx_rl_api_wanted_t *wanted);
-static ngx_rl_penalty_t *ngx_rl_api_penalty_next(
-    ngx_rl_api_t *api,
-    const ngx_rl_api_wanted_t *wanted, ngx_uint_t *at,
-    ngx_rl_penalized_t *row);
-static json_t *ngx_rl_api_penalty_json(
-    ngx_rl_api_t *api, const ngx_rl_penalty_t *penalty,
-    const ngx_rl_penalized_t *row);
-static json_t *ngx_rl_api_penalty_key(
-    ngx_rl_api_t *api, const ngx_rl_watch_key_t *key);
-static void ngx_rl_api_top_penalized(
-    const ngx_rl_limiter_t *limiter,
-    const ngx_rl_top_list_t *list,
-    u_char penalized[NGX_RL_API_TOP_MAX]);
-static json_t *ngx_rl_api_rejection_json(
-    ngx_rl_api_t *api, uint64_t number,
-    const ngx_rl_rejection_t *rejection);
-static const ngx_str_t *ngx_rl_api_rule_key(
-    const ngx_rl_policy_t *policy, const ngx_str_t *id);
-static ngx_uint_t ngx_rl_api_most(ngx_rl_api_t *api,
-    uint64_t max, uint64_t *n);
-static const ngx_str_t *ngx_rl_api_penalty_of(
-    const ngx_rl_limiter_t *limiter, const ngx_str_t *id);
-static json_t *ngx_rl_api_top_json(
-    const ngx_rl_limiter_t *limiter,
-    const ngx_rl_watch_list_t *read,
-    const ngx_rl_top_key_t *key, ngx_uint_t penalized);
-static const ngx_str_t *ngx_rl_api_top_rule_key(
-    const ngx_rl_limiter_t *limiter, uint64_t kind);
-static json_t *ngx_rl_api_name_json(
-    const ngx_rl_watch_key_t *key);
-
 /* by ngx_rl_watch_top_e */
 static const char *const  ngx_rl_api_tops[] = {
     "requests", "rejected", NULL
 };
 
 
-ngx_int_t
-ngx_rl_api_rejections(ngx_rl_api_t *api)
-{
-    json_t               *array;
-    uint64_t              newest, number, most;
-    ngx_int_t             rc;
-    ngx_uint_t            n;
-    ngx_rl_ring_t        *ring;
-    ngx_rl_rejection_t    rejection;
-    ngx_rl_api_wanted_t   wanted;
-
-    rc = ngx_rl_api_wanted(api, &wanted);
-    if (rc != NGX_DECLINED) {
-        return rc;
-    }
-
-    most = NGX_RL_WATCH_REJECTIONS;
-
-    if (!ngx_rl_api_most(api, most, &most)) {
-        return ngx_rl_api_problem(api, NGX_HTTP_BAD_REQUEST,
-                   "invalid", "expected \"n=<number>\" from 1 to %d",
-                   NGX_RL_WATCH_REJECTIONS);
-    }
-
-    ring = api->conf->limiter->watch->rejections;
-    newest = ngx_rl_ring_newest(ring);
-    array = json_array();
-
-    for (n = 0, number = newest;
-         n < NGX_RL_WATCH_REJECTIONS && number && most;
-         n++, number--)
-    {
-        if (ngx_rl_ring_read(ring, number, &rejection)
-            && ngx_rl_api_is_wanted(api, &wanted, &rejection))
-        {
-            ngx_rl_json_append(&array,
-                       ngx_rl_api_rejection_json(api, number,
-                                                 &rejection));
-            most--;
-        }
-    }
-
-    return ngx_rl_api_json(api, NGX_HTTP_OK,
-                           json_pack("{s:o, s:I}",
-                                     "rejections", array,
-                                     "total",
-                                     (json_int_t) newest));
-}
-
-
 /* NGX_DECLINED, or it is answered. */
 static ngx_int_t
-ngx_rl_api_wanted(ngx_rl_api_t *api,
-    ngx_rl_api_wanted_t *wanted)
+ngx_rl_api_wanted(ngx_rl_api_t *api, ngx_rl_api_wanted_t *wanted)
 {
     int64_t     seconds;
     ngx_int_t   rc;
@@ -171,21 +75,14 @@ ngx_rl_api_wanted(ngx_rl_api_t *api,
 }
 
 
+/* Sets n to that of the query, if there is one. Returns whether it is valid. */
 static ngx_uint_t
-ngx_rl_api_is_wanted(ngx_rl_api_t *api,
-    const ngx_rl_api_wanted_t *wanted,
-    const ngx_rl_rejection_t *rejection)
+ngx_rl_api_most(ngx_rl_api_t *api, uint64_t max, uint64_t *n)
 {
-    ngx_uint_t  penalized;
-
-    penalized = (rejection->by == NGX_RL_REJECTED_BY_PENALTY);
-
-    return rejection->time_ms >= wanted->since_ms
-           && ngx_rl_api_is_named(&api->args.rule, rejection,
-                                  !penalized)
-           && ngx_rl_api_is_named(&api->args.penalty, rejection,
-                                  penalized)
-           && ngx_rl_api_is_key(api, wanted, &rejection->key);
+    return api->args.n.data == NULL
+           || ngx_rl_number_parse(api->args.n.data, api->args.n.len, 1,
+                                  max, n)
+              == 0;
 }
 
 
@@ -194,8 +91,8 @@ ngx_rl_api_is_wanted(ngx_rl_api_t *api,
  * it can be.
  */
 static ngx_uint_t
-ngx_rl_api_is_named(const ngx_str_t *id,
-    const ngx_rl_rejection_t *rejection, ngx_uint_t may)
+ngx_rl_api_is_named(const ngx_str_t *id, const ngx_rl_rejection_t *rejection,
+    ngx_uint_t may)
 {
     return id->data == NULL
            || (may && id->len == rejection->rule_len
@@ -205,8 +102,7 @@ ngx_rl_api_is_named(const ngx_str_t *id,
 
 /* Whether it is the query's key; all are if there is none. */
 static ngx_uint_t
-ngx_rl_api_is_key(ngx_rl_api_t *api,
-    const ngx_rl_api_wanted_t *wanted,
+ngx_rl_api_is_key(ngx_rl_api_t *api, const ngx_rl_api_wanted_t *wanted,
     const ngx_rl_watch_key_t *key)
 {
     ngx_str_t           text;
@@ -240,181 +136,132 @@ ngx_rl_api_is_key(ngx_rl_api_t *api,
 }
 
 
-ngx_int_t
-ngx_rl_api_penalties(ngx_rl_api_t *api)
+static ngx_uint_t
+ngx_rl_api_is_wanted(ngx_rl_api_t *api, const ngx_rl_api_wanted_t *wanted,
+    const ngx_rl_rejection_t *rejection)
 {
-    json_t               *array;
-    uint64_t              n, most, now_ms;
-    ngx_int_t             rc;
-    ngx_uint_t            at;
-    ngx_rl_penalty_t     *penalty;
-    ngx_rl_penalized_t    row;
-    ngx_rl_api_wanted_t   wanted;
+    ngx_uint_t  penalized;
 
-    rc = ngx_rl_api_wanted(api, &wanted);
-    if (rc != NGX_DECLINED) {
-        return rc;
+    penalized = (rejection->by == NGX_RL_REJECTED_BY_PENALTY);
+
+    return rejection->time_ms >= wanted->since_ms
+           && ngx_rl_api_is_named(&api->args.rule, rejection,
+                                  !penalized)
+           && ngx_rl_api_is_named(&api->args.penalty, rejection,
+                                  penalized)
+           && ngx_rl_api_is_key(api, wanted, &rejection->key);
+}
+
+
+/* The same of a penalty. */
+static const ngx_str_t *
+ngx_rl_api_penalty_of(const ngx_rl_limiter_t *limiter, const ngx_str_t *id)
+{
+    ngx_uint_t          i;
+    ngx_rl_penalty_t  **penalties;
+
+    if (limiter->penalties == NULL) {
+        return NULL;
     }
 
-    most = NGX_RL_API_PENALTIES;
+    penalties = limiter->penalties->elts;
 
-    if (!ngx_rl_api_most(api, NGX_RL_API_PENALTIES,
-                         &most))
-    {
-        return ngx_rl_api_problem(api, NGX_HTTP_BAD_REQUEST,
-                   "invalid", "expected \"n=<number>\" from 1 to %d",
-                   NGX_RL_API_PENALTIES);
-    }
-
-    if (api->request->method == NGX_HTTP_DELETE) {
-        return ngx_rl_api_penalties_end(api, &wanted);
-    }
-
-    array = json_array();
-    now_ms = ngx_current_msec;
-    n = 0;
-    at = 0;
-
-    for ( ;; ) {
-        penalty = ngx_rl_api_penalty_next(api, &wanted, &at, &row);
-        if (penalty == NULL) {
-            break;
-        }
-
-        if (row.until_ms > now_ms && n++ < most) {
-            ngx_rl_json_append(&array,
-                    ngx_rl_api_penalty_json(api, penalty, &row));
+    for (i = 0; i < limiter->penalties->nelts; i++) {
+        if (ngx_rl_equal(&penalties[i]->id, id)) {
+            return &penalties[i]->key;
         }
     }
 
-    return ngx_rl_api_json(api, NGX_HTTP_OK,
-                           json_pack("{s:o, s:I}",
-                                     "penalties", array,
-                                     "total", (json_int_t) n));
+    return NULL;
 }
 
 
-/* Ends them, and forgets those that are over: the next one is the first. */
-static ngx_int_t
-ngx_rl_api_penalties_end(ngx_rl_api_t *api,
-    const ngx_rl_api_wanted_t *wanted)
+/* A rule's key as it is written; NULL: the rule is gone. */
+static const ngx_str_t *
+ngx_rl_api_rule_key(const ngx_rl_policy_t *policy, const ngx_str_t *id)
 {
-    ngx_uint_t           at, n;
-    ngx_rl_record_t      record;
-    ngx_rl_limiter_t    *limiter;
-    ngx_rl_penalized_t   row;
+    ngx_uint_t       i;
+    ngx_rl_rule_t  **rules;
 
-    static const ngx_str_t  what = ngx_string("penalties are ended");
+    rules = policy->rules.elts;
 
-    if (api->args.penalty.data == NULL && api->args.nkeys == 0) {
-        return ngx_rl_api_problem(api, NGX_HTTP_BAD_REQUEST,
-                   "invalid", "expected \"penalty=<id>\" or \"key=<key>\"");
+    for (i = 0; i < policy->rules.nelts; i++) {
+        if (ngx_rl_equal(&rules[i]->id, id)) {
+            return &rules[i]->key;
+        }
     }
 
-    limiter = api->conf->limiter;
-    at = 0;
-    n = 0;
-
-    while (ngx_rl_api_penalty_next(api, wanted, &at, &row)) {
-        n += (ngx_rl_penalties_end(
-                                  ngx_rl_zone_penalties(&limiter->zone),
-                                  &row.id, ngx_current_msec)
-              == NGX_OK);
-    }
-
-    if (n == 0) {
-        return ngx_rl_api_problem(api, NGX_HTTP_NOT_FOUND,
-                                  "not-found",
-                                  "there is no such penalty");
-    }
-
-    ngx_memzero(&record, sizeof(ngx_rl_record_t));
-
-    if (ngx_rl_api_record(api, &record) == NGX_OK) {
-        ngx_rl_sync_log(limiter, &what, &record);
-    }
-
-    return ngx_rl_api_json(api, NGX_HTTP_OK,
-                           json_pack("{s:i}", "ended", (int) n));
+    return NULL;
 }
 
 
-/* The next one that the query names; NULL: there are no more. */
-static ngx_rl_penalty_t *
-ngx_rl_api_penalty_next(ngx_rl_api_t *api,
-    const ngx_rl_api_wanted_t *wanted, ngx_uint_t *at,
-    ngx_rl_penalized_t *row)
+json_t *
+ngx_rl_api_parts_json(const ngx_str_t *text)
 {
-    ngx_rl_penalty_t  *penalty;
+    size_t     i;
+    u_char    *p;
+    json_t    *json;
+    ngx_str_t  parts;
 
-    do {
-        penalty = ngx_rl_penalty_next(api->conf->limiter,
-                                      ngx_current_msec, at, row);
-    } while (penalty
-             && ((api->args.penalty.data
-                  && !ngx_rl_equal(&api->args.penalty, &penalty->id))
-                 || !ngx_rl_api_is_key(api, wanted, &row->name)));
-
-    return penalty;
-}
-
-
-static json_t *
-ngx_rl_api_penalty_json(ngx_rl_api_t *api,
-    const ngx_rl_penalty_t *penalty,
-    const ngx_rl_penalized_t *row)
-{
-    uint64_t  left_ms;
-
-    left_ms = row->until_ms - ngx_current_msec;
-
-    return json_pack("{s:o, s:s, s:o, s:o, s:o, s:I, s:I}",
-        "penalty", ngx_rl_json_text(&penalty->id),
-        "action", ngx_rl_penalty_actions[penalty->action],
-        "key", ngx_rl_api_penalty_key(api, &row->name),
-        "counted_by", ngx_rl_api_parts_json(&penalty->key),
-        "ends_at", ngx_rl_json_later(left_ms),
-        "retry_after_seconds", (json_int_t) ((left_ms + 999) / 1000),
-        "times", (json_int_t) row->times);
-}
-
-
-/*
- * A name that "key=" takes: a text that JSON cannot have as it is becomes its
- * hash. NULL: memory is out.
- */
-static json_t *
-ngx_rl_api_penalty_key(ngx_rl_api_t *api,
-    const ngx_rl_watch_key_t *key)
-{
-    json_t              *json;
-    ngx_str_t            text;
-    ngx_rl_watch_key_t   hash;
-
-    if (key->len == 0) {
-        return ngx_rl_api_name_json(key);
+    if (text == NULL) {
+        return json_null();
     }
 
-    json = json_stringn((char *) key->data, key->len);
-
-    if (json) {
-        return json;
+    parts.data = malloc(2 * text->len + 1);
+    if (parts.data == NULL) {
+        return NULL;
     }
 
-    text.data = (u_char *) key->data;
-    text.len = key->len;
+    p = parts.data;
 
-    return (ngx_rl_watch_hash(api->conf->limiter->watch, &text, 0,
-                              &hash)
-            == NGX_OK)
-           ? ngx_rl_api_name_json(&hash) : NULL;
+    for (i = 0; i < text->len; i++) {
+
+        if (text->data[i] == NGX_RL_PART_END) {
+            *p++ = ',';
+            *p++ = ' ';
+
+        } else {
+            *p++ = text->data[i];
+        }
+    }
+
+    parts.len = p - parts.data;
+    json = ngx_rl_json_text(&parts);
+
+    free(parts.data);
+
+    return json;
 }
 
 
 /* NULL: memory is out. */
 static json_t *
-ngx_rl_api_rejection_json(ngx_rl_api_t *api,
-    uint64_t number, const ngx_rl_rejection_t *rejection)
+ngx_rl_api_name_json(const ngx_rl_watch_key_t *key)
+{
+    u_char     buf[NGX_RL_KEY_SHA256_LEN + 2 * NGX_RL_WATCH_SHA256], *p;
+    ngx_str_t  text;
+
+    if (key->len) {
+        text.data = (u_char *) key->data;
+        text.len = key->len;
+
+        return ngx_rl_api_parts_json(&text);
+    }
+
+    p = ngx_cpymem(buf, NGX_RL_KEY_SHA256, NGX_RL_KEY_SHA256_LEN);
+    p = ngx_hex_dump(p, (u_char *) key->data, NGX_RL_WATCH_SHA256);
+
+    text.data = buf;
+    text.len = p - buf;
+
+    return ngx_rl_json_text(&text);
+}
+
+
+/* NULL: memory is out. */
+static json_t *
+ngx_rl_api_rejection_json(ngx_rl_api_t *api, uint64_t number,
+    const ngx_rl_rejection_t *rejection)
 {
     json_t            *json, *cut;
     ngx_int_t          rc;
@@ -479,170 +326,217 @@ ngx_rl_api_rejection_json(ngx_rl_api_t *api,
 }
 
 
-/* A rule's key as it is written; NULL: the rule is gone. */
-static const ngx_str_t *
-ngx_rl_api_rule_key(const ngx_rl_policy_t *policy,
-    const ngx_str_t *id)
-{
-    ngx_uint_t       i;
-    ngx_rl_rule_t  **rules;
-
-    rules = policy->rules.elts;
-
-    for (i = 0; i < policy->rules.nelts; i++) {
-        if (ngx_rl_equal(&rules[i]->id, id)) {
-            return &rules[i]->key;
-        }
-    }
-
-    return NULL;
-}
-
-
-/* The same of a penalty. */
-static const ngx_str_t *
-ngx_rl_api_penalty_of(const ngx_rl_limiter_t *limiter,
-    const ngx_str_t *id)
-{
-    ngx_uint_t          i;
-    ngx_rl_penalty_t  **penalties;
-
-    if (limiter->penalties == NULL) {
-        return NULL;
-    }
-
-    penalties = limiter->penalties->elts;
-
-    for (i = 0; i < limiter->penalties->nelts; i++) {
-        if (ngx_rl_equal(&penalties[i]->id, id)) {
-            return &penalties[i]->key;
-        }
-    }
-
-    return NULL;
-}
-
-
 ngx_int_t
-ngx_rl_api_top(ngx_rl_api_t *api)
+ngx_rl_api_rejections(ngx_rl_api_t *api)
 {
-    int                   by;
-    u_char                penalized[NGX_RL_API_TOP_MAX];
     json_t               *array;
-    uint64_t              n, i, now_ms, listed, others;
-    ngx_str_t            *name;
-    ngx_time_t           *now;
-    ngx_rl_limiter_t     *limiter;
-    ngx_rl_top_list_t    *list;
-    ngx_rl_watch_list_t  *read;
+    uint64_t              newest, number, most;
+    ngx_int_t             rc;
+    ngx_uint_t            n;
+    ngx_rl_ring_t        *ring;
+    ngx_rl_rejection_t    rejection;
+    ngx_rl_api_wanted_t   wanted;
 
-    limiter = api->conf->limiter;
-    name = &api->args.by;
-    by = 0;
-    n = NGX_RL_API_TOP;
-
-    if (name->data) {
-        by = ngx_rl_names_find(ngx_rl_api_tops, name->data,
-                               name->len);
+    rc = ngx_rl_api_wanted(api, &wanted);
+    if (rc != NGX_DECLINED) {
+        return rc;
     }
 
-    if (by == -1
-        || !ngx_rl_api_most(api, NGX_RL_API_TOP_MAX,
-                            &n))
-    {
+    most = NGX_RL_WATCH_REJECTIONS;
+
+    if (!ngx_rl_api_most(api, most, &most)) {
         return ngx_rl_api_problem(api, NGX_HTTP_BAD_REQUEST,
-                   "invalid", "expected \"by=requests\" or \"by=rejected\", "
-                   "and \"n=<number>\" from 1 to %d",
-                   NGX_RL_API_TOP_MAX);
+                   "invalid", "expected \"n=<number>\" from 1 to %d",
+                   NGX_RL_WATCH_REJECTIONS);
     }
 
-    read = ngx_palloc(api->request->pool, sizeof(ngx_rl_watch_list_t));
+    ring = api->conf->limiter->watch->rejections;
+    newest = ngx_rl_ring_newest(ring);
     array = json_array();
 
-    if (read == NULL || array == NULL) {
-        json_decref(array);
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    ngx_rl_watch_read(limiter->watch, by, read);
-
-    list = &read->list;
-    now = ngx_timeofday();
-    now_ms = (uint64_t) now->sec * 1000 + now->msec;
-    listed = ngx_min(n, list->nkeys);
-    ngx_rl_api_top_penalized(limiter, list, penalized);
-    others = list->others;
-
-    for (i = 0; i < list->nkeys; i++) {
-
-        if (i < listed) {
-            ngx_rl_json_append(&array,
-                ngx_rl_api_top_json(limiter, read,
-                                    &list->keys[i],
-                                    penalized[i]));
-
-        } else {
-            others = ngx_max(others, list->keys[i].at_most);
+    for (n = 0, number = newest;
+         n < NGX_RL_WATCH_REJECTIONS && number && most;
+         n++, number--)
+    {
+        if (ngx_rl_ring_read(ring, number, &rejection)
+            && ngx_rl_api_is_wanted(api, &wanted, &rejection))
+        {
+            ngx_rl_json_append(&array, ngx_rl_api_rejection_json(api, number,
+                                                                 &rejection));
+            most--;
         }
     }
 
     return ngx_rl_api_json(api, NGX_HTTP_OK,
-        json_pack("{s:s, s:o, s:f, s:I, s:o, s:I}",
-            "by", ngx_rl_api_tops[by],
-            "since", ngx_rl_json_time(now_ms - read->ms),
-            "seconds", (double) read->ms / 1000,
-            "total", (json_int_t) list->total,
-            "keys", array,
-            "others_at_most", (json_int_t) others));
+                           json_pack("{s:o, s:I}",
+                                     "rejections", array,
+                                     "total",
+                                     (json_int_t) newest));
 }
 
 
-/* Sets n to that of the query, if there is one. Returns whether it is valid. */
-static ngx_uint_t
-ngx_rl_api_most(ngx_rl_api_t *api, uint64_t max,
-    uint64_t *n)
+/* The next one that the query names; NULL: there are no more. */
+static ngx_rl_penalty_t *
+ngx_rl_api_penalty_next(ngx_rl_api_t *api, const ngx_rl_api_wanted_t *wanted,
+    ngx_uint_t *at, ngx_rl_penalized_t *row)
 {
-    return api->args.n.data == NULL
-           || ngx_rl_number_parse(api->args.n.data, api->args.n.len, 1,
-                                  max, n)
-              == 0;
+    ngx_rl_penalty_t  *penalty;
+
+    do {
+        penalty = ngx_rl_penalty_next(api->conf->limiter,
+                                      ngx_current_msec, at, row);
+    } while (penalty
+             && ((api->args.penalty.data
+                  && !ngx_rl_equal(&api->args.penalty, &penalty->id))
+                 || !ngx_rl_api_is_key(api, wanted, &row->name)));
+
+    return penalty;
 }
 
 
-/* NULL: memory is out. */
-static json_t *
-ngx_rl_api_top_json(const ngx_rl_limiter_t *limiter,
-    const ngx_rl_watch_list_t *read,
-    const ngx_rl_top_key_t *key, ngx_uint_t penalized)
+/* Ends them, and forgets those that are over: the next one is the first. */
+static ngx_int_t
+ngx_rl_api_penalties_end(ngx_rl_api_t *api, const ngx_rl_api_wanted_t *wanted)
 {
-    json_t              *json;
-    ngx_rl_watch_key_t   name;
+    ngx_uint_t           at, n;
+    ngx_rl_record_t      record;
+    ngx_rl_limiter_t    *limiter;
+    ngx_rl_penalized_t   row;
 
-    ngx_memcpy(&name, key->entry->name, sizeof(ngx_rl_watch_key_t));
+    static const ngx_str_t  what = ngx_string("penalties are ended");
 
-    json = json_pack("{s:o, s:o, s:I, s:I, s:I, s:f, s:b}",
-        "key", ngx_rl_api_name_json(&name),
-        "counted_by", ngx_rl_api_parts_json(
-                          ngx_rl_api_top_rule_key(limiter,
-                                                       key->entry->kind)),
-        "count", (json_int_t) key->count,
-        "at_least", (json_int_t) key->at_least,
-        "at_most", (json_int_t) key->at_most,
-        "per_second",
-        (double) (uint64_t) (10 * ngx_rl_watch_per_second(read,
-                                                          key->count)
-                             + 0.5)
-        / 10,
-        "penalized", (int) penalized);
-
-    if (name.cut
-        && json_object_set_new(json, "cut", json_pack("[s]", "key")) != 0)
-    {
-        json_decref(json);
-        return NULL;
+    if (api->args.penalty.data == NULL && api->args.nkeys == 0) {
+        return ngx_rl_api_problem(api, NGX_HTTP_BAD_REQUEST,
+                   "invalid", "expected \"penalty=<id>\" or \"key=<key>\"");
     }
 
-    return json;
+    limiter = api->conf->limiter;
+    at = 0;
+    n = 0;
+
+    while (ngx_rl_api_penalty_next(api, wanted, &at, &row)) {
+        n += (ngx_rl_penalties_end(
+                                  ngx_rl_zone_penalties(&limiter->zone),
+                                  &row.id, ngx_current_msec)
+              == NGX_OK);
+    }
+
+    if (n == 0) {
+        return ngx_rl_api_problem(api, NGX_HTTP_NOT_FOUND,
+                                  "not-found",
+                                  "there is no such penalty");
+    }
+
+    ngx_memzero(&record, sizeof(ngx_rl_record_t));
+
+    if (ngx_rl_api_record(api, &record) == NGX_OK) {
+        ngx_rl_sync_log(limiter, &what, &record);
+    }
+
+    return ngx_rl_api_json(api, NGX_HTTP_OK,
+                           json_pack("{s:i}", "ended", (int) n));
+}
+
+
+/*
+ * A name that "key=" takes: a text that JSON cannot have as it is becomes its
+ * hash. NULL: memory is out.
+ */
+static json_t *
+ngx_rl_api_penalty_key(ngx_rl_api_t *api, const ngx_rl_watch_key_t *key)
+{
+    json_t              *json;
+    ngx_str_t            text;
+    ngx_rl_watch_key_t   hash;
+
+    if (key->len == 0) {
+        return ngx_rl_api_name_json(key);
+    }
+
+    json = json_stringn((char *) key->data, key->len);
+
+    if (json) {
+        return json;
+    }
+
+    text.data = (u_char *) key->data;
+    text.len = key->len;
+
+    return (ngx_rl_watch_hash(api->conf->limiter->watch, &text, 0,
+                              &hash)
+            == NGX_OK)
+           ? ngx_rl_api_name_json(&hash) : NULL;
+}
+
+
+static json_t *
+ngx_rl_api_penalty_json(ngx_rl_api_t *api, const ngx_rl_penalty_t *penalty,
+    const ngx_rl_penalized_t *row)
+{
+    uint64_t  left_ms;
+
+    left_ms = row->until_ms - ngx_current_msec;
+
+    return json_pack("{s:o, s:s, s:o, s:o, s:o, s:I, s:I}",
+        "penalty", ngx_rl_json_text(&penalty->id),
+        "action", ngx_rl_penalty_actions[penalty->action],
+        "key", ngx_rl_api_penalty_key(api, &row->name),
+        "counted_by", ngx_rl_api_parts_json(&penalty->key),
+        "ends_at", ngx_rl_json_later(left_ms),
+        "retry_after_seconds", (json_int_t) ((left_ms + 999) / 1000),
+        "times", (json_int_t) row->times);
+}
+
+
+ngx_int_t
+ngx_rl_api_penalties(ngx_rl_api_t *api)
+{
+    json_t               *array;
+    uint64_t              n, most, now_ms;
+    ngx_int_t             rc;
+    ngx_uint_t            at;
+    ngx_rl_penalty_t     *penalty;
+    ngx_rl_penalized_t    row;
+    ngx_rl_api_wanted_t   wanted;
+
+    rc = ngx_rl_api_wanted(api, &wanted);
+    if (rc != NGX_DECLINED) {
+        return rc;
+    }
+
+    most = NGX_RL_API_PENALTIES;
+
+    if (!ngx_rl_api_most(api, NGX_RL_API_PENALTIES, &most)) {
+        return ngx_rl_api_problem(api, NGX_HTTP_BAD_REQUEST,
+                   "invalid", "expected \"n=<number>\" from 1 to %d",
+                   NGX_RL_API_PENALTIES);
+    }
+
+    if (api->request->method == NGX_HTTP_DELETE) {
+        return ngx_rl_api_penalties_end(api, &wanted);
+    }
+
+    array = json_array();
+    now_ms = ngx_current_msec;
+    n = 0;
+    at = 0;
+
+    for ( ;; ) {
+        penalty = ngx_rl_api_penalty_next(api, &wanted, &at, &row);
+        if (penalty == NULL) {
+            break;
+        }
+
+        if (row.until_ms > now_ms && n++ < most) {
+            ngx_rl_json_append(&array, ngx_rl_api_penalty_json(api, penalty,
+                                                               &row));
+        }
+    }
+
+    return ngx_rl_api_json(api, NGX_HTTP_OK,
+                           json_pack("{s:o, s:I}",
+                                     "penalties", array,
+                                     "total", (json_int_t) n));
 }
 
 
@@ -652,8 +546,7 @@ ngx_rl_api_top_json(const ngx_rl_limiter_t *limiter,
  */
 static void
 ngx_rl_api_top_penalized(const ngx_rl_limiter_t *limiter,
-    const ngx_rl_top_list_t *list,
-    u_char penalized[NGX_RL_API_TOP_MAX])
+    const ngx_rl_top_list_t *list, u_char penalized[NGX_RL_API_TOP_MAX])
 {
     size_t               len, prefix;
     uint32_t             hash, hashes[NGX_RL_API_TOP_MAX];
@@ -725,8 +618,7 @@ ngx_rl_api_top_penalized(const ngx_rl_limiter_t *limiter,
 
 /* A key as the rules have it; NULL: none of them has it any more. */
 static const ngx_str_t *
-ngx_rl_api_top_rule_key(const ngx_rl_limiter_t *limiter,
-    uint64_t kind)
+ngx_rl_api_top_rule_key(const ngx_rl_limiter_t *limiter, uint64_t kind)
 {
     ngx_uint_t       i;
     ngx_rl_rule_t  **rules;
@@ -745,64 +637,105 @@ ngx_rl_api_top_rule_key(const ngx_rl_limiter_t *limiter,
 
 /* NULL: memory is out. */
 static json_t *
-ngx_rl_api_name_json(const ngx_rl_watch_key_t *key)
+ngx_rl_api_top_json(const ngx_rl_limiter_t *limiter,
+    const ngx_rl_watch_list_t *read, const ngx_rl_top_key_t *key,
+    ngx_uint_t penalized)
 {
-    u_char     buf[NGX_RL_KEY_SHA256_LEN
-                   + 2 * NGX_RL_WATCH_SHA256], *p;
-    ngx_str_t  text;
+    json_t              *json;
+    ngx_rl_watch_key_t   name;
 
-    if (key->len) {
-        text.data = (u_char *) key->data;
-        text.len = key->len;
+    ngx_memcpy(&name, key->entry->name, sizeof(ngx_rl_watch_key_t));
 
-        return ngx_rl_api_parts_json(&text);
-    }
+    json = json_pack("{s:o, s:o, s:I, s:I, s:I, s:f, s:b}",
+        "key", ngx_rl_api_name_json(&name),
+        "counted_by", ngx_rl_api_parts_json(
+                          ngx_rl_api_top_rule_key(limiter,
+                                                       key->entry->kind)),
+        "count", (json_int_t) key->count,
+        "at_least", (json_int_t) key->at_least,
+        "at_most", (json_int_t) key->at_most,
+        "per_second",
+        (double) (uint64_t) (10 * ngx_rl_watch_per_second(read,
+                                                          key->count)
+                             + 0.5)
+        / 10,
+        "penalized", (int) penalized);
 
-    p = ngx_cpymem(buf, NGX_RL_KEY_SHA256,
-                   NGX_RL_KEY_SHA256_LEN);
-    p = ngx_hex_dump(p, (u_char *) key->data, NGX_RL_WATCH_SHA256);
-
-    text.data = buf;
-    text.len = p - buf;
-
-    return ngx_rl_json_text(&text);
-}
-
-
-json_t *
-ngx_rl_api_parts_json(const ngx_str_t *text)
-{
-    size_t     i;
-    u_char    *p;
-    json_t    *json;
-    ngx_str_t  parts;
-
-    if (text == NULL) {
-        return json_null();
-    }
-
-    parts.data = malloc(2 * text->len + 1);
-    if (parts.data == NULL) {
+    if (name.cut
+        && json_object_set_new(json, "cut", json_pack("[s]", "key")) != 0)
+    {
+        json_decref(json);
         return NULL;
     }
 
-    p = parts.data;
+    return json;
+}
 
-    for (i = 0; i < text->len; i++) {
 
-        if (text->data[i] == NGX_RL_PART_END) {
-            *p++ = ',';
-            *p++ = ' ';
+ngx_int_t
+ngx_rl_api_top(ngx_rl_api_t *api)
+{
+    int                   by;
+    u_char                penalized[NGX_RL_API_TOP_MAX];
+    json_t               *array;
+    uint64_t              n, i, now_ms, listed, others;
+    ngx_str_t            *name;
+    ngx_time_t           *now;
+    ngx_rl_limiter_t     *limiter;
+    ngx_rl_top_list_t    *list;
+    ngx_rl_watch_list_t  *read;
+
+    limiter = api->conf->limiter;
+    name = &api->args.by;
+    by = 0;
+    n = NGX_RL_API_TOP;
+
+    if (name->data) {
+        by = ngx_rl_names_find(ngx_rl_api_tops, name->data, name->len);
+    }
+
+    if (by == -1 || !ngx_rl_api_most(api, NGX_RL_API_TOP_MAX, &n)) {
+        return ngx_rl_api_problem(api, NGX_HTTP_BAD_REQUEST,
+                   "invalid", "expected \"by=requests\" or \"by=rejected\", "
+                   "and \"n=<number>\" from 1 to %d",
+                   NGX_RL_API_TOP_MAX);
+    }
+
+    read = ngx_palloc(api->request->pool, sizeof(ngx_rl_watch_list_t));
+    array = json_array();
+
+    if (read == NULL || array == NULL) {
+        json_decref(array);
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    ngx_rl_watch_read(limiter->watch, by, read);
+
+    list = &read->list;
+    now = ngx_timeofday();
+    now_ms = (uint64_t) now->sec * 1000 + now->msec;
+    listed = ngx_min(n, list->nkeys);
+    ngx_rl_api_top_penalized(limiter, list, penalized);
+    others = list->others;
+
+    for (i = 0; i < list->nkeys; i++) {
+
+        if (i < listed) {
+            ngx_rl_json_append(&array, ngx_rl_api_top_json(limiter, read,
+                                                           &list->keys[i],
+                                                           penalized[i]));
 
         } else {
-            *p++ = text->data[i];
+            others = ngx_max(others, list->keys[i].at_most);
         }
     }
 
-    parts.len = p - parts.data;
-    json = ngx_rl_json_text(&parts);
-
-    free(parts.data);
-
-    return json;
+    return ngx_rl_api_json(api, NGX_HTTP_OK,
+        json_pack("{s:s, s:o, s:f, s:I, s:o, s:I}",
+            "by", ngx_rl_api_tops[by],
+            "since", ngx_rl_json_time(now_ms - read->ms),
+            "seconds", (double) read->ms / 1000,
+            "total", (json_int_t) list->total,
+            "keys", array,
+            "others_at_most", (json_int_t) others));
 }

@@ -10,14 +10,139 @@
     "expected an address, a network like \"192.0.2.0/24\", or \"key:\" and "  \
     "an API key, its \"sha256:...\" or a glob"
 
-static ngx_int_t ngx_rl_access_file(ngx_conf_t *cf,
-    ngx_rl_access_conf_t *access, ngx_str_t *file);
-static ngx_int_t ngx_rl_access_add(ngx_conf_t *cf,
-    ngx_rl_access_conf_t *access, ngx_str_t *text);
-static ngx_uint_t ngx_rl_access_entry(ngx_str_t *text,
-    ngx_rl_access_t *entry);
-static ngx_int_t ngx_rl_access_append(ngx_array_t *all,
-    const ngx_array_t *entries);
+
+static ngx_uint_t
+ngx_rl_access_entry(ngx_str_t *text, ngx_rl_access_t *entry)
+{
+    ngx_str_t  *key;
+
+    entry->ends = NGX_RL_ACCESS_NEVER;
+    entry->kind = NGX_RL_ACCESS_NETWORK;
+
+    if (ngx_rl_network_parse(text->data, text->len, &entry->network) == 0) {
+        return 1;
+    }
+
+    key = &entry->glob;
+
+    if (ngx_rl_parameter(text, "key:", key) == NULL
+        || ngx_rl_glob_check(key->data, key->len) != NULL)
+    {
+        return 0;
+    }
+
+    entry->kind = NGX_RL_ACCESS_GLOB;
+
+    if (ngx_rl_policy_hashed(key)) {
+        entry->kind = NGX_RL_ACCESS_KEY;
+        ngx_rl_policy_digest(key, entry->digest);
+    }
+
+    return 1;
+}
+
+
+/* NGX_DECLINED: the text is no entry. NGX_ERROR: memory is out. */
+static ngx_int_t
+ngx_rl_access_add(ngx_conf_t *cf, ngx_rl_access_conf_t *access, ngx_str_t *text)
+{
+    ngx_rl_access_t  *entry;
+
+    entry = ngx_array_push(&access->entries);
+    if (entry == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (!ngx_rl_access_entry(text, entry)) {
+        return NGX_DECLINED;
+    }
+
+    if (!access->deny && entry->kind == NGX_RL_ACCESS_GLOB
+        && ngx_rl_glob_wild(entry->glob.data, entry->glob.len)
+        && !ngx_rl_key_begins(&entry->glob,
+                              NGX_RL_MARK_JWT))
+    {
+        ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
+                           "\"ratelimit_allow\" has the pattern \"%V\", so "
+                           "that any client can send such a key and is not "
+                           "limited, expected a whole key, a network, or "
+                           "\"key:jwt:...\"", text);
+    }
+
+    if (entry->kind == NGX_RL_ACCESS_GLOB) {
+        entry->glob.data = ngx_pstrdup(cf->pool, &entry->glob);
+    }
+
+    return (entry->kind == NGX_RL_ACCESS_GLOB
+            && entry->glob.data == NULL) ? NGX_ERROR : NGX_OK;
+}
+
+
+/* One entry a line; "#" begins a comment. */
+static ngx_int_t
+ngx_rl_access_file(ngx_conf_t *cf, ngx_rl_access_conf_t *access,
+    ngx_str_t *file)
+{
+    u_char      *p, *end, *last;
+    ngx_int_t    rc;
+    ngx_str_t   *directive, content, text;
+    ngx_uint_t   line;
+
+    directive = cf->args->elts;
+
+    if (ngx_rl_file_read(cf, file, NGX_RL_ACCESS_FILE, &content) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    rc = NGX_OK;
+    last = content.data + content.len;
+
+    if (content.len > NGX_RL_ACCESS_FILE) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%V\" has an invalid \"file=%V\", expected at "
+                           "most 64 MiB", directive, file);
+        rc = NGX_ERROR;
+        last = content.data;
+    }
+
+    for (p = content.data, line = 1;
+         p < last && rc == NGX_OK;
+         p = end + 1, line++)
+    {
+        end = ngx_strlchr(p, last, LF);
+        end = end ? end : last;
+
+        text.data = p;
+        text.len = 0;
+
+        while (p + text.len < end && p[text.len] != '#') {
+            text.len++;
+        }
+
+        while (text.len && text.data[text.len - 1] <= ' ') {
+            text.len--;
+        }
+
+        while (text.len && text.data[0] <= ' ') {
+            text.data++;
+            text.len--;
+        }
+
+        rc = text.len ? ngx_rl_access_add(cf, access, &text) : NGX_OK;
+
+        if (rc == NGX_DECLINED) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"%V\" has an invalid \"%V\" in %V:%ui, "
+                               NGX_RL_ACCESS_EXPECTED,
+                               directive, &text, file, line);
+            rc = NGX_ERROR;
+        }
+    }
+
+    ngx_free(content.data);
+
+    return rc;
+}
 
 
 /* ratelimit_deny zone=<zone> <address | network | key:<glob>> ... | file=... */
@@ -78,150 +203,28 @@ ngx_rl_access(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
-/* One entry a line; "#" begins a comment. */
 static ngx_int_t
-ngx_rl_access_file(ngx_conf_t *cf,
-    ngx_rl_access_conf_t *access, ngx_str_t *file)
+ngx_rl_access_append(ngx_array_t *all, const ngx_array_t *entries)
 {
-    u_char      *p, *end, *last;
-    ngx_int_t    rc;
-    ngx_str_t   *directive, content, text;
-    ngx_uint_t   line;
+    void  *p;
 
-    directive = cf->args->elts;
+    if (entries->nelts == 0) {
+        return NGX_OK;
+    }
 
-    if (ngx_rl_file_read(cf, file, NGX_RL_ACCESS_FILE,
-                         &content)
-        != NGX_OK)
-    {
+    p = ngx_array_push_n(all, entries->nelts);
+    if (p == NULL) {
         return NGX_ERROR;
     }
 
-    rc = NGX_OK;
-    last = content.data + content.len;
+    ngx_memcpy(p, entries->elts, entries->nelts * entries->size);
 
-    if (content.len > NGX_RL_ACCESS_FILE) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"%V\" has an invalid \"file=%V\", expected at "
-                           "most 64 MiB", directive, file);
-        rc = NGX_ERROR;
-        last = content.data;
-    }
-
-    for (p = content.data, line = 1;
-         p < last && rc == NGX_OK;
-         p = end + 1, line++)
-    {
-        end = ngx_strlchr(p, last, LF);
-        end = end ? end : last;
-
-        text.data = p;
-        text.len = 0;
-
-        while (p + text.len < end && p[text.len] != '#') {
-            text.len++;
-        }
-
-        while (text.len && text.data[text.len - 1] <= ' ') {
-            text.len--;
-        }
-
-        while (text.len && text.data[0] <= ' ') {
-            text.data++;
-            text.len--;
-        }
-
-        rc = text.len ? ngx_rl_access_add(cf, access, &text)
-                      : NGX_OK;
-
-        if (rc == NGX_DECLINED) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "\"%V\" has an invalid \"%V\" in %V:%ui, "
-                               NGX_RL_ACCESS_EXPECTED,
-                               directive, &text, file, line);
-            rc = NGX_ERROR;
-        }
-    }
-
-    ngx_free(content.data);
-
-    return rc;
-}
-
-
-/* NGX_DECLINED: the text is no entry. NGX_ERROR: memory is out. */
-static ngx_int_t
-ngx_rl_access_add(ngx_conf_t *cf,
-    ngx_rl_access_conf_t *access, ngx_str_t *text)
-{
-    ngx_rl_access_t  *entry;
-
-    entry = ngx_array_push(&access->entries);
-    if (entry == NULL) {
-        return NGX_ERROR;
-    }
-
-    if (!ngx_rl_access_entry(text, entry)) {
-        return NGX_DECLINED;
-    }
-
-    if (!access->deny && entry->kind == NGX_RL_ACCESS_GLOB
-        && ngx_rl_glob_wild(entry->glob.data, entry->glob.len)
-        && !ngx_rl_key_begins(&entry->glob,
-                              NGX_RL_MARK_JWT))
-    {
-        ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
-                           "\"ratelimit_allow\" has the pattern \"%V\", so "
-                           "that any client can send such a key and is not "
-                           "limited, expected a whole key, a network, or "
-                           "\"key:jwt:...\"", text);
-    }
-
-    if (entry->kind == NGX_RL_ACCESS_GLOB) {
-        entry->glob.data = ngx_pstrdup(cf->pool, &entry->glob);
-    }
-
-    return (entry->kind == NGX_RL_ACCESS_GLOB
-            && entry->glob.data == NULL) ? NGX_ERROR : NGX_OK;
-}
-
-
-static ngx_uint_t
-ngx_rl_access_entry(ngx_str_t *text, ngx_rl_access_t *entry)
-{
-    ngx_str_t  *key;
-
-    entry->ends = NGX_RL_ACCESS_NEVER;
-    entry->kind = NGX_RL_ACCESS_NETWORK;
-
-    if (ngx_rl_network_parse(text->data, text->len, &entry->network)
-        == 0)
-    {
-        return 1;
-    }
-
-    key = &entry->glob;
-
-    if (ngx_rl_parameter(text, "key:", key) == NULL
-        || ngx_rl_glob_check(key->data, key->len) != NULL)
-    {
-        return 0;
-    }
-
-    entry->kind = NGX_RL_ACCESS_GLOB;
-
-    if (ngx_rl_policy_hashed(key)) {
-        entry->kind = NGX_RL_ACCESS_KEY;
-        ngx_rl_policy_digest(key, entry->digest);
-    }
-
-    return 1;
+    return NGX_OK;
 }
 
 
 ngx_int_t
-ngx_rl_access_resolve(ngx_conf_t *cf,
-    ngx_rl_main_conf_t *conf)
+ngx_rl_access_resolve(ngx_conf_t *cf, ngx_rl_main_conf_t *conf)
 {
     ngx_uint_t              i, j, n;
     ngx_array_t             all;
@@ -264,10 +267,7 @@ ngx_rl_access_resolve(ngx_conf_t *cf,
             if (access[j]->deny == access[i]->deny
                 && ngx_rl_equal(&access[j]->zone, &access[i]->zone))
             {
-                if (ngx_rl_access_append(&all,
-                                         &access[j]->entries)
-                    != NGX_OK)
-                {
+                if (ngx_rl_access_append(&all, &access[j]->entries) != NGX_OK) {
                     return NGX_ERROR;
                 }
 
@@ -284,26 +284,6 @@ ngx_rl_access_resolve(ngx_conf_t *cf,
             return NGX_ERROR;
         }
     }
-
-    return NGX_OK;
-}
-
-
-static ngx_int_t
-ngx_rl_access_append(ngx_array_t *all, const ngx_array_t *entries)
-{
-    void  *p;
-
-    if (entries->nelts == 0) {
-        return NGX_OK;
-    }
-
-    p = ngx_array_push_n(all, entries->nelts);
-    if (p == NULL) {
-        return NGX_ERROR;
-    }
-
-    ngx_memcpy(p, entries->elts, entries->nelts * entries->size);
 
     return NGX_OK;
 }

@@ -7,7 +7,6 @@
 
 #include "ngx_rl_text.h"
 
-
 static ngx_conf_bitmask_t  ngx_rl_header_sets[] = {
     { ngx_string("x"), NGX_RL_HEADERS_X },
     { ngx_string("draft3"), NGX_RL_HEADERS_DRAFT3 },
@@ -51,9 +50,7 @@ ngx_rl_set_headers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
             return NGX_CONF_ERROR;
         }
 
-        if (set->mask == NGX_RL_HEADERS_OFF
-            && cf->args->nelts != 2)
-        {
+        if (set->mask == NGX_RL_HEADERS_OFF && cf->args->nelts != 2) {
             ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                                "\"ratelimit_headers\" has \"off\" and other "
                                "values, expected \"off\" alone");

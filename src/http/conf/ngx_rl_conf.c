@@ -9,12 +9,6 @@
 /* names longer than this are not compared */
 #define NGX_RL_HINT_MAX  32
 
-static ngx_uint_t ngx_rl_hint_like(const ngx_str_t *one,
-    const ngx_str_t *two);
-static ngx_uint_t ngx_rl_distance(const ngx_str_t *one,
-    const ngx_str_t *two);
-static ngx_str_t ngx_rl_hint_bare(const ngx_str_t *text);
-
 
 void
 ngx_rl_hint_init(ngx_rl_hint_t *hint, ngx_str_t *text)
@@ -25,93 +19,21 @@ ngx_rl_hint_init(ngx_rl_hint_t *hint, ngx_str_t *text)
 }
 
 
-void
-ngx_rl_hint_add(ngx_rl_hint_t *hint,
-    const ngx_str_t *name)
+/* A parameter's name without "=" and its value. */
+static ngx_str_t
+ngx_rl_hint_bare(const ngx_str_t *text)
 {
-    u_char  *last;
+    ngx_str_t  bare;
 
-    last = hint->list + sizeof(hint->list);
+    bare.data = text->data;
 
-    hint->p = ngx_slprintf(hint->p, last, "%s\"%V\"",
-                           (hint->p == hint->list) ? "" : ", ", name);
-
-    if (hint->wrong.len && hint->near.len == 0
-        && ngx_rl_hint_like(&hint->wrong, name))
-    {
-        hint->near = *name;
-    }
-}
-
-
-ngx_str_t *
-ngx_rl_hint_text(ngx_rl_hint_t *hint,
-    const char *expected)
-{
-    u_char  *last;
-
-    last = hint->buf + sizeof(hint->buf);
-    hint->text.data = hint->buf;
-
-    if (hint->near.len) {
-        last = ngx_slprintf(hint->buf, last, "did you mean \"%V\"?",
-                            &hint->near);
-
-    } else if (hint->p == hint->list) {
-        last = ngx_slprintf(hint->buf, last, "there is none");
-
-    } else {
-        last = ngx_slprintf(hint->buf, last, "expected %s%*s", expected,
-                            (size_t) (hint->p - hint->list), hint->list);
+    for (bare.len = 0; bare.len < text->len; bare.len++) {
+        if (text->data[bare.len] == '=') {
+            break;
+        }
     }
 
-    hint->text.len = last - hint->buf;
-
-    return &hint->text;
-}
-
-
-ngx_str_t *
-ngx_rl_hint_zones(ngx_rl_hint_t *hint,
-    ngx_rl_main_conf_t *conf, ngx_str_t *name)
-{
-    ngx_uint_t            i;
-    ngx_rl_zone_conf_t  **zones;
-
-    ngx_rl_hint_init(hint, name);
-    zones = conf->zones.elts;
-
-    for (i = 0; i < conf->zones.nelts; i++) {
-        ngx_rl_hint_add(hint, &zones[i]->limiter.zone.name);
-    }
-
-    return ngx_rl_hint_text(hint, "");
-}
-
-
-/* One letter in three may be wrong, or one text be how the other begins. */
-static ngx_uint_t
-ngx_rl_hint_like(const ngx_str_t *one, const ngx_str_t *two)
-{
-    size_t     len;
-    ngx_str_t  a, b;
-
-    a = ngx_rl_hint_bare(one);
-    b = ngx_rl_hint_bare(two);
-
-    if (a.len == 0 || a.len > NGX_RL_HINT_MAX
-        || b.len > NGX_RL_HINT_MAX)
-    {
-        return 0;
-    }
-
-    len = ngx_min(a.len, b.len);
-
-    if (len > 2 && ngx_strncasecmp(a.data, b.data, len) == 0) {
-        return 1;
-    }
-
-    return ngx_rl_distance(&a, &b) * 3 <= b.len;
+    return bare;
 }
 
 
@@ -123,8 +45,7 @@ static ngx_uint_t
 ngx_rl_distance(const ngx_str_t *one, const ngx_str_t *two)
 {
     ngx_uint_t  i, j, n, *row;
-    ngx_uint_t  d[NGX_RL_HINT_MAX + 1]
-                 [NGX_RL_HINT_MAX + 1];
+    ngx_uint_t  d[NGX_RL_HINT_MAX + 1] [NGX_RL_HINT_MAX + 1];
 
 #define ngx_rl_same(i, j)                                                     \
     (ngx_tolower(one->data[(i) - 1]) == ngx_tolower(two->data[(j) - 1]))
@@ -156,27 +77,94 @@ ngx_rl_distance(const ngx_str_t *one, const ngx_str_t *two)
 }
 
 
-/* A parameter's name without "=" and its value. */
-static ngx_str_t
-ngx_rl_hint_bare(const ngx_str_t *text)
+/* One letter in three may be wrong, or one text be how the other begins. */
+static ngx_uint_t
+ngx_rl_hint_like(const ngx_str_t *one, const ngx_str_t *two)
 {
-    ngx_str_t  bare;
+    size_t     len;
+    ngx_str_t  a, b;
 
-    bare.data = text->data;
+    a = ngx_rl_hint_bare(one);
+    b = ngx_rl_hint_bare(two);
 
-    for (bare.len = 0; bare.len < text->len; bare.len++) {
-        if (text->data[bare.len] == '=') {
-            break;
-        }
+    if (a.len == 0 || a.len > NGX_RL_HINT_MAX || b.len > NGX_RL_HINT_MAX) {
+        return 0;
     }
 
-    return bare;
+    len = ngx_min(a.len, b.len);
+
+    if (len > 2 && ngx_strncasecmp(a.data, b.data, len) == 0) {
+        return 1;
+    }
+
+    return ngx_rl_distance(&a, &b) * 3 <= b.len;
+}
+
+
+void
+ngx_rl_hint_add(ngx_rl_hint_t *hint, const ngx_str_t *name)
+{
+    u_char  *last;
+
+    last = hint->list + sizeof(hint->list);
+
+    hint->p = ngx_slprintf(hint->p, last, "%s\"%V\"",
+                           (hint->p == hint->list) ? "" : ", ", name);
+
+    if (hint->wrong.len && hint->near.len == 0
+        && ngx_rl_hint_like(&hint->wrong, name))
+    {
+        hint->near = *name;
+    }
+}
+
+
+ngx_str_t *
+ngx_rl_hint_text(ngx_rl_hint_t *hint, const char *expected)
+{
+    u_char  *last;
+
+    last = hint->buf + sizeof(hint->buf);
+    hint->text.data = hint->buf;
+
+    if (hint->near.len) {
+        last = ngx_slprintf(hint->buf, last, "did you mean \"%V\"?",
+                            &hint->near);
+
+    } else if (hint->p == hint->list) {
+        last = ngx_slprintf(hint->buf, last, "there is none");
+
+    } else {
+        last = ngx_slprintf(hint->buf, last, "expected %s%*s", expected,
+                            (size_t) (hint->p - hint->list), hint->list);
+    }
+
+    hint->text.len = last - hint->buf;
+
+    return &hint->text;
+}
+
+
+ngx_str_t *
+ngx_rl_hint_zones(ngx_rl_hint_t *hint, ngx_rl_main_conf_t *conf,
+    ngx_str_t *name)
+{
+    ngx_uint_t            i;
+    ngx_rl_zone_conf_t  **zones;
+
+    ngx_rl_hint_init(hint, name);
+    zones = conf->zones.elts;
+
+    for (i = 0; i < conf->zones.nelts; i++) {
+        ngx_rl_hint_add(hint, &zones[i]->limiter.zone.name);
+    }
+
+    return ngx_rl_hint_text(hint, "");
 }
 
 
 ngx_rl_zone_conf_t *
-ngx_rl_zone_by_name(ngx_rl_main_conf_t *conf,
-    ngx_str_t *name)
+ngx_rl_zone_by_name(ngx_rl_main_conf_t *conf, ngx_str_t *name)
 {
     ngx_uint_t            i;
     ngx_rl_zone_conf_t  **zones;
@@ -194,8 +182,7 @@ ngx_rl_zone_by_name(ngx_rl_main_conf_t *conf,
 
 
 ngx_str_t *
-ngx_rl_parameter(ngx_str_t *text, const char *name,
-    ngx_str_t *value)
+ngx_rl_parameter(ngx_str_t *text, const char *name, ngx_str_t *value)
 {
     size_t  len;
 

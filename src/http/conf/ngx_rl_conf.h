@@ -21,16 +21,13 @@ typedef struct {
     u_char       buf[NGX_MAX_CONF_ERRSTR];
 } ngx_rl_hint_t;
 
-void ngx_rl_hint_init(ngx_rl_hint_t *hint,
-    ngx_str_t *text);
-void ngx_rl_hint_add(ngx_rl_hint_t *hint,
-    const ngx_str_t *name);
-ngx_str_t *ngx_rl_hint_text(ngx_rl_hint_t *hint,
-    const char *expected);
+void ngx_rl_hint_init(ngx_rl_hint_t *hint, ngx_str_t *text);
+void ngx_rl_hint_add(ngx_rl_hint_t *hint, const ngx_str_t *name);
+ngx_str_t *ngx_rl_hint_text(ngx_rl_hint_t *hint, const char *expected);
 
 /* The same with the names of all zones. */
-ngx_str_t *ngx_rl_hint_zones(ngx_rl_hint_t *hint,
-    ngx_rl_main_conf_t *conf, ngx_str_t *name);
+ngx_str_t *ngx_rl_hint_zones(ngx_rl_hint_t *hint, ngx_rl_main_conf_t *conf,
+    ngx_str_t *name);
 
 /* The zone of that name, or NULL. */
 ngx_rl_zone_conf_t *ngx_rl_zone_by_name(
@@ -44,8 +41,7 @@ ngx_str_t *ngx_rl_parameter(ngx_str_t *text, const char *name,
 ngx_int_t ngx_rl_push(ngx_array_t *array, void *pointer);
 
 /* Where the directive that is read stands. */
-void ngx_rl_place(ngx_conf_t *cf,
-    ngx_rl_conf_place_t *place);
+void ngx_rl_place(ngx_conf_t *cf, ngx_rl_conf_place_t *place);
 
 
 /*
@@ -53,8 +49,8 @@ void ngx_rl_place(ngx_conf_t *cf,
  * bytes, or one more if it has more. The caller frees content. NGX_ERROR:
  * the file cannot be read, or memory is out; it is logged, with the directive.
  */
-ngx_int_t ngx_rl_file_read(ngx_conf_t *cf, ngx_str_t *name,
-    size_t max, ngx_str_t *content);
+ngx_int_t ngx_rl_file_read(ngx_conf_t *cf, ngx_str_t *name, size_t max,
+    ngx_str_t *content);
 
 /* Overwrites the content, which is a secret, and frees it. */
 void ngx_rl_file_free(ngx_str_t *content);
@@ -63,15 +59,13 @@ void ngx_rl_file_free(ngx_str_t *content);
 /* zone_conf.c, rule_conf.c, redis_conf.c: the directives of these names */
 char *ngx_rl_zone_directive(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_rl_rule_directive(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-char *ngx_rl_redis_block(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf);
+char *ngx_rl_redis_block(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
 /*
  * redis_conf.c: when all is read. Gives each block the resolver of http {}, or
  * resolves its names now. Returns NGX_OK or NGX_ERROR (logged).
  */
-ngx_int_t ngx_rl_redis_names(ngx_conf_t *cf,
-    ngx_rl_main_conf_t *conf);
+ngx_int_t ngx_rl_redis_names(ngx_conf_t *cf, ngx_rl_main_conf_t *conf);
 
 /* zone_conf.c: when all is read, what compiling documents asks of the zone. */
 void ngx_rl_above(ngx_conf_t *cf, ngx_rl_zone_conf_t *zone);
@@ -80,8 +74,8 @@ void ngx_rl_above(ngx_conf_t *cf, ngx_rl_zone_conf_t *zone);
  * zone_conf.c: when all is read, of a zone that follows a document. Returns
  * NGX_OK or NGX_ERROR (logged).
  */
-ngx_int_t ngx_rl_zone_follow(ngx_conf_t *cf,
-    ngx_rl_main_conf_t *conf, ngx_rl_zone_conf_t *zone);
+ngx_int_t ngx_rl_zone_follow(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
+    ngx_rl_zone_conf_t *zone);
 
 /*
  * rule_conf.c: reads the parameters of a directive (NGX_RL_IN_ZONE and
@@ -95,15 +89,14 @@ ngx_int_t ngx_rl_rule_parameters(ngx_conf_t *cf, ngx_uint_t in,
  * Whether the directive's first argument is a parameter where a key or a name
  * has to be: that is logged.
  */
-ngx_uint_t ngx_rl_rule_no_name(ngx_conf_t *cf, ngx_uint_t in,
-    const char *what);
+ngx_uint_t ngx_rl_rule_no_name(ngx_conf_t *cf, ngx_uint_t in, const char *what);
 
 /*
  * Checks a rule when its parameters are all read, and enters it. cf->args
  * still are the directive's. Returns NGX_OK or NGX_ERROR (logged).
  */
-ngx_int_t ngx_rl_rule_enter(ngx_conf_t *cf,
-    ngx_rl_main_conf_t *conf, ngx_rl_rule_conf_t *rule);
+ngx_int_t ngx_rl_rule_enter(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
+    ngx_rl_rule_conf_t *rule);
 
 /*
  * Warns of a key without a variable, unless it is "all": all clients have one
@@ -115,10 +108,8 @@ void ngx_rl_key_warn(ngx_conf_t *cf, const ngx_str_t *key);
 ngx_uint_t ngx_rl_method(const u_char *name, size_t len);
 
 /* answer_conf.c: the directives that shape an answer */
-char *ngx_rl_set_headers(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf);
-char *ngx_rl_set_enum(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf);
+char *ngx_rl_set_headers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_rl_set_enum(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
 /* cmd->post of set_number(): the number with its suffix, and what to expect */
 typedef struct {
@@ -128,45 +119,35 @@ typedef struct {
     const char  *expected;
 } ngx_rl_number_t;
 
-char *ngx_rl_set_number(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf);
+char *ngx_rl_set_number(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
 /* limit_conf.c: the directives of a location that say what is limited, and
    what only the whole configuration tells */
-char *ngx_rl_location_limit(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf);
+char *ngx_rl_location_limit(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
 /* Called for a merged location: tells its limits of its tier and templates. */
-void ngx_rl_limit_location(ngx_conf_t *cf,
-    ngx_rl_loc_conf_t *conf);
+void ngx_rl_limit_location(ngx_conf_t *cf, ngx_rl_loc_conf_t *conf);
 
-char *ngx_rl_tier(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf);
-char *ngx_rl_once(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf);
+char *ngx_rl_tier(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_rl_once(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 ngx_int_t ngx_rl_resolve(ngx_conf_t *cf);
 
 /* penalty_conf.c: the directive of this name */
-char *ngx_rl_penalty_directive(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf);
+char *ngx_rl_penalty_directive(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
 /*
  * Gives each penalty its zone, before the zones' rules are complete. Returns
  * NGX_OK or NGX_ERROR (logged).
  */
-ngx_int_t ngx_rl_penalties_resolve(ngx_conf_t *cf,
-    ngx_rl_main_conf_t *conf);
+ngx_int_t ngx_rl_penalties_resolve(ngx_conf_t *cf, ngx_rl_main_conf_t *conf);
 
 /* access_conf.c: "ratelimit_deny" and "ratelimit_allow" */
-char *ngx_rl_access(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf);
+char *ngx_rl_access(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
 /* When all is read: makes the lists of the zones. NGX_ERROR: it is logged. */
-ngx_int_t ngx_rl_access_resolve(ngx_conf_t *cf,
-    ngx_rl_main_conf_t *conf);
+ngx_int_t ngx_rl_access_resolve(ngx_conf_t *cf, ngx_rl_main_conf_t *conf);
 
 /* metrics.c: the directive of this name, which makes its location exempt */
-char *ngx_rl_metrics(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf);
+char *ngx_rl_metrics(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
 #endif /* NGX_RL_CONF_H_INCLUDED */

@@ -8,25 +8,10 @@
 #include "ngx_rl_request.h"
 #include "ngx_rl_token.h"
 
-static ngx_uint_t ngx_rl_guard_token(ngx_http_request_t *r,
-    const ngx_array_t *tokens, ngx_str_t *name);
-static ngx_uint_t ngx_rl_guard_verified(ngx_http_request_t *r);
-static ngx_uint_t ngx_rl_guard_local(ngx_http_request_t *r);
-static ngx_uint_t ngx_rl_guard_proxied(ngx_http_request_t *r);
-static ngx_uint_t ngx_rl_guard_host(ngx_http_request_t *r,
-    const ngx_array_t *names);
-static ngx_uint_t ngx_rl_guard_name_known(
-    const ngx_array_t *names, const ngx_str_t *host);
-static ngx_uint_t ngx_rl_guard_name_matches(const ngx_str_t *host,
-    const ngx_str_t *name);
-static ngx_uint_t ngx_rl_guard_name_is(const ngx_str_t *host,
-    const char *name, size_t len);
-
 
 /* nginx's own list of names ends with the reading of the configuration. */
 ngx_int_t
-ngx_rl_guard_merge(ngx_conf_t *cf,
-    ngx_rl_guard_t *guard)
+ngx_rl_guard_merge(ngx_conf_t *cf, ngx_rl_guard_t *guard)
 {
     ngx_str_t                 *name;
     ngx_uint_t                 i;
@@ -74,52 +59,9 @@ ngx_rl_guard_merge(ngx_conf_t *cf,
 }
 
 
-ngx_int_t
-ngx_rl_guard(ngx_http_request_t *r,
-    const ngx_rl_guard_t *guard, ngx_str_t *name, const char **why)
-{
-    ngx_str_null(name);
-
-    if (guard->tokens) {
-
-        if (ngx_rl_guard_token(r, guard->tokens, name)) {
-            return NGX_OK;
-        }
-
-        *why = "expected \"Authorization: Bearer\" with a token of this "
-               "location";
-        return NGX_HTTP_UNAUTHORIZED;
-    }
-
-    if (guard->verifies && ngx_rl_guard_verified(r)) {
-        return NGX_OK;
-    }
-
-    if (!ngx_rl_guard_local(r)) {
-        *why = "without a token this location is for clients on its own "
-               "machine, and for no proxy there";
-        return NGX_HTTP_FORBIDDEN;
-    }
-
-    /*
-     * A page whose name was made to resolve to this machine is, for the
-     * browser, of the same site as the location, and comes from here. Its name
-     * gives it away.
-     */
-
-    if (!ngx_rl_guard_host(r, guard->names)) {
-        *why = "expected \"localhost\", an address or a \"server_name\" of "
-               "this server as the host";
-        return NGX_HTTP_FORBIDDEN;
-    }
-
-    return NGX_DECLINED;
-}
-
-
 static ngx_uint_t
-ngx_rl_guard_token(ngx_http_request_t *r,
-    const ngx_array_t *tokens, ngx_str_t *name)
+ngx_rl_guard_token(ngx_http_request_t *r, const ngx_array_t *tokens,
+    ngx_str_t *name)
 {
     u_char                *p, *last;
     ngx_table_elt_t       *h;
@@ -184,6 +126,41 @@ ngx_rl_guard_verified(ngx_http_request_t *r)
 }
 
 
+ngx_uint_t
+ngx_rl_guard_loopback(struct sockaddr *sa)
+{
+    in_addr_t             addr;
+#if (NGX_HAVE_INET6)
+    u_char               *p;
+    struct sockaddr_in6  *sin6;
+#endif
+
+    switch (sa->sa_family) {
+
+#if (NGX_HAVE_UNIX_DOMAIN)
+    case AF_UNIX:
+        return 1;
+#endif
+
+    case AF_INET:
+        addr = ((struct sockaddr_in *) sa)->sin_addr.s_addr;
+        return (ntohl(addr) >> 24) == 127;
+
+#if (NGX_HAVE_INET6)
+    case AF_INET6:
+        sin6 = (struct sockaddr_in6 *) sa;
+        p = sin6->sin6_addr.s6_addr;
+
+        return IN6_IS_ADDR_LOOPBACK(&sin6->sin6_addr)
+               || (IN6_IS_ADDR_V4MAPPED(&sin6->sin6_addr) && p[12] == 127);
+#endif
+
+    default:
+        return 0;
+    }
+}
+
+
 /* Whether a header says so, of those that proxies add. */
 static ngx_uint_t
 ngx_rl_guard_proxied(ngx_http_request_t *r)
@@ -194,8 +171,7 @@ ngx_rl_guard_proxied(ngx_http_request_t *r)
     ngx_table_elt_t  *header;
 
     static const char *const  names[] = {
-        "Forwarded", "Via", "X-Forwarded", "X-Forwarded-", "X-Real-IP"
-    };
+        "Forwarded", "Via", "X-Forwarded", "X-Forwarded-", "X-Real-IP" };
 
     for (part = &r->headers_in.headers.part; part; part = part->next) {
         header = part->elts;
@@ -247,55 +223,39 @@ ngx_rl_guard_local(ngx_http_request_t *r)
 }
 
 
-ngx_uint_t
-ngx_rl_guard_loopback(struct sockaddr *sa)
+static ngx_uint_t
+ngx_rl_guard_name_is(const ngx_str_t *host, const char *name, size_t len)
 {
-    in_addr_t             addr;
-#if (NGX_HAVE_INET6)
-    u_char               *p;
-    struct sockaddr_in6  *sin6;
-#endif
-
-    switch (sa->sa_family) {
-
-#if (NGX_HAVE_UNIX_DOMAIN)
-    case AF_UNIX:
-        return 1;
-#endif
-
-    case AF_INET:
-        addr = ((struct sockaddr_in *) sa)->sin_addr.s_addr;
-        return (ntohl(addr) >> 24) == 127;
-
-#if (NGX_HAVE_INET6)
-    case AF_INET6:
-        sin6 = (struct sockaddr_in6 *) sa;
-        p = sin6->sin6_addr.s6_addr;
-
-        return IN6_IS_ADDR_LOOPBACK(&sin6->sin6_addr)
-               || (IN6_IS_ADDR_V4MAPPED(&sin6->sin6_addr) && p[12] == 127);
-#endif
-
-    default:
-        return 0;
-    }
+    return host->len == len
+           && ngx_strncasecmp(host->data, (u_char *) name, len) == 0;
 }
 
 
-/* By every name that the request has for its server; a browser names one. */
+/* "example.com"; "*.example.com": names below it; ".example.com": both. */
 static ngx_uint_t
-ngx_rl_guard_host(ngx_http_request_t *r, const ngx_array_t *names)
+ngx_rl_guard_name_matches(const ngx_str_t *host, const ngx_str_t *name)
 {
-    if (r->headers_in.host
-        && !ngx_rl_guard_name_known(names,
-                                    &r->headers_in.host->value))
-    {
-        return 0;
+    size_t     skip;
+    ngx_str_t  tail;
+
+    skip = (name->data[0] == '*');
+
+    if (skip == 0 && name->data[0] != '.') {
+        return ngx_rl_guard_name_is(host, (char *) name->data, name->len);
     }
 
-    return r->headers_in.server.len == 0
-           || ngx_rl_guard_name_known(names,
-                                      &r->headers_in.server);
+    tail.data = name->data + skip;
+    tail.len = name->len - skip;
+
+    if (host->len > tail.len) {
+        return ngx_strncasecmp(host->data + host->len - tail.len, tail.data,
+                               tail.len)
+               == 0;
+    }
+
+    return skip == 0
+           && ngx_rl_guard_name_is(host, (char *) tail.data + 1,
+                                   tail.len - 1);
 }
 
 
@@ -304,8 +264,7 @@ ngx_rl_guard_host(ngx_http_request_t *r, const ngx_array_t *names)
  * define. So no regular expression and no "name.*".
  */
 static ngx_uint_t
-ngx_rl_guard_name_known(const ngx_array_t *names,
-    const ngx_str_t *host)
+ngx_rl_guard_name_known(const ngx_array_t *names, const ngx_str_t *host)
 {
     ngx_str_t    name, *known;
     ngx_uint_t   i;
@@ -342,42 +301,63 @@ ngx_rl_guard_name_known(const ngx_array_t *names,
 }
 
 
-/* "example.com"; "*.example.com": names below it; ".example.com": both. */
+/* By every name that the request has for its server; a browser names one. */
 static ngx_uint_t
-ngx_rl_guard_name_matches(const ngx_str_t *host,
-    const ngx_str_t *name)
+ngx_rl_guard_host(ngx_http_request_t *r, const ngx_array_t *names)
 {
-    size_t     skip;
-    ngx_str_t  tail;
-
-    skip = (name->data[0] == '*');
-
-    if (skip == 0 && name->data[0] != '.') {
-        return ngx_rl_guard_name_is(host, (char *) name->data,
-                                    name->len);
+    if (r->headers_in.host
+        && !ngx_rl_guard_name_known(names,
+                                    &r->headers_in.host->value))
+    {
+        return 0;
     }
 
-    tail.data = name->data + skip;
-    tail.len = name->len - skip;
-
-    if (host->len > tail.len) {
-        return ngx_strncasecmp(host->data + host->len - tail.len, tail.data,
-                               tail.len)
-               == 0;
-    }
-
-    return skip == 0
-           && ngx_rl_guard_name_is(host, (char *) tail.data + 1,
-                                   tail.len - 1);
+    return r->headers_in.server.len == 0
+           || ngx_rl_guard_name_known(names,
+                                      &r->headers_in.server);
 }
 
 
-static ngx_uint_t
-ngx_rl_guard_name_is(const ngx_str_t *host, const char *name,
-    size_t len)
+ngx_int_t
+ngx_rl_guard(ngx_http_request_t *r, const ngx_rl_guard_t *guard,
+    ngx_str_t *name, const char **why)
 {
-    return host->len == len
-           && ngx_strncasecmp(host->data, (u_char *) name, len) == 0;
+    ngx_str_null(name);
+
+    if (guard->tokens) {
+
+        if (ngx_rl_guard_token(r, guard->tokens, name)) {
+            return NGX_OK;
+        }
+
+        *why = "expected \"Authorization: Bearer\" with a token of this "
+               "location";
+        return NGX_HTTP_UNAUTHORIZED;
+    }
+
+    if (guard->verifies && ngx_rl_guard_verified(r)) {
+        return NGX_OK;
+    }
+
+    if (!ngx_rl_guard_local(r)) {
+        *why = "without a token this location is for clients on its own "
+               "machine, and for no proxy there";
+        return NGX_HTTP_FORBIDDEN;
+    }
+
+    /*
+     * A page whose name was made to resolve to this machine is, for the
+     * browser, of the same site as the location, and comes from here. Its name
+     * gives it away.
+     */
+
+    if (!ngx_rl_guard_host(r, guard->names)) {
+        *why = "expected \"localhost\", an address or a \"server_name\" of "
+               "this server as the host";
+        return NGX_HTTP_FORBIDDEN;
+    }
+
+    return NGX_DECLINED;
 }
 
 

@@ -23,17 +23,15 @@ typedef struct {
 
 
 /* For a merged location. Returns NGX_OK, or NGX_ERROR: memory is out. */
-ngx_int_t ngx_rl_guard_merge(ngx_conf_t *cf,
-    ngx_rl_guard_t *guard);
+ngx_int_t ngx_rl_guard_merge(ngx_conf_t *cf, ngx_rl_guard_t *guard);
 
 /*
  * Looks at a request. NGX_OK: it has a token, whose name is set, or a verified
  * certificate. NGX_DECLINED: it comes from this machine, and may read.
  * NGX_HTTP_UNAUTHORIZED or NGX_HTTP_FORBIDDEN, with a text for the client.
  */
-ngx_int_t ngx_rl_guard(ngx_http_request_t *r,
-    const ngx_rl_guard_t *guard, ngx_str_t *name,
-    const char **why);
+ngx_int_t ngx_rl_guard(ngx_http_request_t *r, const ngx_rl_guard_t *guard,
+    ngx_str_t *name, const char **why);
 
 /* Whether an address is of this machine: loopback, or a UNIX socket. */
 ngx_uint_t ngx_rl_guard_loopback(struct sockaddr *sa);

@@ -23,31 +23,175 @@ typedef struct {
     unsigned           needed:1;
 } ngx_rl_penalty_param_t;
 
-static ngx_int_t ngx_rl_penalty_parameter(ngx_conf_t *cf,
-    ngx_rl_penalty_conf_t *conf, ngx_str_t *text, ngx_uint_t *says);
-static ngx_int_t ngx_rl_penalty_complete(ngx_conf_t *cf,
-    ngx_rl_penalty_conf_t *conf, ngx_uint_t says);
-static ngx_int_t ngx_rl_penalty_resolve(ngx_conf_t *cf,
-    ngx_rl_main_conf_t *conf,
-    ngx_rl_penalty_conf_t *penalty);
-static const char *ngx_rl_penalty_zone(ngx_conf_t *cf,
-    ngx_rl_penalty_conf_t *conf, ngx_str_t *value);
-static const char *ngx_rl_penalty_of_key(ngx_conf_t *cf,
-    ngx_rl_penalty_conf_t *conf, ngx_str_t *value);
-static const char *ngx_rl_penalty_after(ngx_conf_t *cf,
-    ngx_rl_penalty_conf_t *conf, ngx_str_t *value);
-static const char *ngx_rl_penalty_time(ngx_conf_t *cf,
-    ngx_rl_penalty_conf_t *conf, ngx_str_t *value);
-static const char *ngx_rl_penalty_max(ngx_conf_t *cf,
-    ngx_rl_penalty_conf_t *conf, ngx_str_t *value);
-static const char *ngx_rl_penalty_span(ngx_str_t *value,
-    uint64_t *ms);
-static const char *ngx_rl_penalty_action(ngx_conf_t *cf,
-    ngx_rl_penalty_conf_t *conf, ngx_str_t *value);
-static const char *ngx_rl_penalty_on(ngx_conf_t *cf,
-    ngx_rl_penalty_conf_t *conf, ngx_str_t *value);
-static const char *ngx_rl_penalty_growth(ngx_conf_t *cf,
-    ngx_rl_penalty_conf_t *conf, ngx_str_t *value);
+
+static const char *
+ngx_rl_penalty_zone(ngx_conf_t *cf, ngx_rl_penalty_conf_t *conf,
+    ngx_str_t *value)
+{
+    conf->zone = *value;
+
+    return value->len ? NULL : "the name of a zone";
+}
+
+
+static const char *
+ngx_rl_penalty_of_key(ngx_conf_t *cf, ngx_rl_penalty_conf_t *conf,
+    ngx_str_t *value)
+{
+    if (value->len == 0) {
+        return "a value with variables";
+    }
+
+    conf->penalty.key = *value;
+    ngx_rl_key_warn(cf, value);
+
+    return (ngx_rl_value_compile(cf, value, &conf->key) == NGX_OK) ? NULL : "";
+}
+
+
+/* An exact count: a sliding log. */
+static const char *
+ngx_rl_penalty_after(ngx_conf_t *cf, ngx_rl_penalty_conf_t *conf,
+    ngx_str_t *value)
+{
+    const char     *expected;
+    ngx_rl_spec_t   spec;
+
+    ngx_memzero(&spec, sizeof(ngx_rl_spec_t));
+    spec.algorithm = NGX_RL_SLIDING_LOG;
+
+    expected = ngx_rl_rate_parse(value->data, value->len, &spec.tokens,
+                                 &spec.period_us);
+
+    if (expected) {
+        return expected;
+    }
+
+    return ngx_rl_limit_init(&conf->penalty.after, &spec)
+           ? "a rate of at most 10000 requests" : NULL;
+}
+
+
+static const char *
+ngx_rl_penalty_span(ngx_str_t *value, uint64_t *ms)
+{
+    ngx_int_t  seconds;
+
+    seconds = value->len ? ngx_parse_time(value, 1) : NGX_ERROR;
+
+    if (seconds < 1 || seconds > NGX_RL_PENALTY_MAX_S) {
+        return "a time from 1s to 366d";
+    }
+
+    *ms = (uint64_t) seconds * 1000;
+
+    return NULL;
+}
+
+
+static const char *
+ngx_rl_penalty_time(ngx_conf_t *cf, ngx_rl_penalty_conf_t *conf,
+    ngx_str_t *value)
+{
+    return ngx_rl_penalty_span(value, &conf->penalty.time.time_ms);
+}
+
+
+static const char *
+ngx_rl_penalty_action(ngx_conf_t *cf, ngx_rl_penalty_conf_t *conf,
+    ngx_str_t *value)
+{
+    ngx_uint_t  i;
+
+    for (i = 0; i < NGX_RL_PENALTY_ACTIONS; i++) {
+
+        if (value->len == ngx_strlen(ngx_rl_penalty_actions[i])
+            && ngx_strncmp(value->data, ngx_rl_penalty_actions[i],
+                           value->len)
+               == 0)
+        {
+            conf->penalty.action = (ngx_rl_penalty_action_e) i;
+            return NULL;
+        }
+    }
+
+    return "\"ban\", \"close\" or \"delay\"";
+}
+
+
+/* "rejected", statuses, or both, with commas between them. */
+static const char *
+ngx_rl_penalty_on(ngx_conf_t *cf, ngx_rl_penalty_conf_t *conf, ngx_str_t *value)
+{
+    u_char      *p, *end, *last;
+    uint64_t     number;
+    ngx_uint_t  *status;
+
+    last = value->data + value->len;
+
+    for (p = value->data; p <= last; p = end + 1) {
+        end = ngx_strlchr(p, last, ',');
+
+        if (end == NULL) {
+            end = last;
+        }
+
+        if (end - p == sizeof("rejected") - 1
+            && ngx_strncmp(p, "rejected", end - p) == 0)
+        {
+            conf->penalty.rejected = 1;
+            continue;
+        }
+
+        if (ngx_rl_number_parse(p, end - p, 200, 599, &number) != 0) {
+            return "\"rejected\" or statuses from 200 to 599";
+        }
+
+        if (conf->penalty.statuses == NULL) {
+            conf->penalty.statuses = ngx_array_create(cf->pool, 4,
+                                                      sizeof(ngx_uint_t));
+            if (conf->penalty.statuses == NULL) {
+                return "";
+            }
+        }
+
+        status = ngx_array_push(conf->penalty.statuses);
+        if (status == NULL) {
+            return "";
+        }
+
+        *status = (ngx_uint_t) number;
+    }
+
+    return NULL;
+}
+
+
+static const char *
+ngx_rl_penalty_growth(ngx_conf_t *cf, ngx_rl_penalty_conf_t *conf,
+    ngx_str_t *value)
+{
+    ngx_int_t  thousandths;
+
+    thousandths = ngx_atofp(value->data, value->len, 3);
+
+    if (thousandths < 1000 || thousandths > 1000000) {
+        return "a number from 1 to 1000";
+    }
+
+    conf->penalty.time.growth = thousandths;
+
+    return NULL;
+}
+
+
+static const char *
+ngx_rl_penalty_max(ngx_conf_t *cf, ngx_rl_penalty_conf_t *conf,
+    ngx_str_t *value)
+{
+    return ngx_rl_penalty_span(value, &conf->penalty.time.max_ms);
+}
+
 
 static const ngx_rl_penalty_param_t
     ngx_rl_penalty_params[] =
@@ -64,56 +208,10 @@ static const ngx_rl_penalty_param_t
 };
 
 
-/* ratelimit_penalty <id> zone=<zone> after=<rate> time=<time> ... */
-char *
-ngx_rl_penalty_directive(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_rl_main_conf_t *rmcf = conf;
-
-    ngx_str_t                     *value;
-    ngx_uint_t                     i, says;
-    ngx_rl_penalty_conf_t  *penalty;
-
-    value = cf->args->elts;
-
-    if (!ngx_rl_name_valid(value[1].data, value[1].len)) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_penalty\" has an invalid name \"%V\", "
-                           "expected 1 to 64 of A-Z, a-z, 0-9, \"_\", "
-                           "\".\", \"-\"", &value[1]);
-        return NGX_CONF_ERROR;
-    }
-
-    penalty = ngx_pcalloc(cf->pool, sizeof(ngx_rl_penalty_conf_t));
-    if (penalty == NULL) {
-        return NGX_CONF_ERROR;
-    }
-
-    ngx_rl_place(cf, &penalty->place);
-    penalty->penalty.id = value[1];
-    penalty->penalty.data = &penalty->key;
-    penalty->penalty.time.growth = NGX_RL_PENALTY_GROWTH;
-
-    says = 0;
-
-    for (i = 2; i < cf->args->nelts; i++) {
-        if (ngx_rl_penalty_parameter(cf, penalty, &value[i], &says)
-            != NGX_OK)
-        {
-            return NGX_CONF_ERROR;
-        }
-    }
-
-    return (ngx_rl_penalty_complete(cf, penalty, says) == NGX_OK
-            && ngx_rl_push(&rmcf->penalties, penalty) == NGX_OK)
-           ? NGX_CONF_OK : NGX_CONF_ERROR;
-}
-
-
 /* says has a bit for each parameter that was read. */
 static ngx_int_t
-ngx_rl_penalty_parameter(ngx_conf_t *cf,
-    ngx_rl_penalty_conf_t *conf, ngx_str_t *text, ngx_uint_t *says)
+ngx_rl_penalty_parameter(ngx_conf_t *cf, ngx_rl_penalty_conf_t *conf,
+    ngx_str_t *text, ngx_uint_t *says)
 {
     ngx_str_t                      value;
     ngx_uint_t                     bit;
@@ -125,9 +223,7 @@ ngx_rl_penalty_parameter(ngx_conf_t *cf,
 
     for (param = ngx_rl_penalty_params; param->set; param++) {
 
-        if (ngx_rl_parameter(text, (char *) param->name.data,
-                             &value))
-        {
+        if (ngx_rl_parameter(text, (char *) param->name.data, &value)) {
             break;
         }
 
@@ -169,8 +265,8 @@ ngx_rl_penalty_parameter(ngx_conf_t *cf,
 
 
 static ngx_int_t
-ngx_rl_penalty_complete(ngx_conf_t *cf,
-    ngx_rl_penalty_conf_t *conf, ngx_uint_t says)
+ngx_rl_penalty_complete(ngx_conf_t *cf, ngx_rl_penalty_conf_t *conf,
+    ngx_uint_t says)
 {
     ngx_uint_t                     i;
     ngx_rl_penalty_t              *penalty;
@@ -218,30 +314,53 @@ ngx_rl_penalty_complete(ngx_conf_t *cf,
 }
 
 
-ngx_int_t
-ngx_rl_penalties_resolve(ngx_conf_t *cf,
-    ngx_rl_main_conf_t *conf)
+/* ratelimit_penalty <id> zone=<zone> after=<rate> time=<time> ... */
+char *
+ngx_rl_penalty_directive(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
-    ngx_uint_t               i;
-    ngx_rl_penalty_conf_t  **penalties;
+    ngx_rl_main_conf_t *rmcf = conf;
 
-    penalties = conf->penalties.elts;
+    ngx_str_t                     *value;
+    ngx_uint_t                     i, says;
+    ngx_rl_penalty_conf_t  *penalty;
 
-    for (i = 0; i < conf->penalties.nelts; i++) {
-        if (ngx_rl_penalty_resolve(cf, conf, penalties[i])
-            != NGX_OK)
-        {
-            return NGX_ERROR;
+    value = cf->args->elts;
+
+    if (!ngx_rl_name_valid(value[1].data, value[1].len)) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_penalty\" has an invalid name \"%V\", "
+                           "expected 1 to 64 of A-Z, a-z, 0-9, \"_\", "
+                           "\".\", \"-\"", &value[1]);
+        return NGX_CONF_ERROR;
+    }
+
+    penalty = ngx_pcalloc(cf->pool, sizeof(ngx_rl_penalty_conf_t));
+    if (penalty == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    ngx_rl_place(cf, &penalty->place);
+    penalty->penalty.id = value[1];
+    penalty->penalty.data = &penalty->key;
+    penalty->penalty.time.growth = NGX_RL_PENALTY_GROWTH;
+
+    says = 0;
+
+    for (i = 2; i < cf->args->nelts; i++) {
+        if (ngx_rl_penalty_parameter(cf, penalty, &value[i], &says) != NGX_OK) {
+            return NGX_CONF_ERROR;
         }
     }
 
-    return NGX_OK;
+    return (ngx_rl_penalty_complete(cf, penalty, says) == NGX_OK
+            && ngx_rl_push(&rmcf->penalties, penalty) == NGX_OK)
+           ? NGX_CONF_OK : NGX_CONF_ERROR;
 }
 
 
 static ngx_int_t
-ngx_rl_penalty_resolve(ngx_conf_t *cf,
-    ngx_rl_main_conf_t *conf, ngx_rl_penalty_conf_t *penalty)
+ngx_rl_penalty_resolve(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
+    ngx_rl_penalty_conf_t *penalty)
 {
     ngx_uint_t           i;
     ngx_rl_hint_t        hint;
@@ -302,172 +421,19 @@ ngx_rl_penalty_resolve(ngx_conf_t *cf,
 }
 
 
-static const char *
-ngx_rl_penalty_zone(ngx_conf_t *cf,
-    ngx_rl_penalty_conf_t *conf, ngx_str_t *value)
+ngx_int_t
+ngx_rl_penalties_resolve(ngx_conf_t *cf, ngx_rl_main_conf_t *conf)
 {
-    conf->zone = *value;
+    ngx_uint_t               i;
+    ngx_rl_penalty_conf_t  **penalties;
 
-    return value->len ? NULL : "the name of a zone";
-}
+    penalties = conf->penalties.elts;
 
-
-static const char *
-ngx_rl_penalty_of_key(ngx_conf_t *cf,
-    ngx_rl_penalty_conf_t *conf, ngx_str_t *value)
-{
-    if (value->len == 0) {
-        return "a value with variables";
-    }
-
-    conf->penalty.key = *value;
-    ngx_rl_key_warn(cf, value);
-
-    return (ngx_rl_value_compile(cf, value, &conf->key) == NGX_OK)
-           ? NULL : "";
-}
-
-
-/* An exact count: a sliding log. */
-static const char *
-ngx_rl_penalty_after(ngx_conf_t *cf,
-    ngx_rl_penalty_conf_t *conf, ngx_str_t *value)
-{
-    const char     *expected;
-    ngx_rl_spec_t   spec;
-
-    ngx_memzero(&spec, sizeof(ngx_rl_spec_t));
-    spec.algorithm = NGX_RL_SLIDING_LOG;
-
-    expected = ngx_rl_rate_parse(value->data, value->len, &spec.tokens,
-                                 &spec.period_us);
-
-    if (expected) {
-        return expected;
-    }
-
-    return ngx_rl_limit_init(&conf->penalty.after, &spec)
-           ? "a rate of at most 10000 requests" : NULL;
-}
-
-
-static const char *
-ngx_rl_penalty_time(ngx_conf_t *cf,
-    ngx_rl_penalty_conf_t *conf, ngx_str_t *value)
-{
-    return ngx_rl_penalty_span(value, &conf->penalty.time.time_ms);
-}
-
-
-static const char *
-ngx_rl_penalty_max(ngx_conf_t *cf,
-    ngx_rl_penalty_conf_t *conf, ngx_str_t *value)
-{
-    return ngx_rl_penalty_span(value, &conf->penalty.time.max_ms);
-}
-
-
-static const char *
-ngx_rl_penalty_span(ngx_str_t *value, uint64_t *ms)
-{
-    ngx_int_t  seconds;
-
-    seconds = value->len ? ngx_parse_time(value, 1) : NGX_ERROR;
-
-    if (seconds < 1 || seconds > NGX_RL_PENALTY_MAX_S) {
-        return "a time from 1s to 366d";
-    }
-
-    *ms = (uint64_t) seconds * 1000;
-
-    return NULL;
-}
-
-
-static const char *
-ngx_rl_penalty_action(ngx_conf_t *cf,
-    ngx_rl_penalty_conf_t *conf, ngx_str_t *value)
-{
-    ngx_uint_t  i;
-
-    for (i = 0; i < NGX_RL_PENALTY_ACTIONS; i++) {
-
-        if (value->len == ngx_strlen(ngx_rl_penalty_actions[i])
-            && ngx_strncmp(value->data, ngx_rl_penalty_actions[i],
-                           value->len)
-               == 0)
-        {
-            conf->penalty.action = (ngx_rl_penalty_action_e) i;
-            return NULL;
+    for (i = 0; i < conf->penalties.nelts; i++) {
+        if (ngx_rl_penalty_resolve(cf, conf, penalties[i]) != NGX_OK) {
+            return NGX_ERROR;
         }
     }
 
-    return "\"ban\", \"close\" or \"delay\"";
-}
-
-
-/* "rejected", statuses, or both, with commas between them. */
-static const char *
-ngx_rl_penalty_on(ngx_conf_t *cf,
-    ngx_rl_penalty_conf_t *conf, ngx_str_t *value)
-{
-    u_char      *p, *end, *last;
-    uint64_t     number;
-    ngx_uint_t  *status;
-
-    last = value->data + value->len;
-
-    for (p = value->data; p <= last; p = end + 1) {
-        end = ngx_strlchr(p, last, ',');
-
-        if (end == NULL) {
-            end = last;
-        }
-
-        if (end - p == sizeof("rejected") - 1
-            && ngx_strncmp(p, "rejected", end - p) == 0)
-        {
-            conf->penalty.rejected = 1;
-            continue;
-        }
-
-        if (ngx_rl_number_parse(p, end - p, 200, 599, &number) != 0) {
-            return "\"rejected\" or statuses from 200 to 599";
-        }
-
-        if (conf->penalty.statuses == NULL) {
-            conf->penalty.statuses = ngx_array_create(cf->pool, 4,
-                                                      sizeof(ngx_uint_t));
-            if (conf->penalty.statuses == NULL) {
-                return "";
-            }
-        }
-
-        status = ngx_array_push(conf->penalty.statuses);
-        if (status == NULL) {
-            return "";
-        }
-
-        *status = (ngx_uint_t) number;
-    }
-
-    return NULL;
-}
-
-
-static const char *
-ngx_rl_penalty_growth(ngx_conf_t *cf,
-    ngx_rl_penalty_conf_t *conf, ngx_str_t *value)
-{
-    ngx_int_t  thousandths;
-
-    thousandths = ngx_atofp(value->data, value->len, 3);
-
-    if (thousandths < 1000 || thousandths > 1000000) {
-        return "a number from 1 to 1000";
-    }
-
-    conf->penalty.time.growth = thousandths;
-
-    return NULL;
+    return NGX_OK;
 }

@@ -37,44 +37,10 @@ struct ngx_rl_redis_row_s {
     size_t                offset;   /* of what is set */
     size_t                path;     /* of a file's path; 0: none */
     uint64_t              min;      /* of a number */
-    uint64_t              max;      /* the same; bytes of a text, if
-                                       not 0 */
+    uint64_t              max;      /* the same; bytes of a text, if not 0 */
     const char           *expected;
     ngx_rl_redis_mode_e   mode;     /* of hosts */
 };
-
-static char *ngx_rl_redis_directive(ngx_conf_t *cf,
-    ngx_command_t *dummy, void *conf);
-static const char *ngx_rl_redis_hosts(ngx_conf_t *cf,
-    ngx_rl_redis_t *redis, const ngx_rl_redis_row_t *row,
-    ngx_str_t *value);
-static const char *ngx_rl_redis_addr(ngx_conf_t *cf,
-    ngx_rl_redis_t *redis, ngx_str_t *text);
-static ngx_uint_t ngx_rl_redis_is_name(const ngx_str_t *host);
-static const char *ngx_rl_redis_text(ngx_conf_t *cf,
-    ngx_rl_redis_t *redis, const ngx_rl_redis_row_t *row,
-    ngx_str_t *value);
-static const char *ngx_rl_redis_prefix(ngx_conf_t *cf,
-    ngx_rl_redis_t *redis, const ngx_rl_redis_row_t *row,
-    ngx_str_t *value);
-static const char *ngx_rl_redis_conf_number(ngx_conf_t *cf,
-    ngx_rl_redis_t *redis, const ngx_rl_redis_row_t *row,
-    ngx_str_t *value);
-static const char *ngx_rl_redis_timeout(ngx_conf_t *cf,
-    ngx_rl_redis_t *redis, const ngx_rl_redis_row_t *row,
-    ngx_str_t *value);
-static const char *ngx_rl_redis_tls(ngx_conf_t *cf,
-    ngx_rl_redis_t *redis, const ngx_rl_redis_row_t *row,
-    ngx_str_t *value);
-static const char *ngx_rl_redis_file(ngx_conf_t *cf,
-    ngx_rl_redis_t *redis, const ngx_rl_redis_row_t *row,
-    ngx_str_t *value);
-static ngx_uint_t ngx_rl_redis_local(
-    const ngx_rl_redis_t *redis);
-static const char *ngx_rl_redis_check(
-    const ngx_rl_redis_t *redis);
-static ngx_int_t ngx_rl_redis_conf_name(ngx_conf_t *cf,
-    ngx_rl_redis_name_t *name, ngx_uint_t resolver);
 
 #define ngx_rl_redis_port(redis)                                              \
     ((redis)->mode == NGX_RL_REDIS_SENTINEL ? 26379 : 6379)
@@ -83,6 +49,334 @@ static ngx_int_t ngx_rl_redis_conf_name(ngx_conf_t *cf,
     offsetof(ngx_rl_redis_t, member)
 #define ngx_rl_redis_member(redis, offset)                                    \
     ((void *) ((u_char *) (redis) + (offset)))
+
+
+/*
+ * Whether a name server may know it: labels of letters, digits, "-" and "_",
+ * the last one not of digits alone, as an address has. If there is a
+ * "resolver", no name server is asked before the gateway serves, so two
+ * addresses with a comma between must be found here.
+ */
+static ngx_uint_t
+ngx_rl_redis_is_name(const ngx_str_t *host)
+{
+    u_char      c;
+    size_t      i, len, label;
+    ngx_uint_t  digits;
+
+    len = host->len;
+
+    if (len && host->data[len - 1] == '.') {
+        len--;
+    }
+
+    label = 0;     /* where it begins */
+    digits = 1;
+
+    for (i = 0; i < len; i++) {
+        c = host->data[i];
+
+        if (c == '.') {
+            if (i == label) {
+                return 0;
+            }
+
+            label = i + 1;
+            digits = 1;
+            continue;
+        }
+
+        if (c >= '0' && c <= '9') {
+            continue;
+        }
+
+        digits = 0;
+
+        if (((c | 0x20) < 'a' || (c | 0x20) > 'z') && c != '-' && c != '_') {
+            return 0;
+        }
+    }
+
+    return label < len && !digits;
+}
+
+
+/*
+ * Adds an address, "host[:port]" or "unix:/path". A name has no addresses
+ * before all of the configuration is read: only then it is known whether there
+ * is a resolver.
+ */
+static const char *
+ngx_rl_redis_addr(ngx_conf_t *cf, ngx_rl_redis_t *redis, ngx_str_t *text)
+{
+    char                 *why;
+    ngx_url_t             u;
+    ngx_rl_redis_host_t  *host;
+    ngx_rl_redis_name_t  *name;
+    ngx_rl_main_conf_t   *conf;
+
+    ngx_memzero(&u, sizeof(ngx_url_t));
+
+    u.url = *text;
+    u.default_port = ngx_rl_redis_port(redis);
+    u.no_resolve = 1;
+    why = NULL;
+
+    if (ngx_parse_url(cf->pool, &u) != NGX_OK) {
+        why = u.err ? u.err : "invalid host";
+
+    } else if (u.host.len > NGX_RL_REDIS_MAX_HOST) {
+        why = "too long";
+
+    } else if (u.naddrs == 0 && !ngx_rl_redis_is_name(&u.host)) {
+        why = "invalid host";
+    }
+
+    if (why) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_redis\" \"%V\" has an invalid "
+                           "address \"%V\" (%s), expected \"host:port\"",
+                           &redis->name, text, why);
+        return "";
+    }
+
+    host = ngx_array_push(&redis->hosts);
+    if (host == NULL) {
+        return "";
+    }
+
+    host->host = (u.family == AF_UNIX) ? u.url : u.host;
+    host->port = (u.family == AF_UNIX) ? 0 : u.port;
+
+    /* a certificate is for the address without its brackets, a Cluster says it
+       so, too */
+
+    if (host->host.len > 2 && host->host.data[0] == '[') {
+        host->host.data++;
+        host->host.len -= 2;
+    }
+
+    host->naddrs = u.naddrs;
+    host->addrs = u.addrs;
+
+    if (u.naddrs) {
+        return NULL;
+    }
+
+    conf = ngx_http_conf_get_module_main_conf(cf, ngx_http_ratelimit_module);
+
+    name = ngx_array_push(&conf->redis_names);
+    if (name == NULL) {
+        return "";
+    }
+
+    name->redis = redis;
+    name->host = redis->hosts.nelts - 1;
+    name->text = *text;
+    ngx_rl_place(cf, &name->place);
+
+    return NULL;
+}
+
+
+static const char *
+ngx_rl_redis_hosts(ngx_conf_t *cf, ngx_rl_redis_t *redis,
+    const ngx_rl_redis_row_t *row, ngx_str_t *value)
+{
+    ngx_str_t   *last;
+    const char  *expected;
+
+    last = (ngx_str_t *) cf->args->elts + cf->args->nelts;
+
+    if (redis->hosts.nelts) {
+        return "one \"server\", one \"cluster\" or one \"sentinel\"";
+    }
+
+    redis->mode = row->mode;
+
+    if (row->mode == NGX_RL_REDIS_SENTINEL) {
+
+        if (last - value < 2) {
+            return "a master's name and one or more \"host:port\"";
+        }
+
+        if (!ngx_rl_name_valid(value->data, value->len)) {
+            return "a master's name of " NGX_RL_REDIS_SEEN_NAME;
+        }
+
+        redis->master = *value++;
+    }
+
+    for ( /* void */ ; value < last; value++) {
+        expected = ngx_rl_redis_addr(cf, redis, value);
+        if (expected) {
+            return expected;
+        }
+    }
+
+    return NULL;
+}
+
+
+static const char *
+ngx_rl_redis_text(ngx_conf_t *cf, ngx_rl_redis_t *redis,
+    const ngx_rl_redis_row_t *row, ngx_str_t *value)
+{
+    ngx_str_t  *text;
+
+    if (value->len == 0 || (row->max && value->len > row->max)) {
+        return row->expected;
+    }
+
+    text = ngx_rl_redis_member(redis, row->offset);
+    *text = *value;
+
+    return NULL;
+}
+
+
+/* Lines that need another line: offsets of their lengths, and of "tls". */
+static const struct {
+    size_t        with;
+    size_t        without;
+    const char   *wrong;
+} ngx_rl_redis_needs[] = {
+    { ngx_rl_redis_at(username.len),
+      ngx_rl_redis_at(password.len),
+      "a \"username\", expected a \"password_file\" with it" },
+    { ngx_rl_redis_at(sentinel_username.len),
+      ngx_rl_redis_at(sentinel_password.len),
+      "a \"sentinel_username\", expected a \"sentinel_password_file\" with "
+      "it" },
+    { ngx_rl_redis_at(tls.ca.len),
+      ngx_rl_redis_at(tls.on),
+      "\"tls_ca\", expected \"tls on\" with it" },
+    { ngx_rl_redis_at(tls.name.len),
+      ngx_rl_redis_at(tls.on),
+      "\"tls_name\", expected \"tls on\" with it" },
+    { ngx_rl_redis_at(tls.certificate.len),
+      ngx_rl_redis_at(tls.on),
+      "\"tls_certificate\", expected \"tls on\" with it" },
+    { ngx_rl_redis_at(tls.key.len),
+      ngx_rl_redis_at(tls.on),
+      "\"tls_certificate_key\", expected \"tls on\" with it" },
+    { ngx_rl_redis_at(tls.certificate.len),
+      ngx_rl_redis_at(tls.key.len),
+      "\"tls_certificate\", expected \"tls_certificate_key\" with it" },
+    { ngx_rl_redis_at(tls.key.len),
+      ngx_rl_redis_at(tls.certificate.len),
+      "\"tls_certificate_key\", expected \"tls_certificate\" with it" },
+    { 0, 0, NULL }
+};
+
+
+/* The file's first line without its end; and the file's whole path. */
+static const char *
+ngx_rl_redis_file(ngx_conf_t *cf, ngx_rl_redis_t *redis,
+    const ngx_rl_redis_row_t *row, ngx_str_t *value)
+{
+    ngx_int_t   rc;
+    ngx_str_t  *text, *path, name, content, line;
+
+    name = *value;
+    text = ngx_rl_redis_member(redis, row->offset);
+    path = ngx_rl_redis_member(redis, row->path);
+
+    if (ngx_rl_file_read(cf, &name,
+                         NGX_RL_REDIS_FILE_BYTES - 1,
+                         &content)
+        != NGX_OK)
+    {
+        return "";
+    }
+
+    rc = ngx_rl_redis_first_line(content.data, content.len, &line);
+
+    if (rc == NGX_OK) {
+        text->data = ngx_pstrdup(cf->pool, &line);
+        text->len = line.len;
+    }
+
+    ngx_rl_file_free(&content);
+
+    if (rc != NGX_OK) {
+        return "a file whose first line has 1 to 1023 bytes";
+    }
+
+    if (row->path) {
+        *path = name;
+    }
+
+    return text->data ? NULL : "";
+}
+
+
+static const char *
+ngx_rl_redis_timeout(ngx_conf_t *cf, ngx_rl_redis_t *redis,
+    const ngx_rl_redis_row_t *row, ngx_str_t *value)
+{
+    ngx_int_t  timeout;
+
+    timeout = ngx_parse_time(value, 0);
+
+    if (timeout < 1 || timeout > NGX_RL_REDIS_MAX_TIMEOUT) {
+        return "a time from 1ms to 10s, as in \"50ms\": a number alone is "
+               "seconds";
+    }
+
+    redis->timeout = timeout;
+
+    return NULL;
+}
+
+
+static const char *
+ngx_rl_redis_prefix(ngx_conf_t *cf, ngx_rl_redis_t *redis,
+    const ngx_rl_redis_row_t *row, ngx_str_t *value)
+{
+    if (!ngx_rl_name_valid(value->data, value->len)) {
+        return NGX_RL_REDIS_SEEN_NAME;
+    }
+
+    redis->prefix = *value;
+
+    return NULL;
+}
+
+
+/* Any number in the range; one that has to be 1 or more is a power of two. */
+static const char *
+ngx_rl_redis_conf_number(ngx_conf_t *cf, ngx_rl_redis_t *redis,
+    const ngx_rl_redis_row_t *row, ngx_str_t *value)
+{
+    uint64_t     n;
+    ngx_uint_t  *number;
+
+    if (ngx_rl_number_parse(value->data, value->len, row->min,
+                            row->max, &n)
+        != 0
+        || (row->min && (n & (n - 1))))
+    {
+        return row->expected;
+    }
+
+    number = ngx_rl_redis_member(redis, row->offset);
+    *number = n;
+
+    return NULL;
+}
+
+
+static const char *
+ngx_rl_redis_tls(ngx_conf_t *cf, ngx_rl_redis_t *redis,
+    const ngx_rl_redis_row_t *row, ngx_str_t *value)
+{
+    redis->tls.on = (ngx_strcmp(value->data, "on") == 0);
+
+    return (redis->tls.on || ngx_strcmp(value->data, "off") == 0)
+           ? NULL : "\"on\" or \"off\"";
+}
+
 
 /* The first three are hosts; "server" takes one argument, the others many. */
 static const ngx_rl_redis_row_t
@@ -135,39 +429,148 @@ static const ngx_rl_redis_row_t
     { .name = ngx_null_string }
 };
 
-/* Lines that need another line: offsets of their lengths, and of "tls". */
-static const struct {
-    size_t        with;
-    size_t        without;
-    const char   *wrong;
-} ngx_rl_redis_needs[] = {
-    { ngx_rl_redis_at(username.len),
-      ngx_rl_redis_at(password.len),
-      "a \"username\", expected a \"password_file\" with it" },
-    { ngx_rl_redis_at(sentinel_username.len),
-      ngx_rl_redis_at(sentinel_password.len),
-      "a \"sentinel_username\", expected a \"sentinel_password_file\" with "
-      "it" },
-    { ngx_rl_redis_at(tls.ca.len),
-      ngx_rl_redis_at(tls.on),
-      "\"tls_ca\", expected \"tls on\" with it" },
-    { ngx_rl_redis_at(tls.name.len),
-      ngx_rl_redis_at(tls.on),
-      "\"tls_name\", expected \"tls on\" with it" },
-    { ngx_rl_redis_at(tls.certificate.len),
-      ngx_rl_redis_at(tls.on),
-      "\"tls_certificate\", expected \"tls on\" with it" },
-    { ngx_rl_redis_at(tls.key.len),
-      ngx_rl_redis_at(tls.on),
-      "\"tls_certificate_key\", expected \"tls on\" with it" },
-    { ngx_rl_redis_at(tls.certificate.len),
-      ngx_rl_redis_at(tls.key.len),
-      "\"tls_certificate\", expected \"tls_certificate_key\" with it" },
-    { ngx_rl_redis_at(tls.key.len),
-      ngx_rl_redis_at(tls.certificate.len),
-      "\"tls_certificate_key\", expected \"tls_certificate\" with it" },
-    { 0, 0, NULL }
-};
+
+/* One line of the block. */
+static char *
+ngx_rl_redis_directive(ngx_conf_t *cf, ngx_command_t *dummy, void *conf)
+{
+    ngx_rl_redis_block_t *block = conf;
+
+    ngx_str_t                             *value;
+    ngx_uint_t                             bit, many;
+    const char                            *expected;
+    ngx_rl_hint_t              hint;
+    const ngx_rl_redis_row_t  *row;
+
+    value = cf->args->elts;
+    ngx_rl_hint_init(&hint, &value[0]);
+
+    for (row = ngx_rl_redis_rows; row->name.len; row++) {
+        if (ngx_rl_equal(&value[0], &row->name)) {
+            break;
+        }
+
+        ngx_rl_hint_add(&hint, &row->name);
+    }
+
+    if (row->name.len == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "unknown directive \"%V\" in \"ratelimit_redis\" "
+                           "\"%V\", %V", &value[0], &block->redis->name,
+                           ngx_rl_hint_text(&hint, ""));
+        return NGX_CONF_ERROR;
+    }
+
+    many = (row->mode != NGX_RL_REDIS_SERVER);
+
+    if (cf->args->nelts < 2 || (cf->args->nelts > 2 && !many)) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "invalid number of arguments in \"%V\" of "
+                           "\"ratelimit_redis\" \"%V\", expected %s",
+                           &value[0], &block->redis->name,
+                           many ? "one or more" : "one");
+        return NGX_CONF_ERROR;
+    }
+
+    bit = (ngx_uint_t) 1 << (row - ngx_rl_redis_rows);
+
+    if ((block->seen & bit) && row->set != ngx_rl_redis_hosts) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%V\" has another \"%V\", expected one \"%V\"",
+                           &value[0], &value[1], &value[0]);
+        return NGX_CONF_ERROR;
+    }
+
+    block->seen |= bit;
+
+    expected = row->set(cf, block->redis, row, &value[1]);
+
+    if (expected == NULL) {
+        return NGX_CONF_OK;
+    }
+
+    if (expected[0]) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%V\" has an invalid \"%V\", expected %s",
+                           &value[0], &value[1], expected);
+    }
+
+    return NGX_CONF_ERROR;
+}
+
+
+/* Returns what is wrong with the block as a whole, or NULL. */
+static const char *
+ngx_rl_redis_check(const ngx_rl_redis_t *redis)
+{
+    size_t                      with, without;
+    ngx_uint_t                  i;
+    const ngx_rl_redis_host_t  *hosts;
+
+    if (redis->hosts.nelts == 0) {
+        return "no address, expected \"server\", \"cluster\" or \"sentinel\"";
+    }
+
+    if (redis->mode != NGX_RL_REDIS_SENTINEL
+        && (redis->sentinel_username.len || redis->sentinel_password.len))
+    {
+        return "a user for sentinels, expected \"sentinel\" with it";
+    }
+
+    if (redis->mode == NGX_RL_REDIS_CLUSTER
+        && redis->database != NGX_CONF_UNSET_UINT)
+    {
+        return "a \"database\", expected none with \"cluster\"";
+    }
+
+    for (i = 0; ngx_rl_redis_needs[i].wrong; i++) {
+        with = ngx_rl_redis_needs[i].with;
+        without = ngx_rl_redis_needs[i].without;
+
+        if (*(size_t *) ngx_rl_redis_member(redis, with)
+            && !*(size_t *) ngx_rl_redis_member(redis, without))
+        {
+            return ngx_rl_redis_needs[i].wrong;
+        }
+    }
+
+    /* a path is no name that a certificate could be for */
+
+    hosts = redis->hosts.elts;
+
+    for (i = 0; i < redis->hosts.nelts; i++) {
+        if (redis->tls.on && redis->tls.name.len == 0 && hosts[i].port == 0) {
+            return "\"tls on\" and \"unix:\", expected \"tls_name\" with it";
+        }
+    }
+
+    return NULL;
+}
+
+
+/* Whether all of the block is on this machine, as where it is tried. */
+static ngx_uint_t
+ngx_rl_redis_local(const ngx_rl_redis_t *redis)
+{
+    ngx_uint_t                  i;
+    const ngx_rl_redis_host_t  *hosts;
+
+    hosts = redis->hosts.elts;
+
+    for (i = 0; i < redis->hosts.nelts; i++) {
+        if (hosts[i].naddrs == 0
+            ? hosts[i].host.len != sizeof("localhost") - 1
+              || ngx_strncmp(hosts[i].host.data, "localhost",
+                             sizeof("localhost") - 1)
+                 != 0
+            : !ngx_rl_guard_loopback(hosts[i].addrs->sockaddr))
+        {
+            return 0;
+        }
+    }
+
+    return 1;
+}
 
 
 char *
@@ -268,484 +671,10 @@ ngx_rl_redis_block(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
-/* One line of the block. */
-static char *
-ngx_rl_redis_directive(ngx_conf_t *cf, ngx_command_t *dummy,
-    void *conf)
-{
-    ngx_rl_redis_block_t *block = conf;
-
-    ngx_str_t                             *value;
-    ngx_uint_t                             bit, many;
-    const char                            *expected;
-    ngx_rl_hint_t              hint;
-    const ngx_rl_redis_row_t  *row;
-
-    value = cf->args->elts;
-    ngx_rl_hint_init(&hint, &value[0]);
-
-    for (row = ngx_rl_redis_rows; row->name.len; row++) {
-        if (ngx_rl_equal(&value[0], &row->name)) {
-            break;
-        }
-
-        ngx_rl_hint_add(&hint, &row->name);
-    }
-
-    if (row->name.len == 0) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "unknown directive \"%V\" in \"ratelimit_redis\" "
-                           "\"%V\", %V", &value[0], &block->redis->name,
-                           ngx_rl_hint_text(&hint, ""));
-        return NGX_CONF_ERROR;
-    }
-
-    many = (row->mode != NGX_RL_REDIS_SERVER);
-
-    if (cf->args->nelts < 2 || (cf->args->nelts > 2 && !many)) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "invalid number of arguments in \"%V\" of "
-                           "\"ratelimit_redis\" \"%V\", expected %s",
-                           &value[0], &block->redis->name,
-                           many ? "one or more" : "one");
-        return NGX_CONF_ERROR;
-    }
-
-    bit = (ngx_uint_t) 1 << (row - ngx_rl_redis_rows);
-
-    if ((block->seen & bit) && row->set != ngx_rl_redis_hosts) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"%V\" has another \"%V\", expected one \"%V\"",
-                           &value[0], &value[1], &value[0]);
-        return NGX_CONF_ERROR;
-    }
-
-    block->seen |= bit;
-
-    expected = row->set(cf, block->redis, row, &value[1]);
-
-    if (expected == NULL) {
-        return NGX_CONF_OK;
-    }
-
-    if (expected[0]) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"%V\" has an invalid \"%V\", expected %s",
-                           &value[0], &value[1], expected);
-    }
-
-    return NGX_CONF_ERROR;
-}
-
-
-static const char *
-ngx_rl_redis_hosts(ngx_conf_t *cf, ngx_rl_redis_t *redis,
-    const ngx_rl_redis_row_t *row, ngx_str_t *value)
-{
-    ngx_str_t   *last;
-    const char  *expected;
-
-    last = (ngx_str_t *) cf->args->elts + cf->args->nelts;
-
-    if (redis->hosts.nelts) {
-        return "one \"server\", one \"cluster\" or one \"sentinel\"";
-    }
-
-    redis->mode = row->mode;
-
-    if (row->mode == NGX_RL_REDIS_SENTINEL) {
-
-        if (last - value < 2) {
-            return "a master's name and one or more \"host:port\"";
-        }
-
-        if (!ngx_rl_name_valid(value->data, value->len)) {
-            return "a master's name of " NGX_RL_REDIS_SEEN_NAME;
-        }
-
-        redis->master = *value++;
-    }
-
-    for ( /* void */ ; value < last; value++) {
-        expected = ngx_rl_redis_addr(cf, redis, value);
-        if (expected) {
-            return expected;
-        }
-    }
-
-    return NULL;
-}
-
-
-/*
- * Adds an address, "host[:port]" or "unix:/path". A name has no addresses
- * before all of the configuration is read: only then it is known whether there
- * is a resolver.
- */
-static const char *
-ngx_rl_redis_addr(ngx_conf_t *cf, ngx_rl_redis_t *redis,
-    ngx_str_t *text)
-{
-    char                 *why;
-    ngx_url_t             u;
-    ngx_rl_redis_host_t  *host;
-    ngx_rl_redis_name_t  *name;
-    ngx_rl_main_conf_t   *conf;
-
-    ngx_memzero(&u, sizeof(ngx_url_t));
-
-    u.url = *text;
-    u.default_port = ngx_rl_redis_port(redis);
-    u.no_resolve = 1;
-    why = NULL;
-
-    if (ngx_parse_url(cf->pool, &u) != NGX_OK) {
-        why = u.err ? u.err : "invalid host";
-
-    } else if (u.host.len > NGX_RL_REDIS_MAX_HOST) {
-        why = "too long";
-
-    } else if (u.naddrs == 0 && !ngx_rl_redis_is_name(&u.host)) {
-        why = "invalid host";
-    }
-
-    if (why) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_redis\" \"%V\" has an invalid "
-                           "address \"%V\" (%s), expected \"host:port\"",
-                           &redis->name, text, why);
-        return "";
-    }
-
-    host = ngx_array_push(&redis->hosts);
-    if (host == NULL) {
-        return "";
-    }
-
-    host->host = (u.family == AF_UNIX) ? u.url : u.host;
-    host->port = (u.family == AF_UNIX) ? 0 : u.port;
-
-    /* a certificate is for the address without its brackets, a Cluster says it
-       so, too */
-
-    if (host->host.len > 2 && host->host.data[0] == '[') {
-        host->host.data++;
-        host->host.len -= 2;
-    }
-
-    host->naddrs = u.naddrs;
-    host->addrs = u.addrs;
-
-    if (u.naddrs) {
-        return NULL;
-    }
-
-    conf = ngx_http_conf_get_module_main_conf(cf, ngx_http_ratelimit_module);
-
-    name = ngx_array_push(&conf->redis_names);
-    if (name == NULL) {
-        return "";
-    }
-
-    name->redis = redis;
-    name->host = redis->hosts.nelts - 1;
-    name->text = *text;
-    ngx_rl_place(cf, &name->place);
-
-    return NULL;
-}
-
-
-/*
- * Whether a name server may know it: labels of letters, digits, "-" and "_",
- * the last one not of digits alone, as an address has. If there is a
- * "resolver", no name server is asked before the gateway serves, so two
- * addresses with a comma between must be found here.
- */
-static ngx_uint_t
-ngx_rl_redis_is_name(const ngx_str_t *host)
-{
-    u_char      c;
-    size_t      i, len, label;
-    ngx_uint_t  digits;
-
-    len = host->len;
-
-    if (len && host->data[len - 1] == '.') {
-        len--;
-    }
-
-    label = 0;     /* where it begins */
-    digits = 1;
-
-    for (i = 0; i < len; i++) {
-        c = host->data[i];
-
-        if (c == '.') {
-            if (i == label) {
-                return 0;
-            }
-
-            label = i + 1;
-            digits = 1;
-            continue;
-        }
-
-        if (c >= '0' && c <= '9') {
-            continue;
-        }
-
-        digits = 0;
-
-        if (((c | 0x20) < 'a' || (c | 0x20) > 'z') && c != '-' && c != '_') {
-            return 0;
-        }
-    }
-
-    return label < len && !digits;
-}
-
-
-static const char *
-ngx_rl_redis_text(ngx_conf_t *cf, ngx_rl_redis_t *redis,
-    const ngx_rl_redis_row_t *row, ngx_str_t *value)
-{
-    ngx_str_t  *text;
-
-    if (value->len == 0 || (row->max && value->len > row->max)) {
-        return row->expected;
-    }
-
-    text = ngx_rl_redis_member(redis, row->offset);
-    *text = *value;
-
-    return NULL;
-}
-
-
-static const char *
-ngx_rl_redis_prefix(ngx_conf_t *cf, ngx_rl_redis_t *redis,
-    const ngx_rl_redis_row_t *row, ngx_str_t *value)
-{
-    if (!ngx_rl_name_valid(value->data, value->len)) {
-        return NGX_RL_REDIS_SEEN_NAME;
-    }
-
-    redis->prefix = *value;
-
-    return NULL;
-}
-
-
-/* Any number in the range; one that has to be 1 or more is a power of two. */
-static const char *
-ngx_rl_redis_conf_number(ngx_conf_t *cf, ngx_rl_redis_t *redis,
-    const ngx_rl_redis_row_t *row, ngx_str_t *value)
-{
-    uint64_t     n;
-    ngx_uint_t  *number;
-
-    if (ngx_rl_number_parse(value->data, value->len, row->min,
-                            row->max, &n)
-        != 0
-        || (row->min && (n & (n - 1))))
-    {
-        return row->expected;
-    }
-
-    number = ngx_rl_redis_member(redis, row->offset);
-    *number = n;
-
-    return NULL;
-}
-
-
-static const char *
-ngx_rl_redis_timeout(ngx_conf_t *cf, ngx_rl_redis_t *redis,
-    const ngx_rl_redis_row_t *row, ngx_str_t *value)
-{
-    ngx_int_t  timeout;
-
-    timeout = ngx_parse_time(value, 0);
-
-    if (timeout < 1 || timeout > NGX_RL_REDIS_MAX_TIMEOUT) {
-        return "a time from 1ms to 10s, as in \"50ms\": a number alone is "
-               "seconds";
-    }
-
-    redis->timeout = timeout;
-
-    return NULL;
-}
-
-
-static const char *
-ngx_rl_redis_tls(ngx_conf_t *cf, ngx_rl_redis_t *redis,
-    const ngx_rl_redis_row_t *row, ngx_str_t *value)
-{
-    redis->tls.on = (ngx_strcmp(value->data, "on") == 0);
-
-    return (redis->tls.on || ngx_strcmp(value->data, "off") == 0)
-           ? NULL : "\"on\" or \"off\"";
-}
-
-
-/* The file's first line without its end; and the file's whole path. */
-static const char *
-ngx_rl_redis_file(ngx_conf_t *cf, ngx_rl_redis_t *redis,
-    const ngx_rl_redis_row_t *row, ngx_str_t *value)
-{
-    ngx_int_t   rc;
-    ngx_str_t  *text, *path, name, content, line;
-
-    name = *value;
-    text = ngx_rl_redis_member(redis, row->offset);
-    path = ngx_rl_redis_member(redis, row->path);
-
-    if (ngx_rl_file_read(cf, &name,
-                         NGX_RL_REDIS_FILE_BYTES - 1,
-                         &content)
-        != NGX_OK)
-    {
-        return "";
-    }
-
-    rc = ngx_rl_redis_first_line(content.data, content.len, &line);
-
-    if (rc == NGX_OK) {
-        text->data = ngx_pstrdup(cf->pool, &line);
-        text->len = line.len;
-    }
-
-    ngx_rl_file_free(&content);
-
-    if (rc != NGX_OK) {
-        return "a file whose first line has 1 to 1023 bytes";
-    }
-
-    if (row->path) {
-        *path = name;
-    }
-
-    return text->data ? NULL : "";
-}
-
-
-/* Whether all of the block is on this machine, as where it is tried. */
-static ngx_uint_t
-ngx_rl_redis_local(const ngx_rl_redis_t *redis)
-{
-    ngx_uint_t                  i;
-    const ngx_rl_redis_host_t  *hosts;
-
-    hosts = redis->hosts.elts;
-
-    for (i = 0; i < redis->hosts.nelts; i++) {
-        if (hosts[i].naddrs == 0
-            ? hosts[i].host.len != sizeof("localhost") - 1
-              || ngx_strncmp(hosts[i].host.data, "localhost",
-                             sizeof("localhost") - 1)
-                 != 0
-            : !ngx_rl_guard_loopback(hosts[i].addrs->sockaddr))
-        {
-            return 0;
-        }
-    }
-
-    return 1;
-}
-
-
-/* Returns what is wrong with the block as a whole, or NULL. */
-static const char *
-ngx_rl_redis_check(const ngx_rl_redis_t *redis)
-{
-    size_t                      with, without;
-    ngx_uint_t                  i;
-    const ngx_rl_redis_host_t  *hosts;
-
-    if (redis->hosts.nelts == 0) {
-        return "no address, expected \"server\", \"cluster\" or \"sentinel\"";
-    }
-
-    if (redis->mode != NGX_RL_REDIS_SENTINEL
-        && (redis->sentinel_username.len || redis->sentinel_password.len))
-    {
-        return "a user for sentinels, expected \"sentinel\" with it";
-    }
-
-    if (redis->mode == NGX_RL_REDIS_CLUSTER
-        && redis->database != NGX_CONF_UNSET_UINT)
-    {
-        return "a \"database\", expected none with \"cluster\"";
-    }
-
-    for (i = 0; ngx_rl_redis_needs[i].wrong; i++) {
-        with = ngx_rl_redis_needs[i].with;
-        without = ngx_rl_redis_needs[i].without;
-
-        if (*(size_t *) ngx_rl_redis_member(redis, with)
-            && !*(size_t *) ngx_rl_redis_member(redis, without))
-        {
-            return ngx_rl_redis_needs[i].wrong;
-        }
-    }
-
-    /* a path is no name that a certificate could be for */
-
-    hosts = redis->hosts.elts;
-
-    for (i = 0; i < redis->hosts.nelts; i++) {
-        if (redis->tls.on && redis->tls.name.len == 0 && hosts[i].port == 0) {
-            return "\"tls on\" and \"unix:\", expected \"tls_name\" with it";
-        }
-    }
-
-    return NULL;
-}
-
-
-ngx_int_t
-ngx_rl_redis_names(ngx_conf_t *cf,
-    ngx_rl_main_conf_t *conf)
-{
-    ngx_uint_t                 i, resolver;
-    ngx_rl_redis_t           **redis;
-    ngx_http_core_loc_conf_t  *clcf;
-    ngx_rl_redis_name_t       *names;
-
-    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
-
-    /* nginx makes one without addresses where there is none */
-
-    resolver = (clcf->resolver && clcf->resolver->connections.nelts);
-    redis = conf->redis.elts;
-
-    for (i = 0; i < conf->redis.nelts && resolver; i++) {
-        redis[i]->resolver = clcf->resolver;
-        redis[i]->resolver_timeout = clcf->resolver_timeout;
-        ngx_conf_init_msec_value(redis[i]->resolver_timeout,
-                                 NGX_RL_REDIS_RESOLVER_TIMEOUT);
-    }
-
-    names = conf->redis_names.elts;
-
-    for (i = 0; i < conf->redis_names.nelts; i++) {
-        if (ngx_rl_redis_conf_name(cf, &names[i], resolver)
-            != NGX_OK)
-        {
-            return NGX_ERROR;
-        }
-    }
-
-    return NGX_OK;
-}
-
-
 /* "localhost" is this machine's to know, not the name server's. */
 static ngx_int_t
-ngx_rl_redis_conf_name(ngx_conf_t *cf,
-    ngx_rl_redis_name_t *name, ngx_uint_t resolver)
+ngx_rl_redis_conf_name(ngx_conf_t *cf, ngx_rl_redis_name_t *name,
+    ngx_uint_t resolver)
 {
     ngx_url_t             u;
     ngx_rl_redis_host_t  *host;
@@ -779,6 +708,40 @@ ngx_rl_redis_conf_name(ngx_conf_t *cf,
 
     host->naddrs = u.naddrs;
     host->addrs = u.addrs;
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_rl_redis_names(ngx_conf_t *cf, ngx_rl_main_conf_t *conf)
+{
+    ngx_uint_t                 i, resolver;
+    ngx_rl_redis_t           **redis;
+    ngx_http_core_loc_conf_t  *clcf;
+    ngx_rl_redis_name_t       *names;
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+
+    /* nginx makes one without addresses where there is none */
+
+    resolver = (clcf->resolver && clcf->resolver->connections.nelts);
+    redis = conf->redis.elts;
+
+    for (i = 0; i < conf->redis.nelts && resolver; i++) {
+        redis[i]->resolver = clcf->resolver;
+        redis[i]->resolver_timeout = clcf->resolver_timeout;
+        ngx_conf_init_msec_value(redis[i]->resolver_timeout,
+                                 NGX_RL_REDIS_RESOLVER_TIMEOUT);
+    }
+
+    names = conf->redis_names.elts;
+
+    for (i = 0; i < conf->redis_names.nelts; i++) {
+        if (ngx_rl_redis_conf_name(cf, &names[i], resolver) != NGX_OK) {
+            return NGX_ERROR;
+        }
+    }
 
     return NGX_OK;
 }

@@ -7,36 +7,6 @@
 
 #include "ngx_rl_text.h"
 
-static const ngx_rl_param_t *ngx_rl_rule_find(
-    ngx_str_t *text, ngx_uint_t in, ngx_str_t *value);
-static ngx_int_t ngx_rl_rule_parameter(ngx_conf_t *cf,
-    ngx_str_t *text, ngx_rl_rule_conf_t *rule);
-static void ngx_rl_rule_unknown(ngx_conf_t *cf, ngx_str_t *text,
-    ngx_uint_t in);
-static const char *ngx_rl_directives(ngx_uint_t in);
-static const char *ngx_rl_rule_set(ngx_conf_t *cf,
-    const ngx_rl_param_t *param, ngx_str_t *value,
-    ngx_rl_draft_t *draft);
-static const char *ngx_rl_rule_expression(ngx_conf_t *cf,
-    ngx_str_t *value, ngx_rl_draft_t *draft);
-static const char *ngx_rl_rule_api_keys(
-    const ngx_rl_param_t *param, ngx_str_t *value,
-    ngx_rl_draft_t *draft);
-static void ngx_rl_rule_wrong(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, const char *beside,
-    const char *expected);
-static ngx_int_t ngx_rl_rule_values(ngx_conf_t *cf,
-    ngx_rl_rule_conf_t *rule);
-static ngx_int_t ngx_rl_rule_conditions(ngx_conf_t *cf,
-    const ngx_rl_rule_t *rule, ngx_rl_values_t *values);
-static ngx_int_t ngx_rl_rule_value(ngx_conf_t *cf,
-    ngx_str_t *text, ngx_rl_value_t **value);
-static ngx_int_t ngx_rl_rule_tiers(ngx_conf_t *cf,
-    ngx_rl_draft_t *draft);
-static const char *ngx_rl_rule_tier(ngx_str_t *text,
-    const ngx_rl_spec_t *base, ngx_array_t *tiers);
-static ngx_str_t ngx_rl_next(u_char **p, u_char *last);
-
 static const ngx_conf_bitmask_t  ngx_rl_methods[] = {
     { ngx_string("GET"), NGX_HTTP_GET },
     { ngx_string("HEAD"), NGX_HTTP_HEAD },
@@ -55,72 +25,6 @@ static const ngx_conf_bitmask_t  ngx_rl_methods[] = {
     { ngx_string("TRACE"), NGX_HTTP_TRACE },
     { ngx_null_string, 0 }
 };
-
-
-char *
-ngx_rl_rule_directive(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_str_t           *value;
-    ngx_rl_rule_conf_t  *rule;
-
-    rule = ngx_pcalloc(cf->pool, sizeof(ngx_rl_rule_conf_t));
-    if (rule == NULL) {
-        return NGX_CONF_ERROR;
-    }
-
-    value = cf->args->elts;
-
-    if (ngx_rl_rule_no_name(cf, NGX_RL_IN_RULE, "name")
-        || ngx_rl_rule_parameters(cf, NGX_RL_IN_RULE, rule)
-           != NGX_OK)
-    {
-        return NGX_CONF_ERROR;
-    }
-
-    rule->draft.rule.id = value[1];
-
-    if (rule->draft.zone.len == 0) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_rule\" \"%V\" has no zone, "
-                           "expected \"zone=<name>\"", &value[1]);
-        return NGX_CONF_ERROR;
-    }
-
-    return (ngx_rl_rule_enter(cf, conf, rule) == NGX_OK)
-           ? NGX_CONF_OK : NGX_CONF_ERROR;
-}
-
-
-ngx_int_t
-ngx_rl_rule_parameters(ngx_conf_t *cf, ngx_uint_t in,
-    ngx_rl_rule_conf_t *rule)
-{
-    ngx_str_t   *value;
-    ngx_uint_t   i;
-
-    static const ngx_rl_above_t  above = {
-        NULL, NULL, NULL, ngx_rl_method
-    };
-
-    value = cf->args->elts;
-
-    ngx_rl_draft_init(&rule->draft, in, NULL, cf->pool);
-    rule->draft.above = &above;
-    rule->draft.wrong = ngx_rl_rule_wrong;
-    rule->draft.data = cf;
-
-    /* behind the key of a zone, the name of a rule */
-
-    i = (in == NGX_RL_IN_LIMIT) ? 1 : 2;
-
-    for ( /* void */ ; i < cf->args->nelts; i++) {
-        if (ngx_rl_rule_parameter(cf, &value[i], rule) != NGX_OK) {
-            return NGX_ERROR;
-        }
-    }
-
-    return NGX_OK;
-}
 
 
 /* The parameter that text is where it may stand, and its value; or NULL. */
@@ -142,52 +46,95 @@ ngx_rl_rule_find(ngx_str_t *text, ngx_uint_t in, ngx_str_t *value)
 }
 
 
-static ngx_int_t
-ngx_rl_rule_parameter(ngx_conf_t *cf, ngx_str_t *text,
-    ngx_rl_rule_conf_t *rule)
+ngx_uint_t
+ngx_rl_rule_no_name(ngx_conf_t *cf, ngx_uint_t in, const char *what)
 {
-    ngx_str_t             *directive, value;
-    const char            *expected;
-    ngx_rl_draft_t        *draft;
+    ngx_str_t             *text, value;
     const ngx_rl_param_t  *p;
 
-    directive = cf->args->elts;
-    draft = &rule->draft;
-    p = ngx_rl_rule_find(text, draft->in, &value);
+    text = cf->args->elts;
+    p = ngx_rl_rule_find(&text[1], in, &value);
 
-    if (p == NULL) {
-        ngx_rl_rule_unknown(cf, text, draft->in);
-        return NGX_ERROR;
+    if (p == NULL || p->id == NGX_RL_PARAM_KEY || p->kind == NGX_RL_A_FLAG) {
+        return 0;
     }
 
-    if (draft->says >> p->id & 1) {
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"%V\" has no %s before \"%V\"",
+                       &text[0], what, &text[1]);
+
+    return 1;
+}
+
+
+ngx_uint_t
+ngx_rl_method(const u_char *name, size_t len)
+{
+    const ngx_conf_bitmask_t  *m;
+
+    for (m = ngx_rl_methods; m->name.len; m++) {
+        if (m->name.len == len && ngx_strncmp(m->name.data, name, len) == 0) {
+            return m->mask;
+        }
+    }
+
+    return 0;
+}
+
+
+/* draft->wrong(): the first message is the only one. */
+static void
+ngx_rl_rule_wrong(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
+    const char *beside, const char *expected)
+{
+    ngx_conf_t *cf = draft->data;
+
+    ngx_str_t   *text, value;
+    ngx_uint_t   i;
+
+    text = cf->args->elts;
+
+    if (draft->wrongs++) {
+        return;
+    }
+
+    if (param == NULL) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"%V\" has \"%V\", expected one \"%s\"",
-                           directive, text, p->conf);
-        return NGX_ERROR;
+                           "\"%V\" \"%V\" has no limit, expected %s",
+                           &text[0], &draft->rule.id, expected);
+        return;
     }
 
-    draft->says |= (uint64_t) 1 << p->id;
+    /* as the directive has it */
 
-    /* whether the zone has Redis is known when all is read */
-
-    if ((p->flags & NGX_RL_SHARED) && rule->shared.len == 0) {
-        rule->shared = *text;
+    for (i = 2; i < cf->args->nelts - 1; i++) {
+        if (ngx_rl_rule_find(&text[i], draft->in, &value) == param) {
+            break;
+        }
     }
 
-    expected = ngx_rl_rule_set(cf, p, &value, draft);
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "\"%V\" \"%V\" has \"%V\"%s, expected %s", &text[0],
+                       &draft->rule.id, &text[i], beside, expected);
+}
 
-    if (expected == NULL) {
-        return NGX_OK;
+
+static const char *
+ngx_rl_directives(ngx_uint_t in)
+{
+    switch (in & NGX_RL_IN_CONF) {
+
+    case NGX_RL_IN_LIMIT:
+        return "\"ratelimit\"";
+
+    case NGX_RL_IN_ZONE:
+        return "\"ratelimit_zone\"";
+
+    case NGX_RL_IN_RULE:
+        return "\"ratelimit_rule\"";
+
+    default:
+        return "\"ratelimit_zone\" and \"ratelimit_rule\"";
     }
-
-    if (expected[0]) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"%V\" has an invalid \"%V\", expected %s",
-                           directive, text, expected);
-    }
-
-    return NGX_ERROR;
 }
 
 
@@ -229,95 +176,28 @@ ngx_rl_rule_unknown(ngx_conf_t *cf, ngx_str_t *text, ngx_uint_t in)
 }
 
 
-static const char *
-ngx_rl_directives(ngx_uint_t in)
+/* The next of a list of texts with commas between them, from *p to last. */
+static ngx_str_t
+ngx_rl_next(u_char **p, u_char *last)
 {
-    switch (in & NGX_RL_IN_CONF) {
+    u_char     *comma;
+    ngx_str_t   text;
 
-    case NGX_RL_IN_LIMIT:
-        return "\"ratelimit\"";
+    comma = ngx_strlchr(*p, last, ',');
 
-    case NGX_RL_IN_ZONE:
-        return "\"ratelimit_zone\"";
+    text.data = *p;
+    text.len = (comma ? comma : last) - *p;
 
-    case NGX_RL_IN_RULE:
-        return "\"ratelimit_rule\"";
+    *p = comma ? comma + 1 : NULL;
 
-    default:
-        return "\"ratelimit_zone\" and \"ratelimit_rule\"";
-    }
-}
-
-
-/* Returns NULL, or the expected value; "": the error is logged already. */
-static const char *
-ngx_rl_rule_set(ngx_conf_t *cf, const ngx_rl_param_t *param,
-    ngx_str_t *value, ngx_rl_draft_t *draft)
-{
-    u_char      *p, *last;
-    ngx_str_t    text;
-    const char  *expected;
-
-    if (param->kind == NGX_RL_A_FLAG) {
-        return ngx_rl_param_number(draft, param, 1);
-    }
-
-    if (param->id == NGX_RL_PARAM_API_KEY) {
-        return ngx_rl_rule_api_keys(param, value, draft);
-    }
-
-    if (!(param->flags & NGX_RL_LIST)) {
-        expected = ngx_rl_param_text(draft, param, value);
-
-        return (expected == NULL && draft->rule.regex_text.len)
-               ? ngx_rl_rule_expression(cf, value, draft) : expected;
-    }
-
-    p = value->data;
-    last = p + value->len;
-
-    do {
-        text = ngx_rl_next(&p, last);
-        expected = ngx_rl_param_text(draft, param, &text);
-    } while (p && expected == NULL);
-
-    return expected;
-}
-
-
-/* It is compiled now, and not again with each document. */
-static const char *
-ngx_rl_rule_expression(ngx_conf_t *cf, ngx_str_t *value,
-    ngx_rl_draft_t *draft)
-{
-    ngx_int_t  rc;
-    ngx_str_t  wrong;
-    u_char     buf[NGX_MAX_CONF_ERRSTR];
-
-    wrong.data = buf;
-    wrong.len = sizeof(buf);
-
-    rc = ngx_rl_rule_regex(&draft->rule, cf->pool, &wrong);
-
-    if (rc == NGX_OK) {
-        ngx_str_null(&draft->rule.regex_text);
-        return NULL;
-    }
-
-    if (rc == NGX_DECLINED) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_rule\" has an invalid \"match=%V\": "
-                           "%V", value, &wrong);
-    }
-
-    return "";
+    return text;
 }
 
 
 /* Globs, and digests among them. */
 static const char *
-ngx_rl_rule_api_keys(const ngx_rl_param_t *param,
-    ngx_str_t *value, ngx_rl_draft_t *draft)
+ngx_rl_rule_api_keys(const ngx_rl_param_t *param, ngx_str_t *value,
+    ngx_rl_draft_t *draft)
 {
     void                *memory;
     u_char              *p, *last, digest[NGX_RL_MAP_KEY];
@@ -387,179 +267,140 @@ ngx_rl_rule_api_keys(const ngx_rl_param_t *param,
 }
 
 
-ngx_uint_t
-ngx_rl_rule_no_name(ngx_conf_t *cf, ngx_uint_t in,
-    const char *what)
+/* It is compiled now, and not again with each document. */
+static const char *
+ngx_rl_rule_expression(ngx_conf_t *cf, ngx_str_t *value, ngx_rl_draft_t *draft)
 {
-    ngx_str_t             *text, value;
-    const ngx_rl_param_t  *p;
+    ngx_int_t  rc;
+    ngx_str_t  wrong;
+    u_char     buf[NGX_MAX_CONF_ERRSTR];
 
-    text = cf->args->elts;
-    p = ngx_rl_rule_find(&text[1], in, &value);
+    wrong.data = buf;
+    wrong.len = sizeof(buf);
 
-    if (p == NULL || p->id == NGX_RL_PARAM_KEY
-        || p->kind == NGX_RL_A_FLAG)
-    {
-        return 0;
+    rc = ngx_rl_rule_regex(&draft->rule, cf->pool, &wrong);
+
+    if (rc == NGX_OK) {
+        ngx_str_null(&draft->rule.regex_text);
+        return NULL;
     }
 
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"%V\" has no %s before \"%V\"",
-                       &text[0], what, &text[1]);
+    if (rc == NGX_DECLINED) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_rule\" has an invalid \"match=%V\": "
+                           "%V", value, &wrong);
+    }
 
-    return 1;
+    return "";
+}
+
+
+/* Returns NULL, or the expected value; "": the error is logged already. */
+static const char *
+ngx_rl_rule_set(ngx_conf_t *cf, const ngx_rl_param_t *param, ngx_str_t *value,
+    ngx_rl_draft_t *draft)
+{
+    u_char      *p, *last;
+    ngx_str_t    text;
+    const char  *expected;
+
+    if (param->kind == NGX_RL_A_FLAG) {
+        return ngx_rl_param_number(draft, param, 1);
+    }
+
+    if (param->id == NGX_RL_PARAM_API_KEY) {
+        return ngx_rl_rule_api_keys(param, value, draft);
+    }
+
+    if (!(param->flags & NGX_RL_LIST)) {
+        expected = ngx_rl_param_text(draft, param, value);
+
+        return (expected == NULL && draft->rule.regex_text.len)
+               ? ngx_rl_rule_expression(cf, value, draft) : expected;
+    }
+
+    p = value->data;
+    last = p + value->len;
+
+    do {
+        text = ngx_rl_next(&p, last);
+        expected = ngx_rl_param_text(draft, param, &text);
+    } while (p && expected == NULL);
+
+    return expected;
+}
+
+
+static ngx_int_t
+ngx_rl_rule_parameter(ngx_conf_t *cf, ngx_str_t *text, ngx_rl_rule_conf_t *rule)
+{
+    ngx_str_t             *directive, value;
+    const char            *expected;
+    ngx_rl_draft_t        *draft;
+    const ngx_rl_param_t  *p;
+
+    directive = cf->args->elts;
+    draft = &rule->draft;
+    p = ngx_rl_rule_find(text, draft->in, &value);
+
+    if (p == NULL) {
+        ngx_rl_rule_unknown(cf, text, draft->in);
+        return NGX_ERROR;
+    }
+
+    if (draft->says >> p->id & 1) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%V\" has \"%V\", expected one \"%s\"",
+                           directive, text, p->conf);
+        return NGX_ERROR;
+    }
+
+    draft->says |= (uint64_t) 1 << p->id;
+
+    /* whether the zone has Redis is known when all is read */
+
+    if ((p->flags & NGX_RL_SHARED) && rule->shared.len == 0) {
+        rule->shared = *text;
+    }
+
+    expected = ngx_rl_rule_set(cf, p, &value, draft);
+
+    if (expected == NULL) {
+        return NGX_OK;
+    }
+
+    if (expected[0]) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%V\" has an invalid \"%V\", expected %s",
+                           directive, text, expected);
+    }
+
+    return NGX_ERROR;
 }
 
 
 ngx_int_t
-ngx_rl_rule_enter(ngx_conf_t *cf,
-    ngx_rl_main_conf_t *conf, ngx_rl_rule_conf_t *rule)
+ngx_rl_rule_parameters(ngx_conf_t *cf, ngx_uint_t in, ngx_rl_rule_conf_t *rule)
 {
-    ngx_str_t       *directive;
-    ngx_rl_draft_t  *draft;
-
-    directive = cf->args->elts;
-    draft = &rule->draft;
-
-    if (!ngx_rl_name_valid(draft->rule.id.data, draft->rule.id.len)) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"%V\" has an invalid name \"%V\", expected "
-                           "1 to 64 of A-Z, a-z, 0-9, \"_\", \".\", \"-\"",
-                           directive, &draft->rule.id);
-        return NGX_ERROR;
-    }
-
-    ngx_rl_draft_combine(draft);
-
-    if (draft->wrongs
-        || ngx_rl_draft_limit(draft) != NGX_OK
-        || ngx_rl_rule_tiers(cf, draft) != NGX_OK
-        || ngx_rl_draft_split(draft) != NGX_OK
-        || ngx_rl_draft_networks(draft) != NGX_OK
-        || ngx_rl_rule_values(cf, rule) != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    ngx_rl_place(cf, &rule->place);
-    draft->rule.data = &rule->values;
-
-    return ngx_rl_push(&conf->rules, rule);
-}
-
-
-/* draft->wrong(): the first message is the only one. */
-static void
-ngx_rl_rule_wrong(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, const char *beside,
-    const char *expected)
-{
-    ngx_conf_t *cf = draft->data;
-
-    ngx_str_t   *text, value;
+    ngx_str_t   *value;
     ngx_uint_t   i;
 
-    text = cf->args->elts;
+    static const ngx_rl_above_t  above = {
+        NULL, NULL, NULL, ngx_rl_method };
 
-    if (draft->wrongs++) {
-        return;
-    }
+    value = cf->args->elts;
 
-    if (param == NULL) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"%V\" \"%V\" has no limit, expected %s",
-                           &text[0], &draft->rule.id, expected);
-        return;
-    }
+    ngx_rl_draft_init(&rule->draft, in, NULL, cf->pool);
+    rule->draft.above = &above;
+    rule->draft.wrong = ngx_rl_rule_wrong;
+    rule->draft.data = cf;
 
-    /* as the directive has it */
+    /* behind the key of a zone, the name of a rule */
 
-    for (i = 2; i < cf->args->nelts - 1; i++) {
-        if (ngx_rl_rule_find(&text[i], draft->in, &value)
-            == param)
-        {
-            break;
-        }
-    }
+    i = (in == NGX_RL_IN_LIMIT) ? 1 : 2;
 
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                       "\"%V\" \"%V\" has \"%V\"%s, expected %s", &text[0],
-                       &draft->rule.id, &text[i], beside, expected);
-}
-
-
-/* Compiles the values that are evaluated at each request. */
-static ngx_int_t
-ngx_rl_rule_values(ngx_conf_t *cf,
-    ngx_rl_rule_conf_t *rule)
-{
-    ngx_str_t        *key;
-    ngx_rl_values_t  *values;
-
-    key = &rule->draft.rule.key;
-    values = &rule->values;
-
-    if (key->len) {
-        ngx_rl_key_warn(cf, key);
-
-        if (ngx_rl_value_compile(cf, key, &values->key) != NGX_OK)
-        {
-            return NGX_ERROR;
-        }
-    }
-
-    if (ngx_rl_rule_value(cf, &rule->draft.limit_text,
-                          &values->limit)
-        != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    if (ngx_rl_rule_value(cf, &rule->draft.cost_text,
-                          &values->cost)
-        != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    if (ngx_rl_rule_value(cf, &rule->draft.rule.cost_end,
-                          &values->end)
-        != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    return ngx_rl_rule_conditions(cf, &rule->draft.rule, values);
-}
-
-
-static ngx_int_t
-ngx_rl_rule_conditions(ngx_conf_t *cf,
-    const ngx_rl_rule_t *rule, ngx_rl_values_t *values)
-{
-    ngx_int_t   rc;
-    ngx_uint_t  i;
-
-    if (rule->nconditions == 0) {
-        return NGX_OK;
-    }
-
-    values->conditions = ngx_palloc(cf->pool, rule->nconditions
-                                        * sizeof(ngx_rl_value_t));
-    if (values->conditions == NULL) {
-        return NGX_ERROR;
-    }
-
-    for (i = 0; i < rule->nconditions; i++) {
-        rc = ngx_rl_condition_make(&rule->conditions[i], cf->pool,
-                                   &values->conditions[i]);
-
-        if (rc == NGX_DECLINED) {
-            rc = ngx_rl_value_compile(cf,
-                                      &rule->conditions[i].name,
-                                      &values->conditions[i]);
-        }
-
-        if (rc != NGX_OK) {
+    for ( /* void */ ; i < cf->args->nelts; i++) {
+        if (ngx_rl_rule_parameter(cf, &value[i], rule) != NGX_OK) {
             return NGX_ERROR;
         }
     }
@@ -568,37 +409,57 @@ ngx_rl_rule_conditions(ngx_conf_t *cf,
 }
 
 
-static ngx_int_t
-ngx_rl_rule_value(ngx_conf_t *cf, ngx_str_t *text,
-    ngx_rl_value_t **value)
+/* "<tier>:<limit>": a tier may have colons, a limit has none. */
+static const char *
+ngx_rl_rule_tier(ngx_str_t *text, const ngx_rl_spec_t *base, ngx_array_t *tiers)
 {
-    if (text->len == 0) {
-        return NGX_OK;
+    u_char               *colon;
+    ngx_str_t             name, amount;
+    ngx_uint_t            i;
+    const char           *expected;
+    ngx_rl_tier_limit_t  *tier;
+
+    colon = text->data + text->len;
+
+    do {
+        if (colon == text->data) {
+            return "\"<tier>:<limit or rate>\", with commas between";
+        }
+
+        colon--;
+
+    } while (*colon != ':');
+
+    name.data = text->data;
+    name.len = colon - text->data;
+
+    if (name.len == 0) {
+        return "a tier before each \":\"";
     }
 
-    *value = ngx_palloc(cf->pool, sizeof(ngx_rl_value_t));
+    tier = tiers->elts;
 
-    return *value ? ngx_rl_value_compile(cf, text, *value)
-                  : NGX_ERROR;
-}
-
-
-void
-ngx_rl_key_warn(ngx_conf_t *cf, const ngx_str_t *key)
-{
-    ngx_str_t  *directive;
-
-    directive = cf->args->elts;
-
-    if (!ngx_rl_key_constant(key)) {
-        return;
+    for (i = 0; i < tiers->nelts; i++) {
+        if (ngx_rl_equal(&tier[i].tier, &name)) {
+            return "one limit of each tier";
+        }
     }
 
-    ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
-                       "\"%V\" has the key \"%V\" without a variable, which "
-                       "limits all clients together, expected one as in "
-                       "\"$remote_addr\", or \"key=all\" if that is meant",
-                       directive, key);
+    tier = ngx_array_push(tiers);
+    if (tier == NULL) {
+        return "";
+    }
+
+    tier->tier = name;
+
+    amount.data = colon + 1;
+    amount.len = text->data + text->len - amount.data;
+
+    expected = ngx_rl_rule_spec(base, &amount, &tier->allowance.spec);
+
+    return expected ? expected
+                    : ngx_rl_limit_init(&tier->allowance.limit,
+                                        &tier->allowance.spec);
 }
 
 
@@ -656,89 +517,182 @@ ngx_rl_rule_tiers(ngx_conf_t *cf, ngx_rl_draft_t *draft)
 }
 
 
-/* "<tier>:<limit>": a tier may have colons, a limit has none. */
-static const char *
-ngx_rl_rule_tier(ngx_str_t *text, const ngx_rl_spec_t *base,
-    ngx_array_t *tiers)
+void
+ngx_rl_key_warn(ngx_conf_t *cf, const ngx_str_t *key)
 {
-    u_char               *colon;
-    ngx_str_t             name, amount;
-    ngx_uint_t            i;
-    const char           *expected;
-    ngx_rl_tier_limit_t  *tier;
+    ngx_str_t  *directive;
 
-    colon = text->data + text->len;
+    directive = cf->args->elts;
 
-    do {
-        if (colon == text->data) {
-            return "\"<tier>:<limit or rate>\", with commas between";
-        }
-
-        colon--;
-
-    } while (*colon != ':');
-
-    name.data = text->data;
-    name.len = colon - text->data;
-
-    if (name.len == 0) {
-        return "a tier before each \":\"";
+    if (!ngx_rl_key_constant(key)) {
+        return;
     }
 
-    tier = tiers->elts;
-
-    for (i = 0; i < tiers->nelts; i++) {
-        if (ngx_rl_equal(&tier[i].tier, &name)) {
-            return "one limit of each tier";
-        }
-    }
-
-    tier = ngx_array_push(tiers);
-    if (tier == NULL) {
-        return "";
-    }
-
-    tier->tier = name;
-
-    amount.data = colon + 1;
-    amount.len = text->data + text->len - amount.data;
-
-    expected = ngx_rl_rule_spec(base, &amount, &tier->allowance.spec);
-
-    return expected ? expected
-                    : ngx_rl_limit_init(&tier->allowance.limit,
-                                        &tier->allowance.spec);
+    ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
+                       "\"%V\" has the key \"%V\" without a variable, which "
+                       "limits all clients together, expected one as in "
+                       "\"$remote_addr\", or \"key=all\" if that is meant",
+                       directive, key);
 }
 
 
-/* The next of a list of texts with commas between them, from *p to last. */
-static ngx_str_t
-ngx_rl_next(u_char **p, u_char *last)
+static ngx_int_t
+ngx_rl_rule_value(ngx_conf_t *cf, ngx_str_t *text, ngx_rl_value_t **value)
 {
-    u_char     *comma;
-    ngx_str_t   text;
+    if (text->len == 0) {
+        return NGX_OK;
+    }
 
-    comma = ngx_strlchr(*p, last, ',');
+    *value = ngx_palloc(cf->pool, sizeof(ngx_rl_value_t));
 
-    text.data = *p;
-    text.len = (comma ? comma : last) - *p;
-
-    *p = comma ? comma + 1 : NULL;
-
-    return text;
+    return *value ? ngx_rl_value_compile(cf, text, *value) : NGX_ERROR;
 }
 
 
-ngx_uint_t
-ngx_rl_method(const u_char *name, size_t len)
+static ngx_int_t
+ngx_rl_rule_conditions(ngx_conf_t *cf, const ngx_rl_rule_t *rule,
+    ngx_rl_values_t *values)
 {
-    const ngx_conf_bitmask_t  *m;
+    ngx_int_t   rc;
+    ngx_uint_t  i;
 
-    for (m = ngx_rl_methods; m->name.len; m++) {
-        if (m->name.len == len && ngx_strncmp(m->name.data, name, len) == 0) {
-            return m->mask;
+    if (rule->nconditions == 0) {
+        return NGX_OK;
+    }
+
+    values->conditions = ngx_palloc(cf->pool, rule->nconditions
+                                        * sizeof(ngx_rl_value_t));
+    if (values->conditions == NULL) {
+        return NGX_ERROR;
+    }
+
+    for (i = 0; i < rule->nconditions; i++) {
+        rc = ngx_rl_condition_make(&rule->conditions[i], cf->pool,
+                                   &values->conditions[i]);
+
+        if (rc == NGX_DECLINED) {
+            rc = ngx_rl_value_compile(cf, &rule->conditions[i].name,
+                                      &values->conditions[i]);
+        }
+
+        if (rc != NGX_OK) {
+            return NGX_ERROR;
         }
     }
 
-    return 0;
+    return NGX_OK;
+}
+
+
+/* Compiles the values that are evaluated at each request. */
+static ngx_int_t
+ngx_rl_rule_values(ngx_conf_t *cf, ngx_rl_rule_conf_t *rule)
+{
+    ngx_str_t        *key;
+    ngx_rl_values_t  *values;
+
+    key = &rule->draft.rule.key;
+    values = &rule->values;
+
+    if (key->len) {
+        ngx_rl_key_warn(cf, key);
+
+        if (ngx_rl_value_compile(cf, key, &values->key) != NGX_OK) {
+            return NGX_ERROR;
+        }
+    }
+
+    if (ngx_rl_rule_value(cf, &rule->draft.limit_text,
+                          &values->limit)
+        != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (ngx_rl_rule_value(cf, &rule->draft.cost_text,
+                          &values->cost)
+        != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (ngx_rl_rule_value(cf, &rule->draft.rule.cost_end,
+                          &values->end)
+        != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    return ngx_rl_rule_conditions(cf, &rule->draft.rule, values);
+}
+
+
+ngx_int_t
+ngx_rl_rule_enter(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
+    ngx_rl_rule_conf_t *rule)
+{
+    ngx_str_t       *directive;
+    ngx_rl_draft_t  *draft;
+
+    directive = cf->args->elts;
+    draft = &rule->draft;
+
+    if (!ngx_rl_name_valid(draft->rule.id.data, draft->rule.id.len)) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%V\" has an invalid name \"%V\", expected "
+                           "1 to 64 of A-Z, a-z, 0-9, \"_\", \".\", \"-\"",
+                           directive, &draft->rule.id);
+        return NGX_ERROR;
+    }
+
+    ngx_rl_draft_combine(draft);
+
+    if (draft->wrongs
+        || ngx_rl_draft_limit(draft) != NGX_OK
+        || ngx_rl_rule_tiers(cf, draft) != NGX_OK
+        || ngx_rl_draft_split(draft) != NGX_OK
+        || ngx_rl_draft_networks(draft) != NGX_OK
+        || ngx_rl_rule_values(cf, rule) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    ngx_rl_place(cf, &rule->place);
+    draft->rule.data = &rule->values;
+
+    return ngx_rl_push(&conf->rules, rule);
+}
+
+
+char *
+ngx_rl_rule_directive(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_str_t           *value;
+    ngx_rl_rule_conf_t  *rule;
+
+    rule = ngx_pcalloc(cf->pool, sizeof(ngx_rl_rule_conf_t));
+    if (rule == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    value = cf->args->elts;
+
+    if (ngx_rl_rule_no_name(cf, NGX_RL_IN_RULE, "name")
+        || ngx_rl_rule_parameters(cf, NGX_RL_IN_RULE, rule)
+           != NGX_OK)
+    {
+        return NGX_CONF_ERROR;
+    }
+
+    rule->draft.rule.id = value[1];
+
+    if (rule->draft.zone.len == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_rule\" \"%V\" has no zone, "
+                           "expected \"zone=<name>\"", &value[1]);
+        return NGX_CONF_ERROR;
+    }
+
+    return (ngx_rl_rule_enter(cf, conf, rule) == NGX_OK)
+           ? NGX_CONF_OK : NGX_CONF_ERROR;
 }

@@ -13,109 +13,14 @@
 #define NGX_RL_TOKEN_BYTES  16      /* of a token at least */
 #define NGX_RL_TOKEN_NAME   64      /* bytes of a name at most */
 
-static ngx_int_t ngx_rl_tokens_parse(ngx_conf_t *cf,
-    ngx_array_t *tokens, const ngx_str_t *file, const ngx_str_t *content);
-static ngx_int_t ngx_rl_token_parse(ngx_conf_t *cf,
-    ngx_array_t *tokens, const u_char *text, size_t len);
-
 /* the directive that is read */
 #define ngx_rl_directive(cf)  ((ngx_str_t *) (cf)->args->elts)
 
 
-ngx_array_t *
-ngx_rl_tokens_read(ngx_conf_t *cf, ngx_str_t *file)
-{
-    ngx_int_t     rc;
-    ngx_str_t     content;
-    ngx_array_t  *tokens;
-
-    tokens = ngx_array_create(cf->pool, 2, sizeof(ngx_rl_token_t));
-    if (tokens == NULL) {
-        return NULL;
-    }
-
-    if (ngx_rl_file_read(cf, file, NGX_RL_TOKEN_FILE,
-                         &content)
-        != NGX_OK)
-    {
-        return NULL;
-    }
-
-    rc = ngx_rl_tokens_parse(cf, tokens, file, &content);
-
-    ngx_rl_file_free(&content);
-
-    return (rc == NGX_OK) ? tokens : NULL;
-}
-
-
-static ngx_int_t
-ngx_rl_tokens_parse(ngx_conf_t *cf, ngx_array_t *tokens,
-    const ngx_str_t *file, const ngx_str_t *content)
-{
-    u_char      *p, *end, *last, *next;
-    ngx_uint_t   line;
-
-    if (content->len > NGX_RL_TOKEN_FILE) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"%V\" has an invalid file \"%V\", expected at "
-                           "most %d bytes", ngx_rl_directive(cf),
-                           file, NGX_RL_TOKEN_FILE);
-        return NGX_ERROR;
-    }
-
-    end = content->data + content->len;
-
-    for (p = content->data, line = 1; p < end; p = next, line++) {
-
-        last = ngx_strlchr(p, end, '\n');
-        last = last ? last : end;
-        next = last + 1;
-
-        while (last > p && (last[-1] == ' ' || last[-1] == '\t'
-                            || last[-1] == '\r'))
-        {
-            last--;
-        }
-
-        while (p < last && (*p == ' ' || *p == '\t')) {
-            p++;
-        }
-
-        if (p == last || *p == '#') {
-            continue;
-        }
-
-        /* the message does not show the line: it holds a secret */
-
-        if (ngx_rl_token_parse(cf, tokens, p, last - p) != NGX_OK)
-        {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "\"%V\" has an invalid token in %V:%ui, "
-                               "expected \"<name>:<token>\": a name of "
-                               "letters, digits and \"._@+-\", a token of %d "
-                               "bytes or more without spaces",
-                               ngx_rl_directive(cf), file, line,
-                               NGX_RL_TOKEN_BYTES);
-            return NGX_ERROR;
-        }
-    }
-
-    if (tokens->nelts == 0) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"%V\" has an invalid file \"%V\", expected a "
-                           "token", ngx_rl_directive(cf), file);
-        return NGX_ERROR;
-    }
-
-    return NGX_OK;
-}
-
-
 /* "<name>:<token>"; a token without a colon has no name. */
 static ngx_int_t
-ngx_rl_token_parse(ngx_conf_t *cf, ngx_array_t *tokens,
-    const u_char *text, size_t len)
+ngx_rl_token_parse(ngx_conf_t *cf, ngx_array_t *tokens, const u_char *text,
+    size_t len)
 {
     size_t           i, n;
     ngx_str_t        name;
@@ -168,9 +73,94 @@ ngx_rl_token_parse(ngx_conf_t *cf, ngx_array_t *tokens,
 }
 
 
+static ngx_int_t
+ngx_rl_tokens_parse(ngx_conf_t *cf, ngx_array_t *tokens, const ngx_str_t *file,
+    const ngx_str_t *content)
+{
+    u_char      *p, *end, *last, *next;
+    ngx_uint_t   line;
+
+    if (content->len > NGX_RL_TOKEN_FILE) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%V\" has an invalid file \"%V\", expected at "
+                           "most %d bytes", ngx_rl_directive(cf),
+                           file, NGX_RL_TOKEN_FILE);
+        return NGX_ERROR;
+    }
+
+    end = content->data + content->len;
+
+    for (p = content->data, line = 1; p < end; p = next, line++) {
+
+        last = ngx_strlchr(p, end, '\n');
+        last = last ? last : end;
+        next = last + 1;
+
+        while (last > p && (last[-1] == ' ' || last[-1] == '\t'
+                            || last[-1] == '\r'))
+        {
+            last--;
+        }
+
+        while (p < last && (*p == ' ' || *p == '\t')) {
+            p++;
+        }
+
+        if (p == last || *p == '#') {
+            continue;
+        }
+
+        /* the message does not show the line: it holds a secret */
+
+        if (ngx_rl_token_parse(cf, tokens, p, last - p) != NGX_OK) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"%V\" has an invalid token in %V:%ui, "
+                               "expected \"<name>:<token>\": a name of "
+                               "letters, digits and \"._@+-\", a token of %d "
+                               "bytes or more without spaces",
+                               ngx_rl_directive(cf), file, line,
+                               NGX_RL_TOKEN_BYTES);
+            return NGX_ERROR;
+        }
+    }
+
+    if (tokens->nelts == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%V\" has an invalid file \"%V\", expected a "
+                           "token", ngx_rl_directive(cf), file);
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_array_t *
+ngx_rl_tokens_read(ngx_conf_t *cf, ngx_str_t *file)
+{
+    ngx_int_t     rc;
+    ngx_str_t     content;
+    ngx_array_t  *tokens;
+
+    tokens = ngx_array_create(cf->pool, 2, sizeof(ngx_rl_token_t));
+    if (tokens == NULL) {
+        return NULL;
+    }
+
+    if (ngx_rl_file_read(cf, file, NGX_RL_TOKEN_FILE, &content) != NGX_OK) {
+        return NULL;
+    }
+
+    rc = ngx_rl_tokens_parse(cf, tokens, file, &content);
+
+    ngx_rl_file_free(&content);
+
+    return (rc == NGX_OK) ? tokens : NULL;
+}
+
+
 const ngx_rl_token_t *
-ngx_rl_token_find(const ngx_array_t *tokens, const u_char *text,
-    size_t len)
+ngx_rl_token_find(const ngx_array_t *tokens, const u_char *text, size_t len)
 {
     u_char                 digest[NGX_RL_TOKEN_DIGEST];
     ngx_uint_t             i;
@@ -182,10 +172,7 @@ ngx_rl_token_find(const ngx_array_t *tokens, const u_char *text,
     found = NULL;
 
     for (i = 0; i < tokens->nelts; i++) {
-        if (CRYPTO_memcmp(token[i].digest, digest,
-                          NGX_RL_TOKEN_DIGEST)
-            == 0)
-        {
+        if (CRYPTO_memcmp(token[i].digest, digest, NGX_RL_TOKEN_DIGEST) == 0) {
             found = &token[i];
         }
     }

@@ -14,41 +14,94 @@
 
 #define NGX_RL_MAX_PIECES  16   /* of one value */
 
-static ngx_uint_t ngx_rl_value_lone(ngx_str_t *text,
-    ngx_str_t *name);
-static ngx_int_t ngx_rl_value_variable(
-    ngx_rl_value_t *value, ngx_int_t index, const ngx_str_t *name,
-    ngx_pool_t *pool);
-static ngx_int_t ngx_rl_value_join(ngx_http_request_t *r,
-    ngx_rl_value_t *value, ngx_str_t *text);
-static ngx_inline ngx_int_t ngx_rl_variable_text(
-    const ngx_http_variable_value_t *vv, ngx_str_t *text);
-static const char *ngx_rl_value_open(const ngx_str_t *text);
-static const char *ngx_rl_values_make(
-    ngx_http_core_main_conf_t *core, const ngx_str_t *text,
-    ngx_rl_value_t **made, ngx_pool_t *pool);
-static const char *ngx_rl_value_make(
-    ngx_http_core_main_conf_t *core, const ngx_str_t *text,
-    ngx_rl_value_t *value, ngx_pool_t *pool);
-static const char *ngx_rl_piece_make(
-    ngx_http_core_main_conf_t *core, u_char **pos, u_char *last,
-    ngx_rl_piece_t *piece);
-static ngx_uint_t ngx_rl_variable_named(
-    const ngx_http_core_main_conf_t *core,
-    const ngx_rl_piece_t *piece);
-static ngx_uint_t ngx_rl_variable_known(
-    ngx_http_core_main_conf_t *core, ngx_rl_piece_t *piece);
-static ngx_uint_t ngx_rl_name_byte(u_char ch);
-static const char *ngx_rl_values_conditions(
-    ngx_http_core_main_conf_t *core, const ngx_rl_rule_t *rule,
-    ngx_pool_t *pool);
-static ngx_uint_t ngx_rl_condition_holds(
-    const ngx_rl_condition_t *condition, const ngx_str_t *text);
+
+static ngx_uint_t
+ngx_rl_name_byte(u_char ch)
+{
+    return (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z')
+           || (ch >= '0' && ch <= '9') || ch == '_';
+}
+
+
+/* "$name" or "${name}": captures ("$1") go the general way. */
+static ngx_uint_t
+ngx_rl_value_lone(ngx_str_t *text, ngx_str_t *name)
+{
+    ngx_uint_t  i, braces;
+
+    if (text->len < 2 || text->data[0] != '$') {
+        return 0;
+    }
+
+    braces = (text->data[1] == '{' && text->data[text->len - 1] == '}');
+
+    name->data = text->data + 1 + braces;
+    name->len = text->len - 1 - 2 * braces;
+
+    if (name->len == 0 || (name->data[0] >= '0' && name->data[0] <= '9')) {
+        return 0;
+    }
+
+    for (i = 0; i < name->len; i++) {
+        if (!ngx_rl_name_byte(name->data[i])) {
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
+
+/* A lone variable, with its name as written. */
+static ngx_int_t
+ngx_rl_value_variable(ngx_rl_value_t *value, ngx_int_t index,
+    const ngx_str_t *name, ngx_pool_t *pool)
+{
+    ngx_str_t   rest;
+    ngx_uint_t  kind;
+
+    static const ngx_str_t  api_key = ngx_string("ratelimit_api_key");
+
+    /* in the order of ngx_rl_key_source_e */
+    static const ngx_str_t  prefixes[] = {
+        ngx_string("http_"), ngx_string("arg_"), ngx_string("cookie_") };
+
+    value->index = index;
+    value->api_key = (name->len == api_key.len
+                      && ngx_strncasecmp(name->data, api_key.data, name->len)
+                         == 0);
+
+    for (kind = 0; kind < 3; kind++) {
+        rest.len = name->len - prefixes[kind].len;
+        rest.data = name->data + prefixes[kind].len;
+
+        if (name->len > prefixes[kind].len
+            && ngx_strncasecmp(name->data, prefixes[kind].data,
+                               prefixes[kind].len)
+               == 0)
+        {
+            break;
+        }
+    }
+
+    if (kind == 3) {
+        return NGX_OK;
+    }
+
+    value->source = ngx_rl_source_make(pool, kind, &rest);
+
+    if (value->source == NULL) {
+        return NGX_ERROR;
+    }
+
+    value->source->variable = *name;
+
+    return NGX_OK;
+}
 
 
 ngx_int_t
-ngx_rl_value_compile(ngx_conf_t *cf, ngx_str_t *text,
-    ngx_rl_value_t *value)
+ngx_rl_value_compile(ngx_conf_t *cf, ngx_str_t *text, ngx_rl_value_t *value)
 {
     ngx_int_t                         index;
     ngx_str_t                         name;
@@ -86,84 +139,6 @@ ngx_rl_value_compile(ngx_conf_t *cf, ngx_str_t *text,
 }
 
 
-/* "$name" or "${name}": captures ("$1") go the general way. */
-static ngx_uint_t
-ngx_rl_value_lone(ngx_str_t *text, ngx_str_t *name)
-{
-    ngx_uint_t  i, braces;
-
-    if (text->len < 2 || text->data[0] != '$') {
-        return 0;
-    }
-
-    braces = (text->data[1] == '{' && text->data[text->len - 1] == '}');
-
-    name->data = text->data + 1 + braces;
-    name->len = text->len - 1 - 2 * braces;
-
-    if (name->len == 0 || (name->data[0] >= '0' && name->data[0] <= '9')) {
-        return 0;
-    }
-
-    for (i = 0; i < name->len; i++) {
-        if (!ngx_rl_name_byte(name->data[i])) {
-            return 0;
-        }
-    }
-
-    return 1;
-}
-
-
-/* A lone variable, with its name as written. */
-static ngx_int_t
-ngx_rl_value_variable(ngx_rl_value_t *value,
-    ngx_int_t index, const ngx_str_t *name, ngx_pool_t *pool)
-{
-    ngx_str_t   rest;
-    ngx_uint_t  kind;
-
-    static const ngx_str_t  api_key = ngx_string("ratelimit_api_key");
-
-    /* in the order of ngx_rl_key_source_e */
-    static const ngx_str_t  prefixes[] = {
-        ngx_string("http_"), ngx_string("arg_"), ngx_string("cookie_")
-    };
-
-    value->index = index;
-    value->api_key = (name->len == api_key.len
-                      && ngx_strncasecmp(name->data, api_key.data, name->len)
-                         == 0);
-
-    for (kind = 0; kind < 3; kind++) {
-        rest.len = name->len - prefixes[kind].len;
-        rest.data = name->data + prefixes[kind].len;
-
-        if (name->len > prefixes[kind].len
-            && ngx_strncasecmp(name->data, prefixes[kind].data,
-                               prefixes[kind].len)
-               == 0)
-        {
-            break;
-        }
-    }
-
-    if (kind == 3) {
-        return NGX_OK;
-    }
-
-    value->source = ngx_rl_source_make(pool, kind, &rest);
-
-    if (value->source == NULL) {
-        return NGX_ERROR;
-    }
-
-    value->source->variable = *name;
-
-    return NGX_OK;
-}
-
-
 void
 ngx_rl_value_resolve(ngx_conf_t *cf, ngx_array_t *sources)
 {
@@ -187,143 +162,6 @@ ngx_rl_value_resolve(ngx_conf_t *cf, ngx_array_t *sources)
             }
         }
     }
-}
-
-
-const char *
-ngx_rl_values(void *data, ngx_rl_rule_t *rule,
-    const ngx_str_t *limit, const ngx_str_t *cost, ngx_pool_t *pool,
-    ngx_uint_t *which)
-{
-    ngx_rl_zone_conf_t *zone = data;
-
-    ngx_uint_t                    i;
-    const char                   *expected;
-    ngx_rl_value_t   *parts;
-    ngx_rl_values_t  *values;
-
-    values = ngx_pcalloc(pool, sizeof(ngx_rl_values_t));
-    if (values == NULL) {
-        return "";
-    }
-
-    parts = &values->key;
-
-    if (rule->nparts > 1) {
-        parts = ngx_palloc(pool,
-                           rule->nparts * sizeof(ngx_rl_value_t));
-        if (parts == NULL) {
-            return "";
-        }
-
-        values->nparts = rule->nparts;
-        values->parts = parts;
-    }
-
-    rule->data = values;
-
-    for (i = 0; i < rule->nparts; i++) {
-
-        /* the zone's key is there, and may be more than is made here */
-
-        if (ngx_rl_equal(&rule->parts[i], &zone->limiter.zone.key)) {
-            parts[i] = zone->key;
-            continue;
-        }
-
-        *which = i;
-        expected = ngx_rl_value_open(&rule->parts[i]);
-
-        if (expected == NULL) {
-            expected = ngx_rl_value_make(zone->core,
-                                         &rule->parts[i],
-                                         &parts[i], pool);
-        }
-
-        if (expected) {
-            return expected;
-        }
-    }
-
-    *which = NGX_RL_VALUES_LIMIT;
-    expected = ngx_rl_values_make(zone->core, limit,
-                                  &values->limit, pool);
-    if (expected) {
-        return expected;
-    }
-
-    *which = NGX_RL_VALUES_COST;
-    expected = ngx_rl_values_make(zone->core, cost, &values->cost,
-                                  pool);
-    if (expected) {
-        return expected;
-    }
-
-    *which = NGX_RL_VALUES_END;
-    expected = ngx_rl_values_make(zone->core, &rule->cost_end,
-                                  &values->end, pool);
-    if (expected || rule->nconditions == 0) {
-        return expected;
-    }
-
-    *which = NGX_RL_VALUES_IF;
-
-    return ngx_rl_values_conditions(zone->core, rule, pool);
-}
-
-
-static const char *
-ngx_rl_values_conditions(ngx_http_core_main_conf_t *core,
-    const ngx_rl_rule_t *rule, ngx_pool_t *pool)
-{
-    ngx_int_t         rc;
-    ngx_uint_t        i;
-    const char       *expected;
-    ngx_rl_values_t  *values;
-
-    values = rule->data;
-    values->conditions = ngx_palloc(pool, rule->nconditions
-                                        * sizeof(ngx_rl_value_t));
-
-    for (i = 0; values->conditions && i < rule->nconditions; i++) {
-        rc = ngx_rl_condition_make(&rule->conditions[i], pool,
-                                   &values->conditions[i]);
-        if (rc == NGX_ERROR) {
-            return "";
-        }
-
-        expected = (rc == NGX_DECLINED)
-                   ? ngx_rl_value_make(core,
-                                       &rule->conditions[i].name,
-                                       &values->conditions[i],
-                                       pool)
-                   : NULL;
-        if (expected) {
-            return expected;
-        }
-    }
-
-    return values->conditions ? NULL : "";
-}
-
-
-ngx_int_t
-ngx_rl_condition_make(const ngx_rl_condition_t *condition,
-    ngx_pool_t *pool, ngx_rl_value_t *value)
-{
-    if (condition->kind == NGX_RL_IF_VALUE) {
-        return NGX_DECLINED;
-    }
-
-    ngx_memzero(value, sizeof(ngx_rl_value_t));
-
-    value->index = -1;
-    value->source = ngx_rl_source_make(pool,
-                        (condition->kind == NGX_RL_IF_HEADER)
-                        ? NGX_RL_SOURCE_HEADER
-                        : NGX_RL_SOURCE_ARG, &condition->name);
-
-    return value->source ? NGX_OK : NGX_ERROR;
 }
 
 
@@ -374,34 +212,109 @@ ngx_rl_value_open(const ngx_str_t *text)
 }
 
 
-/* An empty text makes nothing. */
-static const char *
-ngx_rl_values_make(ngx_http_core_main_conf_t *core,
-    const ngx_str_t *text, ngx_rl_value_t **made, ngx_pool_t *pool)
+/* Whether it has a name, and not only the beginning of one. */
+static ngx_uint_t
+ngx_rl_variable_named(const ngx_http_core_main_conf_t *core,
+    const ngx_rl_piece_t *piece)
 {
-    const char  *expected;
+    return core->variables_hash.buckets
+           && ngx_hash_find((ngx_hash_t *) &core->variables_hash, piece->hash,
+                            piece->text.data, piece->text.len)
+              != NULL;
+}
 
-    if (text->len == 0) {
+
+/* By its index, where it has one; by its name; by the beginning of its name. */
+static ngx_uint_t
+ngx_rl_variable_known(ngx_http_core_main_conf_t *core, ngx_rl_piece_t *piece)
+{
+    ngx_str_t            *name;
+    ngx_uint_t            i;
+    ngx_http_variable_t  *v;
+
+    name = &piece->text;
+    v = core->variables.elts;
+
+    for (i = 0; i < core->variables.nelts; i++) {
+        if (ngx_rl_equal(&v[i].name, name)) {
+            piece->index = i;
+            return 1;
+        }
+    }
+
+    if (ngx_rl_variable_named(core, piece)) {
+        return 1;
+    }
+
+    v = core->prefix_variables.elts;
+
+    for (i = 0; i < core->prefix_variables.nelts; i++) {
+        if (name->len >= v[i].name.len
+            && ngx_strncmp(name->data, v[i].name.data, v[i].name.len) == 0)
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+/* "$name", "${name}", or what stands before the next of them. */
+static const char *
+ngx_rl_piece_make(ngx_http_core_main_conf_t *core, u_char **pos, u_char *last,
+    ngx_rl_piece_t *piece)
+{
+    u_char      *p;
+    ngx_uint_t   braces;
+
+    ngx_memzero(piece, sizeof(ngx_rl_piece_t));
+    piece->index = -1;
+
+    p = *pos;
+
+    if (*p != '$') {
+        piece->text.data = p;
+
+        while (p < last && *p != '$') {
+            p++;
+        }
+
+        piece->text.len = p - piece->text.data;
+        *pos = p;
+
         return NULL;
     }
 
-    expected = ngx_rl_value_open(text);
-    if (expected) {
-        return expected;
+    p++;
+    braces = (p < last && *p == '{');
+    p += braces;
+
+    piece->text.data = p;
+
+    while (p < last && ngx_rl_name_byte(*p)) {
+        p++;
     }
 
-    *made = ngx_palloc(pool, sizeof(ngx_rl_value_t));
-    if (*made == NULL) {
-        return "";
+    piece->text.len = p - piece->text.data;
+
+    if (piece->text.len == 0 || (braces && (p == last || *p != '}'))) {
+        return "the name of a variable after \"$\"";
     }
 
-    return ngx_rl_value_make(core, text, *made, pool);
+    *pos = p + braces;
+
+    ngx_strlow(piece->text.data, piece->text.data, piece->text.len);
+    piece->hash = ngx_hash_key(piece->text.data, piece->text.len);
+    piece->variable = 1;
+
+    return ngx_rl_variable_known(core, piece) ? NULL : "a known variable";
 }
 
 
 static const char *
-ngx_rl_value_make(ngx_http_core_main_conf_t *core,
-    const ngx_str_t *text, ngx_rl_value_t *value, ngx_pool_t *pool)
+ngx_rl_value_make(ngx_http_core_main_conf_t *core, const ngx_str_t *text,
+    ngx_rl_value_t *value, ngx_pool_t *pool)
 {
     u_char          *p, *last, *copy;
     ngx_str_t        name;
@@ -452,8 +365,7 @@ ngx_rl_value_make(ngx_http_core_main_conf_t *core,
         }
 
         if (value->source) {
-            value->source->made = ngx_rl_variable_named(core,
-                                                                  &pieces[0]);
+            value->source->made = ngx_rl_variable_named(core, &pieces[0]);
         }
 
         if (value->index != -1) {
@@ -473,158 +385,160 @@ ngx_rl_value_make(ngx_http_core_main_conf_t *core,
 }
 
 
-/* "$name", "${name}", or what stands before the next of them. */
+/* An empty text makes nothing. */
 static const char *
-ngx_rl_piece_make(ngx_http_core_main_conf_t *core, u_char **pos,
-    u_char *last, ngx_rl_piece_t *piece)
+ngx_rl_values_make(ngx_http_core_main_conf_t *core, const ngx_str_t *text,
+    ngx_rl_value_t **made, ngx_pool_t *pool)
 {
-    u_char      *p;
-    ngx_uint_t   braces;
+    const char  *expected;
 
-    ngx_memzero(piece, sizeof(ngx_rl_piece_t));
-    piece->index = -1;
-
-    p = *pos;
-
-    if (*p != '$') {
-        piece->text.data = p;
-
-        while (p < last && *p != '$') {
-            p++;
-        }
-
-        piece->text.len = p - piece->text.data;
-        *pos = p;
-
+    if (text->len == 0) {
         return NULL;
     }
 
-    p++;
-    braces = (p < last && *p == '{');
-    p += braces;
-
-    piece->text.data = p;
-
-    while (p < last && ngx_rl_name_byte(*p)) {
-        p++;
+    expected = ngx_rl_value_open(text);
+    if (expected) {
+        return expected;
     }
 
-    piece->text.len = p - piece->text.data;
-
-    if (piece->text.len == 0 || (braces && (p == last || *p != '}'))) {
-        return "the name of a variable after \"$\"";
+    *made = ngx_palloc(pool, sizeof(ngx_rl_value_t));
+    if (*made == NULL) {
+        return "";
     }
 
-    *pos = p + braces;
-
-    ngx_strlow(piece->text.data, piece->text.data, piece->text.len);
-    piece->hash = ngx_hash_key(piece->text.data, piece->text.len);
-    piece->variable = 1;
-
-    return ngx_rl_variable_known(core, piece)
-           ? NULL : "a known variable";
-}
-
-
-/* Whether it has a name, and not only the beginning of one. */
-static ngx_uint_t
-ngx_rl_variable_named(const ngx_http_core_main_conf_t *core,
-    const ngx_rl_piece_t *piece)
-{
-    return core->variables_hash.buckets
-           && ngx_hash_find((ngx_hash_t *) &core->variables_hash, piece->hash,
-                            piece->text.data, piece->text.len)
-              != NULL;
-}
-
-
-/* By its index, where it has one; by its name; by the beginning of its name. */
-static ngx_uint_t
-ngx_rl_variable_known(ngx_http_core_main_conf_t *core,
-    ngx_rl_piece_t *piece)
-{
-    ngx_str_t            *name;
-    ngx_uint_t            i;
-    ngx_http_variable_t  *v;
-
-    name = &piece->text;
-    v = core->variables.elts;
-
-    for (i = 0; i < core->variables.nelts; i++) {
-        if (ngx_rl_equal(&v[i].name, name)) {
-            piece->index = i;
-            return 1;
-        }
-    }
-
-    if (ngx_rl_variable_named(core, piece)) {
-        return 1;
-    }
-
-    v = core->prefix_variables.elts;
-
-    for (i = 0; i < core->prefix_variables.nelts; i++) {
-        if (name->len >= v[i].name.len
-            && ngx_strncmp(name->data, v[i].name.data, v[i].name.len) == 0)
-        {
-            return 1;
-        }
-    }
-
-    return 0;
-}
-
-
-static ngx_uint_t
-ngx_rl_name_byte(u_char ch)
-{
-    return (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z')
-           || (ch >= '0' && ch <= '9') || ch == '_';
+    return ngx_rl_value_make(core, text, *made, pool);
 }
 
 
 ngx_int_t
-ngx_rl_value_get(ngx_http_request_t *r,
-    ngx_rl_value_t *value, ngx_str_t *text)
+ngx_rl_condition_make(const ngx_rl_condition_t *condition, ngx_pool_t *pool,
+    ngx_rl_value_t *value)
 {
-    if (value->index == -1) {
-        return value->npieces
-               ? ngx_rl_value_join(r, value, text)
-               : ngx_http_complex_value(r, &value->complex, text);
+    if (condition->kind == NGX_RL_IF_VALUE) {
+        return NGX_DECLINED;
     }
 
-    /* not what a rewrite has read before it changed the request */
+    ngx_memzero(value, sizeof(ngx_rl_value_t));
 
-    return ngx_rl_variable_text(
-                            ngx_http_get_flushed_variable(r, value->index),
-                            text);
+    value->index = -1;
+    value->source = ngx_rl_source_make(pool,
+                        (condition->kind == NGX_RL_IF_HEADER)
+                        ? NGX_RL_SOURCE_HEADER
+                        : NGX_RL_SOURCE_ARG, &condition->name);
+
+    return value->source ? NGX_OK : NGX_ERROR;
 }
 
 
-/*
- * nginx has variables of its own for some headers, and other modules may have
- * made one: of these the blanks around go.
- */
-ngx_int_t
-ngx_rl_value_sourced(ngx_http_request_t *r,
-    ngx_rl_value_t *value, ngx_str_t *text)
+static const char *
+ngx_rl_values_conditions(ngx_http_core_main_conf_t *core,
+    const ngx_rl_rule_t *rule, ngx_pool_t *pool)
 {
-    ngx_int_t  rc;
+    ngx_int_t         rc;
+    ngx_uint_t        i;
+    const char       *expected;
+    ngx_rl_values_t  *values;
 
-    if (value->source->made) {
-        rc = ngx_rl_value_get(r, value, text);
-        (void) ngx_rl_source_trim(text);
-        return rc;
+    values = rule->data;
+    values->conditions = ngx_palloc(pool, rule->nconditions
+                                        * sizeof(ngx_rl_value_t));
+
+    for (i = 0; values->conditions && i < rule->nconditions; i++) {
+        rc = ngx_rl_condition_make(&rule->conditions[i], pool,
+                                   &values->conditions[i]);
+        if (rc == NGX_ERROR) {
+            return "";
+        }
+
+        expected = (rc == NGX_DECLINED)
+                   ? ngx_rl_value_make(core,
+                                       &rule->conditions[i].name,
+                                       &values->conditions[i],
+                                       pool)
+                   : NULL;
+        if (expected) {
+            return expected;
+        }
     }
 
-    rc = value->source->get(r, value->source, text);
+    return values->conditions ? NULL : "";
+}
 
-    if (rc == NGX_DECLINED) {
-        ngx_str_null(text);
-        return NGX_OK;
+
+const char *
+ngx_rl_values(void *data, ngx_rl_rule_t *rule, const ngx_str_t *limit,
+    const ngx_str_t *cost, ngx_pool_t *pool, ngx_uint_t *which)
+{
+    ngx_rl_zone_conf_t *zone = data;
+
+    ngx_uint_t                    i;
+    const char                   *expected;
+    ngx_rl_value_t   *parts;
+    ngx_rl_values_t  *values;
+
+    values = ngx_pcalloc(pool, sizeof(ngx_rl_values_t));
+    if (values == NULL) {
+        return "";
     }
 
-    return rc;
+    parts = &values->key;
+
+    if (rule->nparts > 1) {
+        parts = ngx_palloc(pool, rule->nparts * sizeof(ngx_rl_value_t));
+        if (parts == NULL) {
+            return "";
+        }
+
+        values->nparts = rule->nparts;
+        values->parts = parts;
+    }
+
+    rule->data = values;
+
+    for (i = 0; i < rule->nparts; i++) {
+
+        /* the zone's key is there, and may be more than is made here */
+
+        if (ngx_rl_equal(&rule->parts[i], &zone->limiter.zone.key)) {
+            parts[i] = zone->key;
+            continue;
+        }
+
+        *which = i;
+        expected = ngx_rl_value_open(&rule->parts[i]);
+
+        if (expected == NULL) {
+            expected = ngx_rl_value_make(zone->core, &rule->parts[i], &parts[i],
+                                         pool);
+        }
+
+        if (expected) {
+            return expected;
+        }
+    }
+
+    *which = NGX_RL_VALUES_LIMIT;
+    expected = ngx_rl_values_make(zone->core, limit, &values->limit, pool);
+    if (expected) {
+        return expected;
+    }
+
+    *which = NGX_RL_VALUES_COST;
+    expected = ngx_rl_values_make(zone->core, cost, &values->cost, pool);
+    if (expected) {
+        return expected;
+    }
+
+    *which = NGX_RL_VALUES_END;
+    expected = ngx_rl_values_make(zone->core, &rule->cost_end,
+                                  &values->end, pool);
+    if (expected || rule->nconditions == 0) {
+        return expected;
+    }
+
+    *which = NGX_RL_VALUES_IF;
+
+    return ngx_rl_values_conditions(zone->core, rule, pool);
 }
 
 
@@ -633,8 +547,7 @@ ngx_rl_value_sourced(ngx_http_request_t *r,
  * memory was out, is an error: without its key a request had no limit.
  */
 static ngx_inline ngx_int_t
-ngx_rl_variable_text(const ngx_http_variable_value_t *vv,
-    ngx_str_t *text)
+ngx_rl_variable_text(const ngx_http_variable_value_t *vv, ngx_str_t *text)
 {
     if (vv == NULL) {
         return NGX_ERROR;
@@ -654,8 +567,7 @@ ngx_rl_variable_text(const ngx_http_variable_value_t *vv,
 
 /* Joins the pieces in two passes. The first evaluates them. */
 static ngx_int_t
-ngx_rl_value_join(ngx_http_request_t *r,
-    ngx_rl_value_t *value, ngx_str_t *text)
+ngx_rl_value_join(ngx_http_request_t *r, ngx_rl_value_t *value, ngx_str_t *text)
 {
     u_char          *p;
     ngx_str_t       *texts;
@@ -709,8 +621,51 @@ ngx_rl_value_join(ngx_http_request_t *r,
 
 
 ngx_int_t
-ngx_rl_key_marked(ngx_http_request_t *r, const char *mark,
-    ngx_str_t *key)
+ngx_rl_value_get(ngx_http_request_t *r, ngx_rl_value_t *value, ngx_str_t *text)
+{
+    if (value->index == -1) {
+        return value->npieces
+               ? ngx_rl_value_join(r, value, text)
+               : ngx_http_complex_value(r, &value->complex, text);
+    }
+
+    /* not what a rewrite has read before it changed the request */
+
+    return ngx_rl_variable_text(
+                            ngx_http_get_flushed_variable(r, value->index),
+                            text);
+}
+
+
+/*
+ * nginx has variables of its own for some headers, and other modules may have
+ * made one: of these the blanks around go.
+ */
+ngx_int_t
+ngx_rl_value_sourced(ngx_http_request_t *r, ngx_rl_value_t *value,
+    ngx_str_t *text)
+{
+    ngx_int_t  rc;
+
+    if (value->source->made) {
+        rc = ngx_rl_value_get(r, value, text);
+        (void) ngx_rl_source_trim(text);
+        return rc;
+    }
+
+    rc = value->source->get(r, value->source, text);
+
+    if (rc == NGX_DECLINED) {
+        ngx_str_null(text);
+        return NGX_OK;
+    }
+
+    return rc;
+}
+
+
+ngx_int_t
+ngx_rl_key_marked(ngx_http_request_t *r, const char *mark, ngx_str_t *key)
 {
     u_char  *p;
     size_t   len;
@@ -733,8 +688,8 @@ ngx_rl_key_marked(ngx_http_request_t *r, const char *mark,
 
 
 ngx_int_t
-ngx_rl_values_key(ngx_http_request_t *r,
-    ngx_rl_values_t *values, ngx_str_t *key)
+ngx_rl_values_key(ngx_http_request_t *r, ngx_rl_values_t *values,
+    ngx_str_t *key)
 {
     ngx_str_t   texts[NGX_RL_MAX_PARTS];
     ngx_uint_t  i;
@@ -744,9 +699,7 @@ ngx_rl_values_key(ngx_http_request_t *r,
     }
 
     for (i = 0; i < values->nparts; i++) {
-        if (ngx_rl_value_key(r, &values->parts[i], &texts[i])
-            != NGX_OK)
-        {
+        if (ngx_rl_value_key(r, &values->parts[i], &texts[i]) != NGX_OK) {
             return NGX_ERROR;
         }
     }
@@ -755,10 +708,25 @@ ngx_rl_values_key(ngx_http_request_t *r,
 }
 
 
+static ngx_uint_t
+ngx_rl_condition_holds(const ngx_rl_condition_t *condition,
+    const ngx_str_t *text)
+{
+    if (condition->kind == NGX_RL_IF_VALUE) {
+        return text->len > 1 || (text->len == 1 && text->data[0] != '0');
+    }
+
+    return text->len
+           && ngx_rl_glob_match(condition->glob.data,
+                                condition->glob.len, text->data,
+                                text->len);
+}
+
+
 /* Conditions with one name follow each other, and one of them must hold. */
 ngx_int_t
-ngx_rl_conditions(ngx_http_request_t *r,
-    const ngx_rl_rule_t *rule, const ngx_rl_condition_t **failed)
+ngx_rl_conditions(ngx_http_request_t *r, const ngx_rl_rule_t *rule,
+    const ngx_rl_condition_t **failed)
 {
     ngx_str_t                  text;
     ngx_uint_t                 i, holds;
@@ -794,38 +762,6 @@ ngx_rl_conditions(ngx_http_request_t *r,
 }
 
 
-static ngx_uint_t
-ngx_rl_condition_holds(const ngx_rl_condition_t *condition,
-    const ngx_str_t *text)
-{
-    if (condition->kind == NGX_RL_IF_VALUE) {
-        return text->len > 1 || (text->len == 1 && text->data[0] != '0');
-    }
-
-    return text->len
-           && ngx_rl_glob_match(condition->glob.data,
-                                condition->glob.len, text->data,
-                                text->len);
-}
-
-
-ngx_str_t
-ngx_rl_value_shown(const ngx_rl_rule_t *rule,
-    const ngx_str_t *text, u_char *out)
-{
-    ngx_str_t  shown;
-
-    if (rule->nparts == 0) {
-        return ngx_rl_value_quote(text, out);
-    }
-
-    shown.data = out;
-    shown.len = ngx_sprintf(out, "(%uz bytes)", text->len) - out;
-
-    return shown;
-}
-
-
 ngx_str_t
 ngx_rl_value_quote(const ngx_str_t *text, u_char *out)
 {
@@ -845,4 +781,21 @@ ngx_rl_value_quote(const ngx_str_t *text, u_char *out)
     quoted.len = last - out;
 
     return quoted;
+}
+
+
+ngx_str_t
+ngx_rl_value_shown(const ngx_rl_rule_t *rule, const ngx_str_t *text,
+    u_char *out)
+{
+    ngx_str_t  shown;
+
+    if (rule->nparts == 0) {
+        return ngx_rl_value_quote(text, out);
+    }
+
+    shown.data = out;
+    shown.len = ngx_sprintf(out, "(%uz bytes)", text->len) - out;
+
+    return shown;
 }

@@ -49,8 +49,7 @@ typedef struct {
     ngx_rl_value_t  *parts;
     ngx_rl_value_t  *limit;  /* "rate=" or "limit=", or NULL */
     ngx_rl_value_t  *cost;   /* NULL where constant */
-    ngx_rl_value_t  *conditions;  /* of those of the rule; none of
-                                     arguments */
+    ngx_rl_value_t  *conditions;  /* of those of the rule; none of arguments */
     ngx_rl_value_t  *end;    /* "cost_end=", or NULL */
 } ngx_rl_values_t;
 
@@ -64,8 +63,7 @@ typedef struct {
 
 
 static ngx_inline void
-ngx_rl_walk_part(ngx_rl_walk_t *walk,
-    ngx_list_part_t *part)
+ngx_rl_walk_part(ngx_rl_walk_t *walk, ngx_list_part_t *part)
 {
     walk->part = part;
     walk->next = part->elts;
@@ -114,8 +112,7 @@ ngx_int_t ngx_rl_value_compile(ngx_conf_t *cf, ngx_str_t *text,
  * Called when nginx.conf is read: which of the variables that are sources are
  * made by another module.
  */
-void ngx_rl_value_resolve(ngx_conf_t *cf,
-    ngx_array_t *sources);
+void ngx_rl_value_resolve(ngx_conf_t *cf, ngx_array_t *sources);
 
 /*
  * Makes the values of a document's rule: what limiter->above has, of which data
@@ -137,13 +134,12 @@ ngx_int_t ngx_rl_condition_make(
  * Whether a request meets the conditions of a rule. Returns NGX_OK, NGX_ERROR:
  * memory is out, or NGX_DECLINED and the first one that it does not meet.
  */
-ngx_int_t ngx_rl_conditions(ngx_http_request_t *r,
-    const ngx_rl_rule_t *rule,
+ngx_int_t ngx_rl_conditions(ngx_http_request_t *r, const ngx_rl_rule_t *rule,
     const ngx_rl_condition_t **failed);
 
 /* Reads the value at a request. NGX_ERROR: memory is out. */
-ngx_int_t ngx_rl_value_get(ngx_http_request_t *r,
-    ngx_rl_value_t *value, ngx_str_t *text);
+ngx_int_t ngx_rl_value_get(ngx_http_request_t *r, ngx_rl_value_t *value,
+    ngx_str_t *text);
 
 /*
  * Marks before a key say how it is known, so that no key is that of another
@@ -161,8 +157,8 @@ ngx_int_t ngx_rl_value_get(ngx_http_request_t *r,
  * Reads a value that has a source as APIs read it, so that no other spelling is
  * another value. NGX_ERROR: memory is out.
  */
-ngx_int_t ngx_rl_value_sourced(ngx_http_request_t *r,
-    ngx_rl_value_t *value, ngx_str_t *text);
+ngx_int_t ngx_rl_value_sourced(ngx_http_request_t *r, ngx_rl_value_t *value,
+    ngx_str_t *text);
 
 /* NGX_ERROR: memory is out. */
 ngx_int_t ngx_rl_key_marked(ngx_http_request_t *r, const char *mark,
@@ -184,8 +180,7 @@ ngx_rl_key_begins(const ngx_str_t *key, const char *mark)
  * in. NGX_ERROR: memory is out.
  */
 static ngx_inline ngx_int_t
-ngx_rl_value_key(ngx_http_request_t *r,
-    ngx_rl_value_t *value, ngx_str_t *key)
+ngx_rl_value_key(ngx_http_request_t *r, ngx_rl_value_t *value, ngx_str_t *key)
 {
     ngx_int_t  rc;
 
@@ -198,8 +193,7 @@ ngx_rl_value_key(ngx_http_request_t *r,
                                  NGX_RL_MARK_PLAIN))
         && !value->api_key)
     {
-        rc = ngx_rl_key_marked(r, NGX_RL_MARK_PLAIN,
-                               key);
+        rc = ngx_rl_key_marked(r, NGX_RL_MARK_PLAIN, key);
     }
 
     return rc;
@@ -209,8 +203,8 @@ ngx_rl_value_key(ngx_http_request_t *r,
  * A rule's key at a request. Parts of one are joined. Empty: all parts are.
  * Returns NGX_OK, or NGX_ERROR: memory is out.
  */
-ngx_int_t ngx_rl_values_key(ngx_http_request_t *r,
-    ngx_rl_values_t *values, ngx_str_t *key);
+ngx_int_t ngx_rl_values_key(ngx_http_request_t *r, ngx_rl_values_t *values,
+    ngx_str_t *key);
 
 /*
  * A value for the error log, written to out, of NGX_RL_QUOTE_BYTES:
@@ -223,8 +217,8 @@ ngx_str_t ngx_rl_value_quote(const ngx_str_t *text, u_char *out);
  * The same of a value of a rule; of a document's rule its length alone: the
  * document may name a variable that holds a key.
  */
-ngx_str_t ngx_rl_value_shown(const ngx_rl_rule_t *rule,
-    const ngx_str_t *text, u_char *out);
+ngx_str_t ngx_rl_value_shown(const ngx_rl_rule_t *rule, const ngx_str_t *text,
+    u_char *out);
 
 #pragma GCC visibility pop
 

@@ -9,58 +9,6 @@
 #include "ngx_rl_sync.h"
 #include "ngx_rl_text.h"
 
-static ngx_int_t ngx_rl_zone_key(ngx_conf_t *cf,
-    ngx_rl_zone_conf_t *zone);
-static ngx_int_t ngx_rl_zone_parameters(ngx_conf_t *cf,
-    ngx_rl_zone_conf_t *zone, ngx_rl_draft_t *draft);
-static ngx_int_t ngx_rl_zone_size(ngx_conf_t *cf,
-    ngx_rl_zone_conf_t *zone, ngx_str_t *text);
-static ngx_int_t ngx_rl_zone_memory(ngx_conf_t *cf,
-    ngx_rl_main_conf_t *conf, ngx_rl_zone_conf_t *zone);
-
-
-char *
-ngx_rl_zone_directive(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_rl_main_conf_t *rmcf = conf;
-
-    ngx_rl_rule_conf_t   *rule;
-    ngx_rl_zone_conf_t   *zone;
-
-    zone = ngx_pcalloc(cf->pool, sizeof(ngx_rl_zone_conf_t));
-    rule = ngx_pcalloc(cf->pool, sizeof(ngx_rl_rule_conf_t));
-
-    if (zone == NULL || rule == NULL) {
-        return NGX_CONF_ERROR;
-    }
-
-    ngx_rl_place(cf, &zone->place);
-
-    if (ngx_rl_zone_key(cf, zone) != NGX_OK
-        || ngx_rl_rule_parameters(cf, NGX_RL_IN_ZONE, rule)
-           != NGX_OK
-        || ngx_rl_zone_parameters(cf, zone, &rule->draft)
-           != NGX_OK
-        || ngx_rl_zone_memory(cf, rmcf, zone) != NGX_OK
-        || ngx_rl_policy_base(&zone->limiter, cf->pool) == NULL
-        || ngx_rl_push(&rmcf->zones, zone) != NGX_OK)
-    {
-        return NGX_CONF_ERROR;
-    }
-
-    /* a parameter of a rule makes one, of the zone's name and key */
-
-    if (rule->draft.says >> NGX_RL_PARAM_ALGORITHM == 0) {
-        return NGX_CONF_OK;
-    }
-
-    rule->draft.rule.id = zone->limiter.zone.name;
-    rule->draft.zone = zone->limiter.zone.name;
-
-    return (ngx_rl_rule_enter(cf, rmcf, rule) == NGX_OK)
-           ? NGX_CONF_OK : NGX_CONF_ERROR;
-}
-
 
 /* "key", or "key=key" as a rule writes it */
 static ngx_int_t
@@ -92,38 +40,9 @@ ngx_rl_zone_key(ngx_conf_t *cf, ngx_rl_zone_conf_t *zone)
 }
 
 
-/* Checks the parameters of the zone itself, not of its rule. */
-static ngx_int_t
-ngx_rl_zone_parameters(ngx_conf_t *cf,
-    ngx_rl_zone_conf_t *zone, ngx_rl_draft_t *draft)
-{
-    ngx_rl_limiter_t  *limiter;
-
-    limiter = &zone->limiter;
-
-    zone->redis = draft->redis;
-    limiter->clear = (draft->clear != 0);
-    limiter->new_keys = draft->new_keys;
-
-    if (ngx_rl_zone_size(cf, zone, &draft->zone) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    if (draft->state.len == 0) {
-        return NGX_OK;
-    }
-
-    limiter->state = draft->state;
-    limiter->follows = 1;
-
-    return ngx_conf_full_name(cf->cycle, &limiter->state, 1);
-}
-
-
 /* "name:size" */
 static ngx_int_t
-ngx_rl_zone_size(ngx_conf_t *cf, ngx_rl_zone_conf_t *zone,
-    ngx_str_t *text)
+ngx_rl_zone_size(ngx_conf_t *cf, ngx_rl_zone_conf_t *zone, ngx_str_t *text)
 {
     u_char     *colon;
     size_t      min;
@@ -179,9 +98,37 @@ ngx_rl_zone_size(ngx_conf_t *cf, ngx_rl_zone_conf_t *zone,
 }
 
 
+/* Checks the parameters of the zone itself, not of its rule. */
 static ngx_int_t
-ngx_rl_zone_memory(ngx_conf_t *cf,
-    ngx_rl_main_conf_t *conf, ngx_rl_zone_conf_t *zone)
+ngx_rl_zone_parameters(ngx_conf_t *cf, ngx_rl_zone_conf_t *zone,
+    ngx_rl_draft_t *draft)
+{
+    ngx_rl_limiter_t  *limiter;
+
+    limiter = &zone->limiter;
+
+    zone->redis = draft->redis;
+    limiter->clear = (draft->clear != 0);
+    limiter->new_keys = draft->new_keys;
+
+    if (ngx_rl_zone_size(cf, zone, &draft->zone) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (draft->state.len == 0) {
+        return NGX_OK;
+    }
+
+    limiter->state = draft->state;
+    limiter->follows = 1;
+
+    return ngx_conf_full_name(cf->cycle, &limiter->state, 1);
+}
+
+
+static ngx_int_t
+ngx_rl_zone_memory(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
+    ngx_rl_zone_conf_t *zone)
 {
     ngx_int_t            rc;
     ngx_str_t           *name;
@@ -207,6 +154,49 @@ ngx_rl_zone_memory(ngx_conf_t *cf,
 }
 
 
+char *
+ngx_rl_zone_directive(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_rl_main_conf_t *rmcf = conf;
+
+    ngx_rl_rule_conf_t   *rule;
+    ngx_rl_zone_conf_t   *zone;
+
+    zone = ngx_pcalloc(cf->pool, sizeof(ngx_rl_zone_conf_t));
+    rule = ngx_pcalloc(cf->pool, sizeof(ngx_rl_rule_conf_t));
+
+    if (zone == NULL || rule == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    ngx_rl_place(cf, &zone->place);
+
+    if (ngx_rl_zone_key(cf, zone) != NGX_OK
+        || ngx_rl_rule_parameters(cf, NGX_RL_IN_ZONE, rule)
+           != NGX_OK
+        || ngx_rl_zone_parameters(cf, zone, &rule->draft)
+           != NGX_OK
+        || ngx_rl_zone_memory(cf, rmcf, zone) != NGX_OK
+        || ngx_rl_policy_base(&zone->limiter, cf->pool) == NULL
+        || ngx_rl_push(&rmcf->zones, zone) != NGX_OK)
+    {
+        return NGX_CONF_ERROR;
+    }
+
+    /* a parameter of a rule makes one, of the zone's name and key */
+
+    if (rule->draft.says >> NGX_RL_PARAM_ALGORITHM == 0) {
+        return NGX_CONF_OK;
+    }
+
+    rule->draft.rule.id = zone->limiter.zone.name;
+    rule->draft.zone = zone->limiter.zone.name;
+
+    return (ngx_rl_rule_enter(cf, rmcf, rule) == NGX_OK)
+           ? NGX_CONF_OK : NGX_CONF_ERROR;
+}
+
+
 /* Compiling a document needs this from this layer. */
 void
 ngx_rl_above(ngx_conf_t *cf, ngx_rl_zone_conf_t *zone)
@@ -226,8 +216,8 @@ ngx_rl_above(ngx_conf_t *cf, ngx_rl_zone_conf_t *zone)
 
 /* When all is read: what a zone needs that follows a document. */
 ngx_int_t
-ngx_rl_zone_follow(ngx_conf_t *cf,
-    ngx_rl_main_conf_t *conf, ngx_rl_zone_conf_t *zone)
+ngx_rl_zone_follow(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
+    ngx_rl_zone_conf_t *zone)
 {
     ngx_uint_t            i;
     ngx_rl_zone_conf_t  **zones;
@@ -255,6 +245,5 @@ ngx_rl_zone_follow(ngx_conf_t *cf,
 
     ngx_rl_document_init();
 
-    return ngx_rl_sync_prepare(cf, &zone->limiter,
-                               &ngx_http_ratelimit_module);
+    return ngx_rl_sync_prepare(cf, &zone->limiter, &ngx_http_ratelimit_module);
 }

@@ -10,18 +10,30 @@
 /* an address, "/" and a prefix */
 #define NGX_RL_CLIENT_BYTES  (NGX_INET6_ADDRSTRLEN + 4)
 
-static ngx_int_t ngx_rl_client_bits(ngx_conf_t *cf,
-    ngx_str_t *text, const char *family, uint64_t max, ngx_uint_t *bits);
-static u_char *ngx_rl_client_write(u_char *p,
-    const ngx_http_request_t *r, ngx_uint_t v4, ngx_uint_t v6);
-static u_char *ngx_rl_client_network(u_char *p, int family,
-    const u_char *address, size_t len, ngx_uint_t bits);
+
+static ngx_int_t
+ngx_rl_client_bits(ngx_conf_t *cf, ngx_str_t *text, const char *family,
+    uint64_t max, ngx_uint_t *bits)
+{
+    uint64_t  n;
+
+    if (ngx_rl_number_parse(text->data, text->len, 0, max, &n) != 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_client_prefix\" has an invalid %s "
+                           "prefix \"%V\", expected a number from 0 to %uL",
+                           family, text, max);
+        return NGX_ERROR;
+    }
+
+    *bits = (ngx_uint_t) n;
+
+    return NGX_OK;
+}
 
 
 /* ratelimit_client_prefix <IPv4> <IPv6> */
 char *
-ngx_rl_client_prefix(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf)
+ngx_rl_client_prefix(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_rl_loc_conf_t *rlcf = conf;
 
@@ -47,29 +59,69 @@ ngx_rl_client_prefix(ngx_conf_t *cf, ngx_command_t *cmd,
 }
 
 
-static ngx_int_t
-ngx_rl_client_bits(ngx_conf_t *cf, ngx_str_t *text,
-    const char *family, uint64_t max, ngx_uint_t *bits)
+/* Writes the address with all bits behind the prefix cleared. */
+static u_char *
+ngx_rl_client_network(u_char *p, int family, const u_char *address, size_t len,
+    ngx_uint_t bits)
 {
-    uint64_t  n;
+    u_char      network[16];
+    ngx_uint_t  whole;
 
-    if (ngx_rl_number_parse(text->data, text->len, 0, max, &n) != 0) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_client_prefix\" has an invalid %s "
-                           "prefix \"%V\", expected a number from 0 to %uL",
-                           family, text, max);
-        return NGX_ERROR;
+    whole = bits / 8;
+
+    ngx_memzero(network, sizeof(network));
+    ngx_memcpy(network, address, whole);
+
+    if (bits % 8) {
+        network[whole] = (u_char) (address[whole] & (0xff00 >> (bits % 8)));
     }
 
-    *bits = (ngx_uint_t) n;
+    p += ngx_inet_ntop(family, network, p, NGX_INET6_ADDRSTRLEN);
 
-    return NGX_OK;
+    return (bits < len * 8) ? ngx_sprintf(p, "/%ui", bits) : p;
+}
+
+
+/* Writes the address, or the network of so many bits that it is in. */
+static u_char *
+ngx_rl_client_write(u_char *p, const ngx_http_request_t *r, ngx_uint_t v4,
+    ngx_uint_t v6)
+{
+    struct sockaddr_in  *sin;
+#if (NGX_HAVE_INET6)
+    u_char              *in6;
+#endif
+
+    switch (r->connection->sockaddr->sa_family) {
+
+#if (NGX_HAVE_INET6)
+    case AF_INET6:
+        in6 = ((struct sockaddr_in6 *) r->connection->sockaddr)
+              ->sin6_addr.s6_addr;
+
+        /* ::ffff:192.0.2.1 is the client that others see as 192.0.2.1 */
+
+        if (IN6_IS_ADDR_V4MAPPED((struct in6_addr *) in6)) {
+            return ngx_rl_client_network(p, AF_INET, in6 + 12, 4, v4);
+        }
+
+        return ngx_rl_client_network(p, AF_INET6, in6, 16, v6);
+#endif
+
+    case AF_INET:
+        sin = (struct sockaddr_in *) r->connection->sockaddr;
+        return ngx_rl_client_network(p, AF_INET, (u_char *) &sin->sin_addr, 4,
+                                     v4);
+
+    default: /* AF_UNIX */
+        return ngx_cpymem(p, "unix:", sizeof("unix:") - 1);
+    }
 }
 
 
 ngx_int_t
-ngx_rl_client_variable(ngx_http_request_t *r,
-    ngx_http_variable_value_t *v, uintptr_t data)
+ngx_rl_client_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
+    uintptr_t data)
 {
     u_char             *p;
     ngx_rl_loc_conf_t  *conf;
@@ -89,8 +141,8 @@ ngx_rl_client_variable(ngx_http_request_t *r,
 
 
 ngx_int_t
-ngx_rl_client_key(ngx_http_request_t *r, ngx_uint_t v4,
-    ngx_uint_t v6, ngx_str_t *key)
+ngx_rl_client_key(ngx_http_request_t *r, ngx_uint_t v4, ngx_uint_t v6,
+    ngx_str_t *key)
 {
     u_char  *p;
 
@@ -102,56 +154,15 @@ ngx_rl_client_key(ngx_http_request_t *r, ngx_uint_t v4,
 
     key->data = p;
 
-    p = ngx_cpymem(p, NGX_RL_NETWORK_KEY,
-                   sizeof(NGX_RL_NETWORK_KEY) - 1);
+    p = ngx_cpymem(p, NGX_RL_NETWORK_KEY, sizeof(NGX_RL_NETWORK_KEY) - 1);
     key->len = ngx_rl_client_write(p, r, v4, v6) - key->data;
 
     return NGX_OK;
 }
 
 
-/* Writes the address, or the network of so many bits that it is in. */
-static u_char *
-ngx_rl_client_write(u_char *p, const ngx_http_request_t *r,
-    ngx_uint_t v4, ngx_uint_t v6)
-{
-    struct sockaddr_in  *sin;
-#if (NGX_HAVE_INET6)
-    u_char              *in6;
-#endif
-
-    switch (r->connection->sockaddr->sa_family) {
-
-#if (NGX_HAVE_INET6)
-    case AF_INET6:
-        in6 = ((struct sockaddr_in6 *) r->connection->sockaddr)
-              ->sin6_addr.s6_addr;
-
-        /* ::ffff:192.0.2.1 is the client that others see as 192.0.2.1 */
-
-        if (IN6_IS_ADDR_V4MAPPED((struct in6_addr *) in6)) {
-            return ngx_rl_client_network(p, AF_INET, in6 + 12, 4,
-                                         v4);
-        }
-
-        return ngx_rl_client_network(p, AF_INET6, in6, 16, v6);
-#endif
-
-    case AF_INET:
-        sin = (struct sockaddr_in *) r->connection->sockaddr;
-        return ngx_rl_client_network(p, AF_INET,
-                                     (u_char *) &sin->sin_addr, 4,
-                                     v4);
-
-    default: /* AF_UNIX */
-        return ngx_cpymem(p, "unix:", sizeof("unix:") - 1);
-    }
-}
-
-
 ngx_uint_t
-ngx_rl_client_address(ngx_http_request_t *r,
-    u_char address[NGX_RL_ADDRESS])
+ngx_rl_client_address(ngx_http_request_t *r, u_char address[NGX_RL_ADDRESS])
 {
     struct sockaddr  *sa;
 
@@ -174,27 +185,4 @@ ngx_rl_client_address(ngx_http_request_t *r,
     default: /* AF_UNIX */
         return 0;
     }
-}
-
-
-/* Writes the address with all bits behind the prefix cleared. */
-static u_char *
-ngx_rl_client_network(u_char *p, int family,
-    const u_char *address, size_t len, ngx_uint_t bits)
-{
-    u_char      network[16];
-    ngx_uint_t  whole;
-
-    whole = bits / 8;
-
-    ngx_memzero(network, sizeof(network));
-    ngx_memcpy(network, address, whole);
-
-    if (bits % 8) {
-        network[whole] = (u_char) (address[whole] & (0xff00 >> (bits % 8)));
-    }
-
-    p += ngx_inet_ntop(family, network, p, NGX_INET6_ADDRSTRLEN);
-
-    return (bits < len * 8) ? ngx_sprintf(p, "/%ui", bits) : p;
 }

@@ -33,189 +33,6 @@ typedef struct {
 } ngx_rl_jwt_t;
 
 
-static ngx_int_t ngx_rl_jwt_get(ngx_http_request_t *r,
-    ngx_rl_jwt_t **jwt);
-static void ngx_rl_jwt_cleanup(void *data);
-static const char *ngx_rl_jwt_open(
-    const ngx_rl_jwt_key_t *key, const ngx_str_t *text,
-    json_t **made);
-static const char *ngx_rl_jwt_split(const ngx_str_t *text,
-    ngx_rl_jwt_token_t *token);
-static ngx_uint_t ngx_rl_jwt_whole(const ngx_str_t *part);
-static json_t *ngx_rl_jwt_parse(ngx_str_t *part, size_t flags);
-static json_t *ngx_rl_jwt_digits(ngx_str_t *part);
-static const char *ngx_rl_jwt_verify(
-    const ngx_rl_jwks_t *keys,
-    ngx_rl_jwt_token_t *token);
-static const char *ngx_rl_jwt_signed(
-    const ngx_rl_jwks_t *keys,
-    ngx_rl_jwt_token_t *token, const json_t *header);
-static const char *ngx_rl_jwt_validate(
-    const ngx_rl_jwt_key_t *key, const json_t *body);
-static ngx_int_t ngx_rl_jwt_time(const json_t *claim,
-    ngx_uint_t up, time_t *time);
-static ngx_uint_t ngx_rl_jwt_audience(const json_t *claim,
-    const ngx_str_t *audience);
-static ngx_uint_t ngx_rl_jwt_equal(const json_t *string,
-    const ngx_str_t *text);
-static json_t *ngx_rl_jwt_find(json_t *object,
-    const ngx_str_t *name, const char *dot);
-static ngx_uint_t ngx_rl_jwt_begins(const ngx_str_t *name,
-    const char *claim, size_t len, ngx_uint_t fold);
-static ngx_int_t ngx_rl_jwt_text(ngx_pool_t *pool,
-    const json_t *value, ngx_str_t *text);
-static size_t ngx_rl_jwt_write(u_char *p, const json_t *value);
-static size_t ngx_rl_jwt_write_string(u_char *p,
-    const json_t *string);
-
-
-ngx_int_t
-ngx_rl_jwt_claim(ngx_http_request_t *r, const ngx_str_t *name,
-    ngx_str_t *claim)
-{
-    json_t        *value;
-    ngx_int_t      rc;
-    ngx_str_t      text;
-    ngx_rl_jwt_t  *jwt;
-
-    rc = ngx_rl_jwt_get(r, &jwt);
-
-    if (rc != NGX_OK) {
-        return rc;
-    }
-
-    value = ngx_rl_jwt_find(jwt->body, name,
-                            NGX_RL_JWT_DOT);
-
-    if (json_is_integer(value)) {
-        return ngx_rl_jwt_text(r->pool, value, claim);
-    }
-
-    text.data = (u_char *) json_string_value(value);
-    text.len = json_string_length(value);
-
-    if (text.len == 0) {
-        return NGX_DECLINED;
-    }
-
-    claim->len = text.len;
-    claim->data = ngx_pstrdup(r->pool, &text);
-
-    return claim->data ? NGX_OK : NGX_ERROR;
-}
-
-
-ngx_int_t
-ngx_rl_jwt_variable(ngx_http_request_t *r,
-    ngx_http_variable_value_t *v, uintptr_t data)
-{
-    ngx_int_t      rc;
-    ngx_str_t      name, text;
-    ngx_rl_jwt_t  *jwt;
-
-    name = *(ngx_str_t *) data;
-    name.data += sizeof(NGX_RL_JWT_PREFIX) - 1;
-    name.len -= sizeof(NGX_RL_JWT_PREFIX) - 1;
-
-    rc = ngx_rl_jwt_get(r, &jwt);
-
-    if (rc == NGX_OK) {
-        rc = ngx_rl_jwt_text(r->pool,
-                  ngx_rl_jwt_find(jwt->body, &name,
-                                  NGX_RL_JWT_DOTS),
-                             &text);
-    }
-
-    if (rc == NGX_DECLINED) {
-        v->not_found = 1;
-        return NGX_OK;
-    }
-
-    return (rc == NGX_OK)
-           ? ngx_rl_variable_set(v, text.data, text.len)
-           : NGX_ERROR;
-}
-
-
-ngx_int_t
-ngx_rl_jwt_invalid(ngx_http_request_t *r, const char **reason)
-{
-    ngx_int_t      rc;
-    ngx_rl_jwt_t  *jwt;
-
-    rc = ngx_rl_jwt_get(r, &jwt);
-
-    if (rc != NGX_OK) {
-        return (rc == NGX_DECLINED) ? NGX_OK : NGX_ERROR;
-    }
-
-    *reason = jwt->reason;
-
-    return jwt->reason ? NGX_ABORT : NGX_OK;
-}
-
-
-/*
- * The request's token, verified by the location's key. A redirect clears the
- * request's context, so the pool's cleanups keep it. NGX_DECLINED: there is
- * none, or no key. NGX_ERROR: memory is out.
- */
-static ngx_int_t
-ngx_rl_jwt_get(ngx_http_request_t *r,
-    ngx_rl_jwt_t **found)
-{
-    char                 note[NGX_RL_LOG_NOTE];
-    ngx_str_t            token;
-    ngx_pool_cleanup_t  *cln;
-    ngx_rl_jwt_t        *jwt;
-    ngx_rl_loc_conf_t   *conf;
-
-    conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
-
-    if (conf->jwt_key == NULL
-        || ngx_rl_source_token(r, &token) != NGX_OK)
-    {
-        return NGX_DECLINED;
-    }
-
-    for (cln = r->pool->cleanup; cln; cln = cln->next) {
-        jwt = cln->data;
-
-        if (cln->handler == ngx_rl_jwt_cleanup
-            && jwt->key == conf->jwt_key && jwt->token.data == token.data
-            && jwt->token.len == token.len)
-        {
-            *found = jwt;
-            return NGX_OK;
-        }
-    }
-
-    cln = ngx_pool_cleanup_add(r->pool, sizeof(ngx_rl_jwt_t));
-    if (cln == NULL) {
-        return NGX_ERROR;
-    }
-
-    jwt = cln->data;
-    jwt->key = conf->jwt_key;
-    jwt->token = token;
-    jwt->body = NULL;
-    jwt->reason = ngx_rl_jwt_open(jwt->key, &token, &jwt->body);
-
-    cln->handler = ngx_rl_jwt_cleanup;
-    *found = jwt;
-
-    if (jwt->reason
-        && ngx_rl_request_log_due(r, NGX_RL_LOG_TOKEN, note))
-    {
-        ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
-                      "ratelimit: the bearer token is not valid: %s%s",
-                      jwt->reason, note);
-    }
-
-    return NGX_OK;
-}
-
-
 static void
 ngx_rl_jwt_cleanup(void *data)
 {
@@ -226,62 +43,27 @@ ngx_rl_jwt_cleanup(void *data)
 
 
 /*
- * The body of a token, which the caller frees, if it is valid. Returns NULL, or
- * what is wrong.
+ * Whether no other text decodes to the same bytes: the bits that the last
+ * character has too many are zero (RFC 4648, section 3.5).
  */
-static const char *
-ngx_rl_jwt_open(const ngx_rl_jwt_key_t *key,
-    const ngx_str_t *text, json_t **made)
+static ngx_uint_t
+ngx_rl_jwt_whole(const ngx_str_t *part)
 {
-    json_t              *body, *large;
-    const char          *reason;
-    ngx_rl_jwt_token_t   token;
+    const char  *zero;
 
-    reason = ngx_rl_jwt_split(text, &token);
-
-    if (reason == NULL && key->keys) {
-        reason = ngx_rl_jwt_verify(key->keys, &token);
+    if (part->len % 4 < 2) {
+        return part->len % 4 == 0;
     }
 
-    if (reason) {
-        return reason;
-    }
+    zero = (part->len % 4 == 2) ? "AQgw" : "AEIMQUYcgkosw048";
 
-    body = ngx_rl_jwt_parse(&token.body, 0);
-    large = NULL;
-
-    /* a number may be an integer that jansson has no room for */
-
-    if (body == NULL) {
-        large = ngx_rl_jwt_parse(&token.body,
-                                 JSON_DECODE_INT_AS_REAL);
-        body = large ? ngx_rl_jwt_digits(&token.body) : NULL;
-    }
-
-    if (body == NULL) {
-        reason = "its body is no JSON object";
-
-    } else if (key->keys) {
-        reason = ngx_rl_jwt_validate(key, large ? large : body);
-    }
-
-    json_decref(large);
-
-    if (reason) {
-        json_decref(body);
-        return reason;
-    }
-
-    *made = body;
-
-    return NULL;
+    return ngx_strchr(zero, part->data[part->len - 1]) != NULL;
 }
 
 
 /* Three parts of base64url between dots, the last one maybe empty. */
 static const char *
-ngx_rl_jwt_split(const ngx_str_t *text,
-    ngx_rl_jwt_token_t *token)
+ngx_rl_jwt_split(const ngx_str_t *text, ngx_rl_jwt_token_t *token)
 {
     u_char      ch, *p, *last, *dots[2];
     ngx_uint_t  n;
@@ -332,25 +114,6 @@ ngx_rl_jwt_split(const ngx_str_t *text,
 
 
 /*
- * Whether no other text decodes to the same bytes: the bits that the last
- * character has too many are zero (RFC 4648, section 3.5).
- */
-static ngx_uint_t
-ngx_rl_jwt_whole(const ngx_str_t *part)
-{
-    const char  *zero;
-
-    if (part->len % 4 < 2) {
-        return part->len % 4 == 0;
-    }
-
-    zero = (part->len % 4 == 2) ? "AQgw" : "AEIMQUYcgkosw048";
-
-    return ngx_strchr(zero, part->data[part->len - 1]) != NULL;
-}
-
-
-/*
  * The JSON object of a part, which the caller frees, or NULL. If several
  * members have one name, the last one counts (RFC 7519, section 4).
  */
@@ -375,6 +138,89 @@ ngx_rl_jwt_parse(ngx_str_t *part, size_t flags)
     }
 
     return json;
+}
+
+
+static ngx_uint_t
+ngx_rl_jwt_equal(const json_t *string, const ngx_str_t *text)
+{
+    return json_is_string(string) && json_string_length(string) == text->len
+           && ngx_memcmp(json_string_value(string), text->data, text->len)
+              == 0;
+}
+
+
+/*
+ * Asks each key that has the token's "kid" and "alg". A key without a "kid" may
+ * be that of any token, and a token without one may be of any key.
+ */
+static const char *
+ngx_rl_jwt_signed(const ngx_rl_jwks_t *keys, ngx_rl_jwt_token_t *token,
+    const json_t *header)
+{
+    u_char               bytes[NGX_RL_JWT_BYTES];
+    json_t              *kid;
+    ngx_str_t            signature;
+    ngx_uint_t           i, named, fits;
+    const char          *alg;
+    const ngx_rl_jwk_t  *key;
+
+    signature.data = bytes;
+
+    if (ngx_decode_base64url(&signature, &token->signature) != NGX_OK) {
+        return "it is no JWT";
+    }
+
+    alg = json_string_value(json_object_get(header, "alg"));
+    kid = json_object_get(header, "kid");
+    named = 0;
+    fits = 0;
+
+    for (i = 0; i < keys->nkeys; i++) {
+        key = &keys->keys[i];
+
+        if (kid && key->kid.len && !ngx_rl_jwt_equal(kid, &key->kid)) {
+            continue;
+        }
+
+        named = 1;
+
+        if (alg == NULL || !ngx_rl_jwt_alg_is(key, alg)) {
+            continue;
+        }
+
+        fits = 1;
+
+        if (ngx_rl_jwt_alg_verify(key, &token->content, &signature)) {
+            return NULL;
+        }
+    }
+
+    return fits ? "its signature is wrong"
+           : named ? "its algorithm is not that of the key"
+           : "no key has its \"kid\"";
+}
+
+
+/* The keys say how they are used, and the header may only agree (RFC 8725). */
+static const char *
+ngx_rl_jwt_verify(const ngx_rl_jwks_t *keys, ngx_rl_jwt_token_t *token)
+{
+    json_t      *header;
+    const char  *reason;
+
+    header = ngx_rl_jwt_parse(&token->header, JSON_DECODE_INT_AS_REAL);
+    if (header == NULL) {
+        return "its header is no JSON object";
+    }
+
+    reason = json_object_get(header, "crit")
+             ? "it has critical extensions"
+             : ngx_rl_jwt_signed(keys, token, header);
+
+    json_decref(header);
+
+    return reason;
 }
 
 
@@ -435,132 +281,6 @@ ngx_rl_jwt_digits(ngx_str_t *part)
 }
 
 
-/* The keys say how they are used, and the header may only agree (RFC 8725). */
-static const char *
-ngx_rl_jwt_verify(const ngx_rl_jwks_t *keys,
-    ngx_rl_jwt_token_t *token)
-{
-    json_t      *header;
-    const char  *reason;
-
-    header = ngx_rl_jwt_parse(&token->header,
-                              JSON_DECODE_INT_AS_REAL);
-    if (header == NULL) {
-        return "its header is no JSON object";
-    }
-
-    reason = json_object_get(header, "crit")
-             ? "it has critical extensions"
-             : ngx_rl_jwt_signed(keys, token, header);
-
-    json_decref(header);
-
-    return reason;
-}
-
-
-/*
- * Asks each key that has the token's "kid" and "alg". A key without a "kid" may
- * be that of any token, and a token without one may be of any key.
- */
-static const char *
-ngx_rl_jwt_signed(const ngx_rl_jwks_t *keys,
-    ngx_rl_jwt_token_t *token, const json_t *header)
-{
-    u_char               bytes[NGX_RL_JWT_BYTES];
-    json_t              *kid;
-    ngx_str_t            signature;
-    ngx_uint_t           i, named, fits;
-    const char          *alg;
-    const ngx_rl_jwk_t  *key;
-
-    signature.data = bytes;
-
-    if (ngx_decode_base64url(&signature, &token->signature) != NGX_OK) {
-        return "it is no JWT";
-    }
-
-    alg = json_string_value(json_object_get(header, "alg"));
-    kid = json_object_get(header, "kid");
-    named = 0;
-    fits = 0;
-
-    for (i = 0; i < keys->nkeys; i++) {
-        key = &keys->keys[i];
-
-        if (kid && key->kid.len
-            && !ngx_rl_jwt_equal(kid, &key->kid))
-        {
-            continue;
-        }
-
-        named = 1;
-
-        if (alg == NULL || !ngx_rl_jwt_alg_is(key, alg)) {
-            continue;
-        }
-
-        fits = 1;
-
-        if (ngx_rl_jwt_alg_verify(key, &token->content,
-                                  &signature))
-        {
-            return NULL;
-        }
-    }
-
-    return fits ? "its signature is wrong"
-           : named ? "its algorithm is not that of the key"
-           : "no key has its \"kid\"";
-}
-
-
-/* RFC 7519, section 4.1. */
-static const char *
-ngx_rl_jwt_validate(const ngx_rl_jwt_key_t *key,
-    const json_t *body)
-{
-    time_t     time;
-    ngx_int_t  rc;
-
-    rc = ngx_rl_jwt_time(json_object_get(body, "exp"), 0, &time);
-
-    if (rc == NGX_ERROR) {
-        return "its \"exp\" is no time";
-    }
-
-    if (rc == NGX_OK && ngx_time() - key->leeway >= time) {
-        return "it has expired";
-    }
-
-    rc = ngx_rl_jwt_time(json_object_get(body, "nbf"), 1, &time);
-
-    if (rc == NGX_ERROR) {
-        return "its \"nbf\" is no time";
-    }
-
-    if (rc == NGX_OK && ngx_time() + key->leeway < time) {
-        return "it is not valid yet";
-    }
-
-    if (key->audience.len
-        && !ngx_rl_jwt_audience(json_object_get(body, "aud"),
-                                &key->audience))
-    {
-        return "it is for another audience";
-    }
-
-    if (key->issuer.len
-        && !ngx_rl_jwt_equal(json_object_get(body, "iss"),
-                             &key->issuer))
-    {
-        return "it is of another issuer";
-    }
-
-    return NULL;
-}
-
-
 /*
  * A time, of which a fraction is cut off, or with up counts as a second.
  * NGX_DECLINED: there is no such claim; NGX_ERROR: it is something else.
@@ -616,12 +336,185 @@ ngx_rl_jwt_audience(const json_t *claim, const ngx_str_t *audience)
 }
 
 
-static ngx_uint_t
-ngx_rl_jwt_equal(const json_t *string, const ngx_str_t *text)
+/* RFC 7519, section 4.1. */
+static const char *
+ngx_rl_jwt_validate(const ngx_rl_jwt_key_t *key, const json_t *body)
 {
-    return json_is_string(string) && json_string_length(string) == text->len
-           && ngx_memcmp(json_string_value(string), text->data, text->len)
-              == 0;
+    time_t     time;
+    ngx_int_t  rc;
+
+    rc = ngx_rl_jwt_time(json_object_get(body, "exp"), 0, &time);
+
+    if (rc == NGX_ERROR) {
+        return "its \"exp\" is no time";
+    }
+
+    if (rc == NGX_OK && ngx_time() - key->leeway >= time) {
+        return "it has expired";
+    }
+
+    rc = ngx_rl_jwt_time(json_object_get(body, "nbf"), 1, &time);
+
+    if (rc == NGX_ERROR) {
+        return "its \"nbf\" is no time";
+    }
+
+    if (rc == NGX_OK && ngx_time() + key->leeway < time) {
+        return "it is not valid yet";
+    }
+
+    if (key->audience.len
+        && !ngx_rl_jwt_audience(json_object_get(body, "aud"),
+                                &key->audience))
+    {
+        return "it is for another audience";
+    }
+
+    if (key->issuer.len
+        && !ngx_rl_jwt_equal(json_object_get(body, "iss"),
+                             &key->issuer))
+    {
+        return "it is of another issuer";
+    }
+
+    return NULL;
+}
+
+
+/*
+ * The body of a token, which the caller frees, if it is valid. Returns NULL, or
+ * what is wrong.
+ */
+static const char *
+ngx_rl_jwt_open(const ngx_rl_jwt_key_t *key, const ngx_str_t *text,
+    json_t **made)
+{
+    json_t              *body, *large;
+    const char          *reason;
+    ngx_rl_jwt_token_t   token;
+
+    reason = ngx_rl_jwt_split(text, &token);
+
+    if (reason == NULL && key->keys) {
+        reason = ngx_rl_jwt_verify(key->keys, &token);
+    }
+
+    if (reason) {
+        return reason;
+    }
+
+    body = ngx_rl_jwt_parse(&token.body, 0);
+    large = NULL;
+
+    /* a number may be an integer that jansson has no room for */
+
+    if (body == NULL) {
+        large = ngx_rl_jwt_parse(&token.body, JSON_DECODE_INT_AS_REAL);
+        body = large ? ngx_rl_jwt_digits(&token.body) : NULL;
+    }
+
+    if (body == NULL) {
+        reason = "its body is no JSON object";
+
+    } else if (key->keys) {
+        reason = ngx_rl_jwt_validate(key, large ? large : body);
+    }
+
+    json_decref(large);
+
+    if (reason) {
+        json_decref(body);
+        return reason;
+    }
+
+    *made = body;
+
+    return NULL;
+}
+
+
+/*
+ * The request's token, verified by the location's key. A redirect clears the
+ * request's context, so the pool's cleanups keep it. NGX_DECLINED: there is
+ * none, or no key. NGX_ERROR: memory is out.
+ */
+static ngx_int_t
+ngx_rl_jwt_get(ngx_http_request_t *r, ngx_rl_jwt_t **found)
+{
+    char                 note[NGX_RL_LOG_NOTE];
+    ngx_str_t            token;
+    ngx_pool_cleanup_t  *cln;
+    ngx_rl_jwt_t        *jwt;
+    ngx_rl_loc_conf_t   *conf;
+
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
+
+    if (conf->jwt_key == NULL || ngx_rl_source_token(r, &token) != NGX_OK) {
+        return NGX_DECLINED;
+    }
+
+    for (cln = r->pool->cleanup; cln; cln = cln->next) {
+        jwt = cln->data;
+
+        if (cln->handler == ngx_rl_jwt_cleanup
+            && jwt->key == conf->jwt_key && jwt->token.data == token.data
+            && jwt->token.len == token.len)
+        {
+            *found = jwt;
+            return NGX_OK;
+        }
+    }
+
+    cln = ngx_pool_cleanup_add(r->pool, sizeof(ngx_rl_jwt_t));
+    if (cln == NULL) {
+        return NGX_ERROR;
+    }
+
+    jwt = cln->data;
+    jwt->key = conf->jwt_key;
+    jwt->token = token;
+    jwt->body = NULL;
+    jwt->reason = ngx_rl_jwt_open(jwt->key, &token, &jwt->body);
+
+    cln->handler = ngx_rl_jwt_cleanup;
+    *found = jwt;
+
+    if (jwt->reason && ngx_rl_request_log_due(r, NGX_RL_LOG_TOKEN, note)) {
+        ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
+                      "ratelimit: the bearer token is not valid: %s%s",
+                      jwt->reason, note);
+    }
+
+    return NGX_OK;
+}
+
+
+/*
+ * Whether the name begins with the claim. In a variable's name letters are
+ * small, and "_" stands for what it cannot have, as in "$http_name".
+ */
+static ngx_uint_t
+ngx_rl_jwt_begins(const ngx_str_t *name, const char *claim, size_t len,
+    ngx_uint_t fold)
+{
+    u_char  ch;
+    size_t  i;
+
+    for (i = 0; i < len; i++) {
+        ch = (u_char) claim[i];
+
+        if (fold) {
+            ch = ngx_tolower(ch);
+            ch = ((ch >= 'a' && ch <= 'z') || (ch >= '0' && ch <= '9'))
+                 ? ch : '_';
+        }
+
+        if (ch != name->data[i]) {
+            return 0;
+        }
+    }
+
+    return 1;
 }
 
 
@@ -632,8 +525,7 @@ ngx_rl_jwt_equal(const json_t *string, const ngx_str_t *text)
  * does not choose. NULL: there is none.
  */
 static json_t *
-ngx_rl_jwt_find(json_t *object, const ngx_str_t *name,
-    const char *dot)
+ngx_rl_jwt_find(json_t *object, const ngx_str_t *name, const char *dot)
 {
     size_t       len, n;
     json_t      *value, *found;
@@ -650,9 +542,7 @@ ngx_rl_jwt_find(json_t *object, const ngx_str_t *name,
         json_object_foreach(object, claim, value) {
             len = ngx_strlen(claim);
 
-            if (len > name->len
-                || !ngx_rl_jwt_begins(name, claim, len, fold))
-            {
+            if (len > name->len || !ngx_rl_jwt_begins(name, claim, len, fold)) {
                 continue;
             }
 
@@ -683,54 +573,43 @@ ngx_rl_jwt_find(json_t *object, const ngx_str_t *name,
 }
 
 
-/*
- * Whether the name begins with the claim. In a variable's name letters are
- * small, and "_" stands for what it cannot have, as in "$http_name".
- */
-static ngx_uint_t
-ngx_rl_jwt_begins(const ngx_str_t *name, const char *claim,
-    size_t len, ngx_uint_t fold)
+/* Control characters as "%0A": they would end a header that has the claim. */
+static size_t
+ngx_rl_jwt_write_string(u_char *p, const json_t *string)
 {
-    u_char  ch;
-    size_t  i;
+    u_char        ch;
+    size_t        i, len, n;
+    const char   *text;
 
-    for (i = 0; i < len; i++) {
-        ch = (u_char) claim[i];
+    static const u_char  hex[] = "0123456789ABCDEF";
 
-        if (fold) {
-            ch = ngx_tolower(ch);
-            ch = ((ch >= 'a' && ch <= 'z') || (ch >= '0' && ch <= '9'))
-                 ? ch : '_';
+    text = json_string_value(string);
+    n = json_string_length(string);
+    len = 0;
+
+    for (i = 0; i < n; i++) {
+        ch = (u_char) text[i];
+
+        if (ch >= 0x20 && ch != 0x7f) {
+
+            if (p) {
+                p[len] = ch;
+            }
+
+            len++;
+            continue;
         }
 
-        if (ch != name->data[i]) {
-            return 0;
+        if (p) {
+            p[len] = '%';
+            p[len + 1] = hex[ch >> 4];
+            p[len + 2] = hex[ch & 15];
         }
+
+        len += 3;
     }
 
-    return 1;
-}
-
-
-/* A claim as text. NGX_DECLINED: it has none. NGX_ERROR: memory is out. */
-static ngx_int_t
-ngx_rl_jwt_text(ngx_pool_t *pool, const json_t *value,
-    ngx_str_t *text)
-{
-    if (value == NULL || json_is_null(value) || json_is_object(value)) {
-        return NGX_DECLINED;
-    }
-
-    text->len = ngx_rl_jwt_write(NULL, value);
-
-    text->data = ngx_pnalloc(pool, text->len + 1);
-    if (text->data == NULL) {
-        return NGX_ERROR;
-    }
-
-    (void) ngx_rl_jwt_write(text->data, value);
-
-    return NGX_OK;
+    return len;
 }
 
 
@@ -797,41 +676,104 @@ ngx_rl_jwt_write(u_char *p, const json_t *value)
 }
 
 
-/* Control characters as "%0A": they would end a header that has the claim. */
-static size_t
-ngx_rl_jwt_write_string(u_char *p, const json_t *string)
+/* A claim as text. NGX_DECLINED: it has none. NGX_ERROR: memory is out. */
+static ngx_int_t
+ngx_rl_jwt_text(ngx_pool_t *pool, const json_t *value, ngx_str_t *text)
 {
-    u_char        ch;
-    size_t        i, len, n;
-    const char   *text;
-
-    static const u_char  hex[] = "0123456789ABCDEF";
-
-    text = json_string_value(string);
-    n = json_string_length(string);
-    len = 0;
-
-    for (i = 0; i < n; i++) {
-        ch = (u_char) text[i];
-
-        if (ch >= 0x20 && ch != 0x7f) {
-
-            if (p) {
-                p[len] = ch;
-            }
-
-            len++;
-            continue;
-        }
-
-        if (p) {
-            p[len] = '%';
-            p[len + 1] = hex[ch >> 4];
-            p[len + 2] = hex[ch & 15];
-        }
-
-        len += 3;
+    if (value == NULL || json_is_null(value) || json_is_object(value)) {
+        return NGX_DECLINED;
     }
 
-    return len;
+    text->len = ngx_rl_jwt_write(NULL, value);
+
+    text->data = ngx_pnalloc(pool, text->len + 1);
+    if (text->data == NULL) {
+        return NGX_ERROR;
+    }
+
+    (void) ngx_rl_jwt_write(text->data, value);
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_rl_jwt_claim(ngx_http_request_t *r, const ngx_str_t *name, ngx_str_t *claim)
+{
+    json_t        *value;
+    ngx_int_t      rc;
+    ngx_str_t      text;
+    ngx_rl_jwt_t  *jwt;
+
+    rc = ngx_rl_jwt_get(r, &jwt);
+
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    value = ngx_rl_jwt_find(jwt->body, name, NGX_RL_JWT_DOT);
+
+    if (json_is_integer(value)) {
+        return ngx_rl_jwt_text(r->pool, value, claim);
+    }
+
+    text.data = (u_char *) json_string_value(value);
+    text.len = json_string_length(value);
+
+    if (text.len == 0) {
+        return NGX_DECLINED;
+    }
+
+    claim->len = text.len;
+    claim->data = ngx_pstrdup(r->pool, &text);
+
+    return claim->data ? NGX_OK : NGX_ERROR;
+}
+
+
+ngx_int_t
+ngx_rl_jwt_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
+    uintptr_t data)
+{
+    ngx_int_t      rc;
+    ngx_str_t      name, text;
+    ngx_rl_jwt_t  *jwt;
+
+    name = *(ngx_str_t *) data;
+    name.data += sizeof(NGX_RL_JWT_PREFIX) - 1;
+    name.len -= sizeof(NGX_RL_JWT_PREFIX) - 1;
+
+    rc = ngx_rl_jwt_get(r, &jwt);
+
+    if (rc == NGX_OK) {
+        rc = ngx_rl_jwt_text(r->pool, ngx_rl_jwt_find(jwt->body, &name,
+                                                      NGX_RL_JWT_DOTS), &text);
+    }
+
+    if (rc == NGX_DECLINED) {
+        v->not_found = 1;
+        return NGX_OK;
+    }
+
+    return (rc == NGX_OK)
+           ? ngx_rl_variable_set(v, text.data, text.len)
+           : NGX_ERROR;
+}
+
+
+ngx_int_t
+ngx_rl_jwt_invalid(ngx_http_request_t *r, const char **reason)
+{
+    ngx_int_t      rc;
+    ngx_rl_jwt_t  *jwt;
+
+    rc = ngx_rl_jwt_get(r, &jwt);
+
+    if (rc != NGX_OK) {
+        return (rc == NGX_DECLINED) ? NGX_OK : NGX_ERROR;
+    }
+
+    *reason = jwt->reason;
+
+    return jwt->reason ? NGX_ABORT : NGX_OK;
 }

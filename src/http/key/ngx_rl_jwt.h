@@ -45,11 +45,11 @@ struct ngx_rl_jwt_key_s {
     ngx_str_t       audience;  /* as JSON has it; empty: any */
     ngx_str_t       issuer;    /* the same */
     time_t          leeway;    /* seconds */
-    ngx_rl_jwks_t  *keys;      /* freed with the configuration;
-                                  NULL: nothing is verified */
+    ngx_rl_jwks_t  *keys;      /* freed with the configuration; NULL: nothing
+                                  is verified */
     ngx_rl_jwt_stamp_t  stamp;   /* of the file they are from */
-    ngx_rl_jwt_stamp_t  failed;  /* of one that could not be read,
-                                    which was logged; or stamp */
+    ngx_rl_jwt_stamp_t  failed;  /* of one that could not be read, which was
+                                    logged; or stamp */
 };
 
 /* The files that workers read again, of all places. */
@@ -66,11 +66,9 @@ struct ngx_rl_jwt_files_s {
  * jwt_alg.c: gives a key its algorithm: that of the name, or if this is NULL
  * the first for a key like this. Returns NULL, or the expected key.
  */
-const char *ngx_rl_jwt_alg_bind(ngx_rl_jwk_t *key,
-    const char *name);
+const char *ngx_rl_jwt_alg_bind(ngx_rl_jwk_t *key, const char *name);
 
-ngx_uint_t ngx_rl_jwt_alg_is(const ngx_rl_jwk_t *key,
-    const char *name);
+ngx_uint_t ngx_rl_jwt_alg_is(const ngx_rl_jwk_t *key, const char *name);
 
 /* Whether the key has signed the content. */
 ngx_uint_t ngx_rl_jwt_alg_verify(
@@ -81,13 +79,11 @@ ngx_uint_t ngx_rl_jwt_alg_verify(
  * A copy on the heap, NGX_ERROR: memory is out; and what frees a key's members,
  * so that no secret stays in memory.
  */
-ngx_int_t ngx_rl_jwk_copy(ngx_str_t *to, const void *data,
-    size_t len);
+ngx_int_t ngx_rl_jwk_copy(ngx_str_t *to, const void *data, size_t len);
 void ngx_rl_jwk_free(ngx_rl_jwk_t *key);
 
 /* jwks_json.c: adds a JWK Set's keys. Returns NULL, or what is expected. */
-const char *ngx_rl_jwks_json(const ngx_str_t *content,
-    ngx_rl_jwks_t *keys);
+const char *ngx_rl_jwks_json(const ngx_str_t *content, ngx_rl_jwks_t *keys);
 
 #pragma GCC visibility pop
 

@@ -24,11 +24,6 @@ struct ngx_rl_jwt_alg_s {
                                      numbers that are a signature */
 };
 
-static int ngx_rl_jwt_alg_pkey(const ngx_rl_jwk_t *key,
-    const ngx_str_t *content, const u_char *signature, size_t len);
-static size_t ngx_rl_jwt_alg_der(const ngx_str_t *signature,
-    size_t bytes, u_char *der);
-
 /* of a kind of keys, the first is for a key that names no algorithm */
 static const ngx_rl_jwt_alg_t  ngx_rl_jwt_algs[] = {
     { "HS256", 0, NULL, EVP_sha256, 0, 32 },
@@ -48,8 +43,7 @@ static const ngx_rl_jwt_alg_t  ngx_rl_jwt_algs[] = {
 
 
 const char *
-ngx_rl_jwt_alg_bind(ngx_rl_jwk_t *key,
-    const char *name)
+ngx_rl_jwt_alg_bind(ngx_rl_jwk_t *key, const char *name)
 {
     int                      type;
     char                     curve[NGX_RL_JWT_CURVE];
@@ -92,54 +86,52 @@ ngx_rl_jwt_alg_bind(ngx_rl_jwk_t *key,
 
 
 ngx_uint_t
-ngx_rl_jwt_alg_is(const ngx_rl_jwk_t *key,
-    const char *name)
+ngx_rl_jwt_alg_is(const ngx_rl_jwk_t *key, const char *name)
 {
     return ngx_strcmp(key->alg->name, name) == 0;
 }
 
 
-ngx_uint_t
-ngx_rl_jwt_alg_verify(const ngx_rl_jwk_t *key,
-    const ngx_str_t *content, const ngx_str_t *signature)
+/*
+ * The two numbers of an EC signature as OpenSSL takes them, written to der.
+ * Returns the length, or 0.
+ */
+static size_t
+ngx_rl_jwt_alg_der(const ngx_str_t *signature, size_t bytes, u_char *der)
 {
-    int           valid;
-    u_char        bytes[NGX_RL_JWT_DER];
-    size_t        len;
-    unsigned int  n;
+    int         n;
+    BIGNUM     *r, *s;
+    ECDSA_SIG  *sig;
 
-    len = signature->len;
-
-    if (key->pkey == NULL) {
-        valid = HMAC(key->alg->digest(), key->secret.data,
-                     (int) key->secret.len, content->data, content->len,
-                     bytes, &n)
-                && len == n
-                && CRYPTO_memcmp(bytes, signature->data, len) == 0;
-
-    } else if (key->alg->type == EVP_PKEY_EC) {
-        len = ngx_rl_jwt_alg_der(signature, key->alg->bytes,
-                                 bytes);
-        valid = len && ngx_rl_jwt_alg_pkey(key, content, bytes,
-                                           len);
-
-    } else {
-        valid = ngx_rl_jwt_alg_pkey(key, content, signature->data,
-                                    len);
+    if (signature->len != 2 * bytes) {
+        return 0;
     }
 
-    if (!valid) {
-        /* nginx would find what OpenSSL has left, in its next connection */
-        ERR_clear_error();
+    n = (int) bytes;
+    sig = ECDSA_SIG_new();
+    r = BN_bin2bn(signature->data, n, NULL);
+    s = BN_bin2bn(signature->data + n, n, NULL);
+
+    if (sig == NULL || r == NULL || s == NULL
+        || ECDSA_SIG_set0(sig, r, s) != 1)
+    {
+        BN_free(r);
+        BN_free(s);
+        ECDSA_SIG_free(sig);
+        return 0;
     }
 
-    return valid;
+    n = i2d_ECDSA_SIG(sig, &der);
+
+    ECDSA_SIG_free(sig);
+
+    return (n > 0) ? n : 0;
 }
 
 
 static int
-ngx_rl_jwt_alg_pkey(const ngx_rl_jwk_t *key,
-    const ngx_str_t *content, const u_char *signature, size_t len)
+ngx_rl_jwt_alg_pkey(const ngx_rl_jwk_t *key, const ngx_str_t *content,
+    const u_char *signature, size_t len)
 {
     int            valid;
     EVP_MD_CTX    *md;
@@ -174,41 +166,38 @@ ngx_rl_jwt_alg_pkey(const ngx_rl_jwk_t *key,
 }
 
 
-/*
- * The two numbers of an EC signature as OpenSSL takes them, written to der.
- * Returns the length, or 0.
- */
-static size_t
-ngx_rl_jwt_alg_der(const ngx_str_t *signature, size_t bytes,
-    u_char *der)
+ngx_uint_t
+ngx_rl_jwt_alg_verify(const ngx_rl_jwk_t *key, const ngx_str_t *content,
+    const ngx_str_t *signature)
 {
-    int         n;
-    BIGNUM     *r, *s;
-    ECDSA_SIG  *sig;
+    int           valid;
+    u_char        bytes[NGX_RL_JWT_DER];
+    size_t        len;
+    unsigned int  n;
 
-    if (signature->len != 2 * bytes) {
-        return 0;
+    len = signature->len;
+
+    if (key->pkey == NULL) {
+        valid = HMAC(key->alg->digest(), key->secret.data,
+                     (int) key->secret.len, content->data, content->len,
+                     bytes, &n)
+                && len == n
+                && CRYPTO_memcmp(bytes, signature->data, len) == 0;
+
+    } else if (key->alg->type == EVP_PKEY_EC) {
+        len = ngx_rl_jwt_alg_der(signature, key->alg->bytes, bytes);
+        valid = len && ngx_rl_jwt_alg_pkey(key, content, bytes, len);
+
+    } else {
+        valid = ngx_rl_jwt_alg_pkey(key, content, signature->data, len);
     }
 
-    n = (int) bytes;
-    sig = ECDSA_SIG_new();
-    r = BN_bin2bn(signature->data, n, NULL);
-    s = BN_bin2bn(signature->data + n, n, NULL);
-
-    if (sig == NULL || r == NULL || s == NULL
-        || ECDSA_SIG_set0(sig, r, s) != 1)
-    {
-        BN_free(r);
-        BN_free(s);
-        ECDSA_SIG_free(sig);
-        return 0;
+    if (!valid) {
+        /* nginx would find what OpenSSL has left, in its next connection */
+        ERR_clear_error();
     }
 
-    n = i2d_ECDSA_SIG(sig, &der);
-
-    ECDSA_SIG_free(sig);
-
-    return (n > 0) ? n : 0;
+    return valid;
 }
 
 

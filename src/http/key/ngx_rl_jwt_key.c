@@ -15,25 +15,221 @@
 #define NGX_RL_JWT_LEEWAY  300     /* seconds at most */
 #define NGX_RL_JWT_TICK_MS 1000
 
-static ngx_int_t ngx_rl_jwt_key_parameter(ngx_str_t *text,
-    ngx_rl_jwt_key_t *key);
-static const char *ngx_rl_jwt_key_read(const ngx_str_t *content,
-    ngx_rl_jwks_t **made);
-static ngx_int_t ngx_rl_jwt_key_watch(ngx_conf_t *cf,
-    ngx_rl_jwt_key_t *key);
-static void ngx_rl_jwt_key_unwatch(void *data);
-static void ngx_rl_jwt_key_tick_handler(ngx_event_t *ev);
-static void ngx_rl_jwt_key_renew(
-    ngx_rl_jwt_key_t *key, ngx_log_t *log);
-static ngx_int_t ngx_rl_jwt_key_stamp(const ngx_str_t *file,
-    ngx_rl_jwt_stamp_t *stamp);
-static const char *ngx_rl_jwt_key_content(const ngx_str_t *file,
-    ngx_str_t *content);
-static ngx_uint_t ngx_rl_jwt_key_is_json(const ngx_str_t *content);
-static const char *ngx_rl_jwt_key_pem(const ngx_str_t *content,
-    ngx_rl_jwk_t *key);
-static void ngx_rl_jwt_key_cleanup(void *data);
-static void ngx_rl_jwks_free(ngx_rl_jwks_t *keys);
+
+static void
+ngx_rl_jwks_free(ngx_rl_jwks_t *keys)
+{
+    ngx_uint_t  i;
+
+    for (i = 0; i < keys->nkeys; i++) {
+        ngx_rl_jwk_free(&keys->keys[i]);
+    }
+
+    ngx_free(keys);
+}
+
+
+static void
+ngx_rl_jwt_key_cleanup(void *data)
+{
+    ngx_rl_jwt_key_t *key = data;
+
+    if (key->keys) {
+        ngx_rl_jwks_free(key->keys);
+    }
+}
+
+
+/* Characters that JSON would escape are refused: no document needs them. */
+static ngx_int_t
+ngx_rl_jwt_key_parameter(ngx_str_t *text, ngx_rl_jwt_key_t *key)
+{
+    time_t      sec;
+    ngx_str_t   value, *set;
+
+    set = ngx_rl_parameter(text, "audience=", &value)
+          ? &key->audience
+          : ngx_rl_parameter(text, "issuer=", &value)
+          ? &key->issuer : NULL;
+
+    if (set) {
+        if (set->len || value.len == 0
+            || ngx_escape_json(NULL, value.data, value.len) != 0)
+        {
+            return NGX_ERROR;
+        }
+
+        *set = value;
+
+        return NGX_OK;
+    }
+
+    if (!ngx_rl_parameter(text, "leeway=", &value)) {
+        return NGX_ERROR;
+    }
+
+    sec = ngx_parse_time(&value, 1);
+
+    if (key->leeway || sec < 0 || sec > NGX_RL_JWT_LEEWAY) {
+        return NGX_ERROR;
+    }
+
+    key->leeway = sec;
+
+    return NGX_OK;
+}
+
+
+/* NGX_ERROR: it cannot be looked at; the stamp is then zero. */
+static ngx_int_t
+ngx_rl_jwt_key_stamp(const ngx_str_t *file, ngx_rl_jwt_stamp_t *stamp)
+{
+    ngx_file_info_t  fi;
+
+    ngx_memzero(stamp, sizeof(ngx_rl_jwt_stamp_t));
+
+    if (ngx_file_info(file->data, &fi) == NGX_FILE_ERROR) {
+        return NGX_ERROR;
+    }
+
+    stamp->inode = (uint64_t) ngx_file_uniq(&fi);
+    stamp->size = (uint64_t) ngx_file_size(&fi);
+    stamp->sec = (uint64_t) fi.st_ctim.tv_sec;
+    stamp->nsec = (uint64_t) fi.st_ctim.tv_nsec;
+
+    return NGX_OK;
+}
+
+
+static ngx_uint_t
+ngx_rl_jwt_key_is_json(const ngx_str_t *content)
+{
+    u_char  *p, *last;
+
+    last = content->data + content->len;
+
+    for (p = content->data; p < last; p++) {
+        if (*p != ' ' && *p != '\t' && *p != '\r' && *p != '\n') {
+            return *p == '{';
+        }
+    }
+
+    return 0;
+}
+
+
+/*
+ * The first public key. No other text is a key: as a secret, any file that got
+ * there by accident would verify tokens, with what everybody may know.
+ */
+static const char *
+ngx_rl_jwt_key_pem(const ngx_str_t *content, ngx_rl_jwk_t *key)
+{
+    BIO  *bio;
+
+    if (ngx_strnstr(content->data, "PRIVATE KEY-----", content->len)) {
+        return "a public key, no private key";
+    }
+
+    bio = BIO_new_mem_buf(content->data, (int) content->len);
+    if (bio == NULL) {
+        return "memory";
+    }
+
+    /* a password, so that OpenSSL asks the terminal for none */
+
+    key->pkey = PEM_read_bio_PUBKEY(bio, NULL, NULL, "");
+
+    BIO_free(bio);
+
+    return key->pkey ? ngx_rl_jwt_alg_bind(key, NULL)
+                     : "a JWK Set, a JWK (of type \"oct\" for a secret) or "
+                       "a public key in PEM";
+}
+
+
+/*
+ * The keys of a file's content. Returns NULL, or the expected content as a
+ * constant string.
+ */
+static const char *
+ngx_rl_jwt_key_read(const ngx_str_t *content, ngx_rl_jwks_t **made)
+{
+    const char     *expected;
+    ngx_rl_jwks_t  *keys;
+
+    if (content->len > NGX_RL_JWT_FILE) {
+        return "one of at most 65536 bytes";
+    }
+
+    keys = ngx_calloc(sizeof(ngx_rl_jwks_t), ngx_cycle->log);
+    if (keys == NULL) {
+        return "memory";
+    }
+
+    if (ngx_rl_jwt_key_is_json(content)) {
+        expected = ngx_rl_jwks_json(content, keys);
+
+    } else {
+        keys->nkeys = 1;
+        expected = ngx_rl_jwt_key_pem(content, keys->keys);
+    }
+
+    ERR_clear_error();
+
+    if (expected) {
+        ngx_rl_jwks_free(keys);
+        return expected;
+    }
+
+    *made = keys;
+
+    return NULL;
+}
+
+
+/* With "master_process off" the process outlives the configuration. */
+static void
+ngx_rl_jwt_key_unwatch(void *data)
+{
+    ngx_rl_jwt_files_t *files = data;
+
+    if (files->tick.timer_set) {
+        ngx_del_timer(&files->tick);
+    }
+}
+
+
+static ngx_int_t
+ngx_rl_jwt_key_watch(ngx_conf_t *cf, ngx_rl_jwt_key_t *key)
+{
+    ngx_pool_cleanup_t  *cln;
+    ngx_rl_jwt_files_t  *files;
+    ngx_rl_main_conf_t  *conf;
+
+    conf = ngx_http_conf_get_module_main_conf(cf, ngx_http_ratelimit_module);
+
+    if (conf->jwt_files == NULL) {
+        cln = ngx_pool_cleanup_add(cf->pool, sizeof(ngx_rl_jwt_files_t));
+        if (cln == NULL) {
+            return NGX_ERROR;
+        }
+
+        files = cln->data;
+        ngx_memzero(files, sizeof(ngx_rl_jwt_files_t));
+
+        if (ngx_array_init(&files->keys, cf->pool, 2, sizeof(void *))
+            != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+
+        cln->handler = ngx_rl_jwt_key_unwatch;
+        conf->jwt_files = files;
+    }
+
+    return ngx_rl_push(&conf->jwt_files->keys, key);
+}
 
 
 /* ratelimit_jwt_key <file> [<parameter> ...] | insecure */
@@ -99,10 +295,7 @@ ngx_rl_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     (void) ngx_rl_jwt_key_stamp(&key->file, &key->stamp);
     key->failed = key->stamp;
 
-    if (ngx_rl_file_read(cf, &key->file,
-                         NGX_RL_JWT_FILE, &content)
-        != NGX_OK)
-    {
+    if (ngx_rl_file_read(cf, &key->file, NGX_RL_JWT_FILE, &content) != NGX_OK) {
         return NGX_CONF_ERROR;
     }
 
@@ -122,82 +315,53 @@ ngx_rl_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
-static ngx_int_t
-ngx_rl_jwt_key_watch(ngx_conf_t *cf,
-    ngx_rl_jwt_key_t *key)
+/*
+ * The content of a regular file, which the caller frees, with a byte more than
+ * it may have. Returns NULL, or what is expected, with errno.
+ */
+static const char *
+ngx_rl_jwt_key_content(const ngx_str_t *file, ngx_str_t *content)
 {
-    ngx_pool_cleanup_t  *cln;
-    ngx_rl_jwt_files_t  *files;
-    ngx_rl_main_conf_t  *conf;
+    ssize_t           n;
+    ngx_fd_t          fd;
+    const char       *expected;
+    ngx_file_info_t   fi;
 
-    conf = ngx_http_conf_get_module_main_conf(cf, ngx_http_ratelimit_module);
+    fd = ngx_open_file(file->data, NGX_FILE_RDONLY|NGX_FILE_NONBLOCK,
+                       NGX_FILE_OPEN, 0);
 
-    if (conf->jwt_files == NULL) {
-        cln = ngx_pool_cleanup_add(cf->pool,
-                                   sizeof(ngx_rl_jwt_files_t));
-        if (cln == NULL) {
-            return NGX_ERROR;
-        }
-
-        files = cln->data;
-        ngx_memzero(files, sizeof(ngx_rl_jwt_files_t));
-
-        if (ngx_array_init(&files->keys, cf->pool, 2, sizeof(void *))
-            != NGX_OK)
-        {
-            return NGX_ERROR;
-        }
-
-        cln->handler = ngx_rl_jwt_key_unwatch;
-        conf->jwt_files = files;
+    if (fd == NGX_INVALID_FILE) {
+        return "a file that workers may read";
     }
 
-    return ngx_rl_push(&conf->jwt_files->keys, key);
-}
+    expected = "a file";
 
-
-/* With "master_process off" the process outlives the configuration. */
-static void
-ngx_rl_jwt_key_unwatch(void *data)
-{
-    ngx_rl_jwt_files_t *files = data;
-
-    if (files->tick.timer_set) {
-        ngx_del_timer(&files->tick);
-    }
-}
-
-
-void
-ngx_rl_jwt_key_begin(ngx_rl_jwt_files_t *files,
-    ngx_log_t *log)
-{
-    files->tick.data = files;
-    files->tick.log = log;
-    files->tick.handler = ngx_rl_jwt_key_tick_handler;
-    files->tick.cancelable = 1;
-
-    /* at once: the master may have read them long ago */
-
-    ngx_rl_jwt_key_tick_handler(&files->tick);
-}
-
-
-static void
-ngx_rl_jwt_key_tick_handler(ngx_event_t *ev)
-{
-    ngx_uint_t           i;
-    ngx_rl_jwt_key_t   **keys;
-    ngx_rl_jwt_files_t  *files;
-
-    files = ev->data;
-    keys = files->keys.elts;
-
-    for (i = 0; i < files->keys.nelts; i++) {
-        ngx_rl_jwt_key_renew(keys[i], ev->log);
+    if (ngx_fd_info(fd, &fi) == NGX_FILE_ERROR || !ngx_is_file(&fi)) {
+        goto done;
     }
 
-    ngx_add_timer(ev, NGX_RL_JWT_TICK_MS);
+    content->data = ngx_alloc(NGX_RL_JWT_FILE + 1, ngx_cycle->log);
+    if (content->data == NULL) {
+        expected = "memory";
+        goto done;
+    }
+
+    n = ngx_read_fd(fd, content->data, NGX_RL_JWT_FILE + 1);
+
+    if (n == -1) {
+        ngx_free(content->data);
+        content->data = NULL;
+        goto done;
+    }
+
+    content->len = n;
+    expected = NULL;
+
+done:
+
+    (void) ngx_close_file(fd);
+
+    return expected;
 }
 
 
@@ -206,8 +370,7 @@ ngx_rl_jwt_key_tick_handler(ngx_event_t *ev)
  * ones. If the file cannot be read, they stay, and the next tick tries again.
  */
 static void
-ngx_rl_jwt_key_renew(ngx_rl_jwt_key_t *key,
-    ngx_log_t *log)
+ngx_rl_jwt_key_renew(ngx_rl_jwt_key_t *key, ngx_log_t *log)
 {
     ngx_err_t            err;
     ngx_str_t            content;
@@ -262,227 +425,33 @@ ngx_rl_jwt_key_renew(ngx_rl_jwt_key_t *key,
 }
 
 
-/* NGX_ERROR: it cannot be looked at; the stamp is then zero. */
-static ngx_int_t
-ngx_rl_jwt_key_stamp(const ngx_str_t *file,
-    ngx_rl_jwt_stamp_t *stamp)
-{
-    ngx_file_info_t  fi;
-
-    ngx_memzero(stamp, sizeof(ngx_rl_jwt_stamp_t));
-
-    if (ngx_file_info(file->data, &fi) == NGX_FILE_ERROR) {
-        return NGX_ERROR;
-    }
-
-    stamp->inode = (uint64_t) ngx_file_uniq(&fi);
-    stamp->size = (uint64_t) ngx_file_size(&fi);
-    stamp->sec = (uint64_t) fi.st_ctim.tv_sec;
-    stamp->nsec = (uint64_t) fi.st_ctim.tv_nsec;
-
-    return NGX_OK;
-}
-
-
-/*
- * The content of a regular file, which the caller frees, with a byte more than
- * it may have. Returns NULL, or what is expected, with errno.
- */
-static const char *
-ngx_rl_jwt_key_content(const ngx_str_t *file, ngx_str_t *content)
-{
-    ssize_t           n;
-    ngx_fd_t          fd;
-    const char       *expected;
-    ngx_file_info_t   fi;
-
-    fd = ngx_open_file(file->data, NGX_FILE_RDONLY|NGX_FILE_NONBLOCK,
-                       NGX_FILE_OPEN, 0);
-
-    if (fd == NGX_INVALID_FILE) {
-        return "a file that workers may read";
-    }
-
-    expected = "a file";
-
-    if (ngx_fd_info(fd, &fi) == NGX_FILE_ERROR || !ngx_is_file(&fi)) {
-        goto done;
-    }
-
-    content->data = ngx_alloc(NGX_RL_JWT_FILE + 1, ngx_cycle->log);
-    if (content->data == NULL) {
-        expected = "memory";
-        goto done;
-    }
-
-    n = ngx_read_fd(fd, content->data, NGX_RL_JWT_FILE + 1);
-
-    if (n == -1) {
-        ngx_free(content->data);
-        content->data = NULL;
-        goto done;
-    }
-
-    content->len = n;
-    expected = NULL;
-
-done:
-
-    (void) ngx_close_file(fd);
-
-    return expected;
-}
-
-
-/* Characters that JSON would escape are refused: no document needs them. */
-static ngx_int_t
-ngx_rl_jwt_key_parameter(ngx_str_t *text,
-    ngx_rl_jwt_key_t *key)
-{
-    time_t      sec;
-    ngx_str_t   value, *set;
-
-    set = ngx_rl_parameter(text, "audience=", &value)
-          ? &key->audience
-          : ngx_rl_parameter(text, "issuer=", &value)
-          ? &key->issuer : NULL;
-
-    if (set) {
-        if (set->len || value.len == 0
-            || ngx_escape_json(NULL, value.data, value.len) != 0)
-        {
-            return NGX_ERROR;
-        }
-
-        *set = value;
-
-        return NGX_OK;
-    }
-
-    if (!ngx_rl_parameter(text, "leeway=", &value)) {
-        return NGX_ERROR;
-    }
-
-    sec = ngx_parse_time(&value, 1);
-
-    if (key->leeway || sec < 0 || sec > NGX_RL_JWT_LEEWAY) {
-        return NGX_ERROR;
-    }
-
-    key->leeway = sec;
-
-    return NGX_OK;
-}
-
-
-/*
- * The keys of a file's content. Returns NULL, or the expected content as a
- * constant string.
- */
-static const char *
-ngx_rl_jwt_key_read(const ngx_str_t *content,
-    ngx_rl_jwks_t **made)
-{
-    const char     *expected;
-    ngx_rl_jwks_t  *keys;
-
-    if (content->len > NGX_RL_JWT_FILE) {
-        return "one of at most 65536 bytes";
-    }
-
-    keys = ngx_calloc(sizeof(ngx_rl_jwks_t), ngx_cycle->log);
-    if (keys == NULL) {
-        return "memory";
-    }
-
-    if (ngx_rl_jwt_key_is_json(content)) {
-        expected = ngx_rl_jwks_json(content, keys);
-
-    } else {
-        keys->nkeys = 1;
-        expected = ngx_rl_jwt_key_pem(content, keys->keys);
-    }
-
-    ERR_clear_error();
-
-    if (expected) {
-        ngx_rl_jwks_free(keys);
-        return expected;
-    }
-
-    *made = keys;
-
-    return NULL;
-}
-
-
-static ngx_uint_t
-ngx_rl_jwt_key_is_json(const ngx_str_t *content)
-{
-    u_char  *p, *last;
-
-    last = content->data + content->len;
-
-    for (p = content->data; p < last; p++) {
-        if (*p != ' ' && *p != '\t' && *p != '\r' && *p != '\n') {
-            return *p == '{';
-        }
-    }
-
-    return 0;
-}
-
-
-/*
- * The first public key. No other text is a key: as a secret, any file that got
- * there by accident would verify tokens, with what everybody may know.
- */
-static const char *
-ngx_rl_jwt_key_pem(const ngx_str_t *content,
-    ngx_rl_jwk_t *key)
-{
-    BIO  *bio;
-
-    if (ngx_strnstr(content->data, "PRIVATE KEY-----", content->len)) {
-        return "a public key, no private key";
-    }
-
-    bio = BIO_new_mem_buf(content->data, (int) content->len);
-    if (bio == NULL) {
-        return "memory";
-    }
-
-    /* a password, so that OpenSSL asks the terminal for none */
-
-    key->pkey = PEM_read_bio_PUBKEY(bio, NULL, NULL, "");
-
-    BIO_free(bio);
-
-    return key->pkey ? ngx_rl_jwt_alg_bind(key, NULL)
-                     : "a JWK Set, a JWK (of type \"oct\" for a secret) or "
-                       "a public key in PEM";
-}
-
-
 static void
-ngx_rl_jwt_key_cleanup(void *data)
+ngx_rl_jwt_key_tick_handler(ngx_event_t *ev)
 {
-    ngx_rl_jwt_key_t *key = data;
+    ngx_uint_t           i;
+    ngx_rl_jwt_key_t   **keys;
+    ngx_rl_jwt_files_t  *files;
 
-    if (key->keys) {
-        ngx_rl_jwks_free(key->keys);
+    files = ev->data;
+    keys = files->keys.elts;
+
+    for (i = 0; i < files->keys.nelts; i++) {
+        ngx_rl_jwt_key_renew(keys[i], ev->log);
     }
+
+    ngx_add_timer(ev, NGX_RL_JWT_TICK_MS);
 }
 
 
-static void
-ngx_rl_jwks_free(ngx_rl_jwks_t *keys)
+void
+ngx_rl_jwt_key_begin(ngx_rl_jwt_files_t *files, ngx_log_t *log)
 {
-    ngx_uint_t  i;
+    files->tick.data = files;
+    files->tick.log = log;
+    files->tick.handler = ngx_rl_jwt_key_tick_handler;
+    files->tick.cancelable = 1;
 
-    for (i = 0; i < keys->nkeys; i++) {
-        ngx_rl_jwk_free(&keys->keys[i]);
-    }
+    /* at once: the master may have read them long ago */
 
-    ngx_free(keys);
+    ngx_rl_jwt_key_tick_handler(&files->tick);
 }

@@ -11,12 +11,6 @@
 #define NGX_RL_KEY_BYTES  256
 #define NGX_RL_KEY_HASH   "sha256:"
 
-static ngx_int_t ngx_rl_api_key_mark(ngx_http_request_t *r,
-    const char *mark, ngx_str_t *key);
-static ngx_uint_t ngx_rl_api_key_plain(const ngx_str_t *key);
-static ngx_int_t ngx_rl_key_hash(ngx_http_request_t *r,
-    ngx_str_t *key);
-
 
 /* ratelimit_api_key <source> ... */
 char *
@@ -71,8 +65,8 @@ ngx_rl_api_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
 
 char *
-ngx_rl_api_key_check(ngx_conf_t *cf,
-    ngx_rl_loc_conf_t *prev, ngx_rl_loc_conf_t *conf)
+ngx_rl_api_key_check(ngx_conf_t *cf, ngx_rl_loc_conf_t *prev,
+    ngx_rl_loc_conf_t *conf)
 {
     ngx_str_t                 *name;
     ngx_uint_t                 i;
@@ -114,59 +108,8 @@ ngx_rl_api_key_check(ngx_conf_t *cf,
 }
 
 
-ngx_int_t
-ngx_rl_api_key_variable(ngx_http_request_t *r,
-    ngx_http_variable_value_t *v, uintptr_t data)
-{
-    ngx_int_t  rc;
-    ngx_str_t  key;
-
-    rc = ngx_rl_api_key_text(r, &key);
-
-    if (rc == NGX_DECLINED) {
-        v->not_found = 1;
-        return NGX_OK;
-    }
-
-    if (rc != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    return ngx_rl_variable_set(v, key.data, key.len);
-}
-
-
-ngx_int_t
-ngx_rl_api_key_text(ngx_http_request_t *r, ngx_str_t *key)
-{
-    ngx_int_t               rc;
-    ngx_uint_t              i;
-    ngx_rl_loc_conf_t      *conf;
-    const ngx_rl_source_t  *source;
-
-    conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
-    source = conf->sources->elts;
-    rc = NGX_DECLINED;
-
-    for (i = 0; i < conf->sources->nelts && rc == NGX_DECLINED; i++) {
-        rc = source[i].get(r, &source[i], key);
-    }
-
-    if (rc == NGX_OK) {
-        rc = ngx_rl_api_key_mark(r, source[i - 1].mark, key);
-    }
-
-    if (rc != NGX_OK || ngx_rl_api_key_plain(key)) {
-        return rc;
-    }
-
-    return ngx_rl_key_hash(r, key);
-}
-
-
 static ngx_int_t
-ngx_rl_api_key_mark(ngx_http_request_t *r, const char *mark,
-    ngx_str_t *key)
+ngx_rl_api_key_mark(ngx_http_request_t *r, const char *mark, ngx_str_t *key)
 {
     ngx_uint_t  i;
 
@@ -217,19 +160,6 @@ ngx_rl_api_key_plain(const ngx_str_t *key)
 }
 
 
-ngx_int_t
-ngx_rl_key_name(ngx_http_request_t *r, const ngx_str_t *written,
-    ngx_str_t *key)
-{
-    ngx_uint_t  hashed;
-
-    hashed = written ? ngx_rl_policy_value_hashed(written, key)
-                     : ngx_rl_policy_hashed(key);
-
-    return hashed ? NGX_OK : ngx_rl_key_hash(r, key);
-}
-
-
 /* Another one for another key, of a length and of bytes that fit a log. */
 static ngx_int_t
 ngx_rl_key_hash(ngx_http_request_t *r, ngx_str_t *key)
@@ -242,17 +172,77 @@ ngx_rl_key_hash(ngx_http_request_t *r, ngx_str_t *key)
         return NGX_ERROR;
     }
 
-    p = ngx_pnalloc(r->pool, sizeof(NGX_RL_KEY_HASH) - 1
-                             + 2 * len);
+    p = ngx_pnalloc(r->pool, sizeof(NGX_RL_KEY_HASH) - 1 + 2 * len);
     if (p == NULL) {
         return NGX_ERROR;
     }
 
-    last = ngx_cpymem(p, NGX_RL_KEY_HASH,
-                      sizeof(NGX_RL_KEY_HASH) - 1);
+    last = ngx_cpymem(p, NGX_RL_KEY_HASH, sizeof(NGX_RL_KEY_HASH) - 1);
 
     key->data = p;
     key->len = ngx_hex_dump(last, digest, len) - p;
 
     return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_rl_api_key_text(ngx_http_request_t *r, ngx_str_t *key)
+{
+    ngx_int_t               rc;
+    ngx_uint_t              i;
+    ngx_rl_loc_conf_t      *conf;
+    const ngx_rl_source_t  *source;
+
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
+    source = conf->sources->elts;
+    rc = NGX_DECLINED;
+
+    for (i = 0; i < conf->sources->nelts && rc == NGX_DECLINED; i++) {
+        rc = source[i].get(r, &source[i], key);
+    }
+
+    if (rc == NGX_OK) {
+        rc = ngx_rl_api_key_mark(r, source[i - 1].mark, key);
+    }
+
+    if (rc != NGX_OK || ngx_rl_api_key_plain(key)) {
+        return rc;
+    }
+
+    return ngx_rl_key_hash(r, key);
+}
+
+
+ngx_int_t
+ngx_rl_api_key_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
+    uintptr_t data)
+{
+    ngx_int_t  rc;
+    ngx_str_t  key;
+
+    rc = ngx_rl_api_key_text(r, &key);
+
+    if (rc == NGX_DECLINED) {
+        v->not_found = 1;
+        return NGX_OK;
+    }
+
+    if (rc != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    return ngx_rl_variable_set(v, key.data, key.len);
+}
+
+
+ngx_int_t
+ngx_rl_key_name(ngx_http_request_t *r, const ngx_str_t *written, ngx_str_t *key)
+{
+    ngx_uint_t  hashed;
+
+    hashed = written ? ngx_rl_policy_value_hashed(written, key)
+                     : ngx_rl_policy_hashed(key);
+
+    return hashed ? NGX_OK : ngx_rl_key_hash(r, key);
 }

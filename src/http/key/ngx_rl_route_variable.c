@@ -19,57 +19,55 @@ struct ngx_rl_routes_s {
     size_t               room;
 };
 
-static ngx_int_t ngx_rl_route_add(ngx_conf_t *cf,
-    ngx_rl_routes_t *routes, ngx_str_t *text);
-static ngx_int_t ngx_rl_route_room(ngx_conf_t *cf,
-    ngx_rl_routes_t *routes, size_t room);
-static const ngx_str_t *ngx_rl_route_find(
-    const ngx_rl_routes_t *routes, const ngx_str_t *path);
 
-
-/* ratelimit_route <template> ...; several on one level add up */
-char *
-ngx_rl_route_directive(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+/*
+ * The set again, with the same numbers, in more memory: twice as much each
+ * time, so that reading n templates, in a directive each, takes n steps.
+ */
+static ngx_int_t
+ngx_rl_route_room(ngx_conf_t *cf, ngx_rl_routes_t *routes, size_t room)
 {
-    ngx_rl_loc_conf_t *rlcf = conf;
+    size_t       bytes;
+    ngx_str_t   *templates;
+    ngx_uint_t   i;
 
-    ngx_str_t                    *value;
-    ngx_uint_t                    i;
-    ngx_rl_routes_t  *routes;
+    room = ngx_max(room, NGX_RL_ROUTES_ROOM);
 
-    routes = rlcf->routes;
+    bytes = ngx_rl_route_set_bytes(room);
 
-    if (routes == NULL) {
-        routes = ngx_pcalloc(cf->pool, sizeof(ngx_rl_routes_t));
-        if (routes == NULL) {
-            return NGX_CONF_ERROR;
-        }
-
-        if (ngx_array_init(&routes->templates, cf->pool, cf->args->nelts - 1,
-                           sizeof(ngx_str_t))
-            != NGX_OK)
-        {
-            return NGX_CONF_ERROR;
-        }
-
-        rlcf->routes = routes;
+    if (bytes == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_route\" has too many templates, "
+                           "expected at most %d segments in all",
+                           NGX_RL_ROUTE_SEGMENTS / 2);
+        return NGX_ERROR;
     }
 
-    value = cf->args->elts;
-
-    for (i = 1; i < cf->args->nelts; i++) {
-        if (ngx_rl_route_add(cf, routes, &value[i]) != NGX_OK) {
-            return NGX_CONF_ERROR;
-        }
+    if (routes->memory) {
+        (void) ngx_pfree(cf->pool, routes->memory);
     }
 
-    return NGX_CONF_OK;
+    routes->memory = ngx_palloc(cf->pool, bytes);
+    if (routes->memory == NULL) {
+        return NGX_ERROR;
+    }
+
+    routes->room = room;
+    ngx_rl_route_set_init(&routes->set, routes->memory, room);
+
+    templates = routes->templates.elts;
+
+    for (i = 0; i < routes->templates.nelts; i++) {
+        (void) ngx_rl_route_set_add(&routes->set, templates[i].data,
+                                    templates[i].len);
+    }
+
+    return NGX_OK;
 }
 
 
 static ngx_int_t
-ngx_rl_route_add(ngx_conf_t *cf,
-    ngx_rl_routes_t *routes, ngx_str_t *text)
+ngx_rl_route_add(ngx_conf_t *cf, ngx_rl_routes_t *routes, ngx_str_t *text)
 {
     uint32_t     number;
     ngx_str_t   *templates, *tmpl;
@@ -115,50 +113,43 @@ ngx_rl_route_add(ngx_conf_t *cf,
 }
 
 
-/*
- * The set again, with the same numbers, in more memory: twice as much each
- * time, so that reading n templates, in a directive each, takes n steps.
- */
-static ngx_int_t
-ngx_rl_route_room(ngx_conf_t *cf,
-    ngx_rl_routes_t *routes, size_t room)
+/* ratelimit_route <template> ...; several on one level add up */
+char *
+ngx_rl_route_directive(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
-    size_t       bytes;
-    ngx_str_t   *templates;
-    ngx_uint_t   i;
+    ngx_rl_loc_conf_t *rlcf = conf;
 
-    room = ngx_max(room, NGX_RL_ROUTES_ROOM);
+    ngx_str_t                    *value;
+    ngx_uint_t                    i;
+    ngx_rl_routes_t  *routes;
 
-    bytes = ngx_rl_route_set_bytes(room);
+    routes = rlcf->routes;
 
-    if (bytes == 0) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_route\" has too many templates, "
-                           "expected at most %d segments in all",
-                           NGX_RL_ROUTE_SEGMENTS / 2);
-        return NGX_ERROR;
+    if (routes == NULL) {
+        routes = ngx_pcalloc(cf->pool, sizeof(ngx_rl_routes_t));
+        if (routes == NULL) {
+            return NGX_CONF_ERROR;
+        }
+
+        if (ngx_array_init(&routes->templates, cf->pool, cf->args->nelts - 1,
+                           sizeof(ngx_str_t))
+            != NGX_OK)
+        {
+            return NGX_CONF_ERROR;
+        }
+
+        rlcf->routes = routes;
     }
 
-    if (routes->memory) {
-        (void) ngx_pfree(cf->pool, routes->memory);
+    value = cf->args->elts;
+
+    for (i = 1; i < cf->args->nelts; i++) {
+        if (ngx_rl_route_add(cf, routes, &value[i]) != NGX_OK) {
+            return NGX_CONF_ERROR;
+        }
     }
 
-    routes->memory = ngx_palloc(cf->pool, bytes);
-    if (routes->memory == NULL) {
-        return NGX_ERROR;
-    }
-
-    routes->room = room;
-    ngx_rl_route_set_init(&routes->set, routes->memory, room);
-
-    templates = routes->templates.elts;
-
-    for (i = 0; i < routes->templates.nelts; i++) {
-        (void) ngx_rl_route_set_add(&routes->set, templates[i].data,
-                                    templates[i].len);
-    }
-
-    return NGX_OK;
+    return NGX_CONF_OK;
 }
 
 
@@ -182,56 +173,13 @@ ngx_rl_route_folds(const ngx_rl_routes_t *routes)
 }
 
 
-ngx_int_t
-ngx_rl_route_variable(ngx_http_request_t *r,
-    ngx_http_variable_value_t *v, uintptr_t data)
-{
-    u_char             *p;
-    ngx_str_t          *path;
-    const ngx_str_t    *tmpl;
-    ngx_rl_ctx_t       *ctx;
-    ngx_rl_loc_conf_t  *conf;
-
-    /*
-     * after an internal redirect it is still the route that was checked, by
-     * the templates of the location that decided
-     */
-
-    ctx = ngx_rl_ctx(r->main);
-
-    if (ctx && ctx->conf) {
-        conf = ctx->conf;
-        path = &ctx->path;
-
-    } else {
-        conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
-        path = &r->uri;
-    }
-
-    tmpl = conf->routes ? ngx_rl_route_find(conf->routes, path)
-                        : NULL;
-    if (tmpl) {
-        return ngx_rl_variable_set(v, tmpl->data, tmpl->len);
-    }
-
-    p = ngx_pnalloc(r->pool, NGX_RL_ROUTE_BYTES(path->len));
-    if (p == NULL) {
-        return NGX_ERROR;
-    }
-
-    return ngx_rl_variable_set(v, p,
-                          ngx_rl_route_fold(path->data, path->len, p));
-}
-
-
 /*
  * The most specific template. Where readings of the path have different ones,
  * it is the one that does not match in all of them; if there are several, the
  * path is "/": a client cannot choose under which of them it is counted.
  */
 static const ngx_str_t *
-ngx_rl_route_find(const ngx_rl_routes_t *routes,
-    const ngx_str_t *path)
+ngx_rl_route_find(const ngx_rl_routes_t *routes, const ngx_str_t *path)
 {
     uint32_t          number;
     unsigned          reading, readings;
@@ -272,4 +220,45 @@ ngx_rl_route_find(const ngx_rl_routes_t *routes,
     }
 
     return found;
+}
+
+
+ngx_int_t
+ngx_rl_route_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
+    uintptr_t data)
+{
+    u_char             *p;
+    ngx_str_t          *path;
+    const ngx_str_t    *tmpl;
+    ngx_rl_ctx_t       *ctx;
+    ngx_rl_loc_conf_t  *conf;
+
+    /*
+     * after an internal redirect it is still the route that was checked, by
+     * the templates of the location that decided
+     */
+
+    ctx = ngx_rl_ctx(r->main);
+
+    if (ctx && ctx->conf) {
+        conf = ctx->conf;
+        path = &ctx->path;
+
+    } else {
+        conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
+        path = &r->uri;
+    }
+
+    tmpl = conf->routes ? ngx_rl_route_find(conf->routes, path) : NULL;
+    if (tmpl) {
+        return ngx_rl_variable_set(v, tmpl->data, tmpl->len);
+    }
+
+    p = ngx_pnalloc(r->pool, NGX_RL_ROUTE_BYTES(path->len));
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    return ngx_rl_variable_set(v, p, ngx_rl_route_fold(path->data, path->len,
+                                                       p));
 }

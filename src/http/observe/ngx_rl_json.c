@@ -11,8 +11,7 @@
 
 
 u_char *
-ngx_rl_grow(ngx_pool_t *pool,
-    ngx_rl_growing_t *growing, size_t size)
+ngx_rl_grow(ngx_pool_t *pool, ngx_rl_growing_t *growing, size_t size)
 {
     u_char  *data;
 
@@ -41,8 +40,7 @@ ngx_rl_grow(ngx_pool_t *pool,
 
 
 ngx_int_t
-ngx_rl_header(ngx_http_request_t *r, const char *name,
-    const char *value)
+ngx_rl_header(ngx_http_request_t *r, const char *name, const char *value)
 {
     ngx_table_elt_t  *h;
 
@@ -65,8 +63,8 @@ ngx_rl_header(ngx_http_request_t *r, const char *name,
 
 
 ngx_int_t
-ngx_rl_send(ngx_http_request_t *r, ngx_uint_t status,
-    const ngx_str_t *type, const ngx_str_t *body)
+ngx_rl_send(ngx_http_request_t *r, ngx_uint_t status, const ngx_str_t *type,
+    const ngx_str_t *body)
 {
     u_char       *p;
     ngx_int_t     rc;
@@ -152,8 +150,7 @@ ngx_rl_json_text(const ngx_str_t *text)
 json_t *
 ngx_rl_json_name(const ngx_str_t *text)
 {
-    return (text && text->len) ? ngx_rl_json_text(text)
-                               : json_null();
+    return (text && text->len) ? ngx_rl_json_text(text) : json_null();
 }
 
 
@@ -172,7 +169,8 @@ ngx_rl_json_time(uint64_t time_ms)
 }
 
 
-json_t *
+/* The same of a whole second, as in the body of a rejection. */
+static json_t *
 ngx_rl_json_second(uint64_t sec)
 {
     ngx_tm_t  tm;
@@ -215,8 +213,7 @@ ngx_rl_json_append(json_t **list, json_t *json)
 
 
 ngx_int_t
-ngx_rl_json_limit(json_t *json, const ngx_rl_limit_t *limit,
-    json_t *remaining)
+ngx_rl_json_limit(json_t *json, const ngx_rl_limit_t *limit, json_t *remaining)
 {
     int  rc;
 
@@ -235,7 +232,7 @@ ngx_rl_json_limit(json_t *json, const ngx_rl_limit_t *limit,
 
     if (limit->algorithm != NGX_RL_CONCURRENCY) {
         rc |= json_object_set_new(json, "window_seconds",
-                            json_integer(ngx_rl_limit_seconds(limit)));
+                                  json_integer(ngx_rl_limit_seconds(limit)));
     }
 
     return rc ? NGX_ERROR : NGX_OK;
@@ -243,8 +240,7 @@ ngx_rl_json_limit(json_t *json, const ngx_rl_limit_t *limit,
 
 
 ngx_int_t
-ngx_rl_json_counter(json_t *json,
-    const ngx_rl_inspect_t *inspect)
+ngx_rl_json_counter(json_t *json, const ngx_rl_inspect_t *inspect)
 {
     json_t                *remaining;
     ngx_int_t              rc;
@@ -257,8 +253,7 @@ ngx_rl_json_counter(json_t *json,
 
     remaining = known ? json_integer(inspect->answer.remaining) : json_null();
 
-    rc = remaining ? ngx_rl_json_limit(json, limit, remaining)
-                   : NGX_ERROR;
+    rc = remaining ? ngx_rl_json_limit(json, limit, remaining) : NGX_ERROR;
 
     if (!known) {
         rc |= json_object_set_new(json, "unknown",

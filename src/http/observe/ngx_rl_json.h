@@ -24,12 +24,11 @@ typedef struct {
 } ngx_rl_growing_t;
 
 /* Makes room for size bytes behind the text. Its end; NULL: memory is out. */
-u_char *ngx_rl_grow(ngx_pool_t *pool,
-    ngx_rl_growing_t *growing, size_t size);
+u_char *ngx_rl_grow(ngx_pool_t *pool, ngx_rl_growing_t *growing, size_t size);
 
 /* The header's texts must outlive the request. NGX_ERROR: memory is out. */
-ngx_int_t ngx_rl_header(ngx_http_request_t *r,
-    const char *name, const char *value);
+ngx_int_t ngx_rl_header(ngx_http_request_t *r, const char *name,
+    const char *value);
 
 /*
  * Sends a response, body in the pool of the request; type: NULL without one.
@@ -50,9 +49,6 @@ struct json_t *ngx_rl_json_name(const ngx_str_t *text);
 /* RFC 3339 in UTC, with milliseconds. */
 struct json_t *ngx_rl_json_time(uint64_t time_ms);
 
-/* The same of a whole second, as in the body of a rejection. */
-struct json_t *ngx_rl_json_second(uint64_t sec);
-
 /* The same of the time in so many milliseconds. */
 struct json_t *ngx_rl_json_later(uint64_t ms);
 
@@ -63,8 +59,8 @@ void ngx_rl_json_append(struct json_t **list, struct json_t *json);
  * Sets the algorithm, the limit and its window, and the tokens left, unless
  * remaining is NULL. NGX_ERROR: memory is out.
  */
-ngx_int_t ngx_rl_json_limit(struct json_t *json,
-    const ngx_rl_limit_t *limit, struct json_t *remaining);
+ngx_int_t ngx_rl_json_limit(struct json_t *json, const ngx_rl_limit_t *limit,
+    struct json_t *remaining);
 
 /*
  * Sets the same and the tokens left of a counter that was

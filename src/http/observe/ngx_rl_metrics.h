@@ -38,15 +38,12 @@ void ngx_rl_metrics_head(ngx_rl_metrics_t *out);
  * or all lines of a histogram. Behind it its labels, one to four: a name and an
  * ngx_str_t * each; then NULL.
  */
-void ngx_rl_metrics_sample(ngx_rl_metrics_t *out,
-    uint64_t value, ...);
-void ngx_rl_metrics_seconds(ngx_rl_metrics_t *out,
-    int64_t us, ...);
+void ngx_rl_metrics_sample(ngx_rl_metrics_t *out, uint64_t value, ...);
+void ngx_rl_metrics_seconds(ngx_rl_metrics_t *out, int64_t us, ...);
 void ngx_rl_metrics_histogram(ngx_rl_metrics_t *out,
     const uint64_t words[NGX_RL_HISTOGRAM_WORDS], ...);
 
 /* Answers the request with what was written. */
-ngx_int_t ngx_rl_metrics_send(ngx_http_request_t *r,
-    ngx_rl_metrics_t *out);
+ngx_int_t ngx_rl_metrics_send(ngx_http_request_t *r, ngx_rl_metrics_t *out);
 
 #endif /* NGX_RL_METRICS_H_INCLUDED */

@@ -25,16 +25,6 @@ typedef struct {
     ngx_rl_metrics_label_t  list[NGX_RL_METRICS_LABELS];
 } ngx_rl_metrics_labels_t;
 
-static void ngx_rl_metrics_collect(
-    ngx_rl_metrics_labels_t *labels, va_list args);
-static void ngx_rl_metrics_line(ngx_rl_metrics_t *out,
-    const char *suffix, const ngx_rl_metrics_labels_t *labels,
-    const ngx_str_t *value);
-static u_char *ngx_rl_metrics_escape(u_char *p,
-    const ngx_str_t *text);
-static ngx_str_t ngx_rl_metrics_number(u_char *p, uint64_t value);
-static ngx_str_t ngx_rl_metrics_time(u_char *p, int64_t us);
-
 
 ngx_uint_t
 ngx_rl_metrics_open(ngx_http_request_t *r)
@@ -85,9 +75,114 @@ ngx_rl_metrics_head(ngx_rl_metrics_t *out)
 }
 
 
+static void
+ngx_rl_metrics_collect(ngx_rl_metrics_labels_t *labels, va_list args)
+{
+    const char  *name;
+
+    labels->n = 0;
+
+    while ((name = va_arg(args, const char *)) != NULL) {
+        labels->list[labels->n].name = name;
+        labels->list[labels->n++].value = va_arg(args, const ngx_str_t *);
+    }
+}
+
+
+static ngx_str_t
+ngx_rl_metrics_number(u_char *p, uint64_t value)
+{
+    ngx_str_t  text;
+
+    text.data = p;
+    text.len = ngx_sprintf(p, "%uL", value) - p;
+
+    return text;
+}
+
+
+/*
+ * The format's three escapes. Bytes that Prometheus might not take, those of
+ * no printable ASCII, stand there as text, "\x7f": one must not cost the rest.
+ */
+static u_char *
+ngx_rl_metrics_escape(u_char *p, const ngx_str_t *text)
+{
+    u_char   ch;
+    size_t   i;
+
+    for (i = 0; i < text->len; i++) {
+        ch = text->data[i];
+
+        if (ch == '\n') {
+            *p++ = '\\';
+            *p++ = 'n';
+
+        } else if (ch < ' ' || ch >= 0x7f) {
+            p = ngx_sprintf(p, "\\\\x%02xd", ch);
+
+        } else {
+            if (ch == '\\' || ch == '"') {
+                *p++ = '\\';
+            }
+
+            *p++ = ch;
+        }
+    }
+
+    return p;
+}
+
+
+static void
+ngx_rl_metrics_line(ngx_rl_metrics_t *out, const char *suffix,
+    const ngx_rl_metrics_labels_t *labels, const ngx_str_t *value)
+{
+    u_char                        *p;
+    size_t                         size;
+    ngx_uint_t                     i;
+    const ngx_rl_metrics_label_t  *label;
+
+    size = ngx_strlen(out->metric->name) + ngx_strlen(suffix) + sizeof("} \n")
+           + value->len;
+
+    for (i = 0; i < labels->n; i++) {
+        label = &labels->list[i];
+        size += sizeof(",=\"\"") + ngx_strlen(label->name)
+                + NGX_RL_METRICS_ESCAPE * label->value->len;
+    }
+
+    p = ngx_rl_grow(out->pool, &out->body, size);
+    if (p == NULL) {
+        out->failed = 1;
+        return;
+    }
+
+    p = ngx_cpymem(p, out->metric->name, ngx_strlen(out->metric->name));
+    p = ngx_cpymem(p, suffix, ngx_strlen(suffix));
+
+    for (i = 0; i < labels->n; i++) {
+        label = &labels->list[i];
+
+        *p++ = i ? ',' : '{';
+        p = ngx_cpymem(p, label->name, ngx_strlen(label->name));
+        *p++ = '=';
+        *p++ = '"';
+        p = ngx_rl_metrics_escape(p, label->value);
+        *p++ = '"';
+    }
+
+    *p++ = '}';
+    *p++ = ' ';
+    p = ngx_cpymem(p, value->data, value->len);
+    *p++ = '\n';
+
+    out->body.text.len = p - out->body.text.data;
+}
+
+
 void
-ngx_rl_metrics_sample(ngx_rl_metrics_t *out,
-    uint64_t value, ...)
+ngx_rl_metrics_sample(ngx_rl_metrics_t *out, uint64_t value, ...)
 {
     u_char                   buf[NGX_RL_METRICS_NUMBER];
     va_list                  args;
@@ -103,9 +198,34 @@ ngx_rl_metrics_sample(ngx_rl_metrics_t *out,
 }
 
 
+/* "0.0025", "1.0", "-12.5": as Prometheus writes the bounds of buckets. */
+static ngx_str_t
+ngx_rl_metrics_time(u_char *p, int64_t us)
+{
+    uint64_t   abs_us;
+    ngx_str_t  text;
+
+    text.data = p;
+    abs_us = (us < 0) ? (uint64_t) -us : (uint64_t) us;
+
+    if (us < 0) {
+        *p++ = '-';
+    }
+
+    p = ngx_sprintf(p, "%uL.%06uL", abs_us / 1000000, abs_us % 1000000);
+
+    while (p[-1] == '0' && p[-2] != '.') {
+        p--;
+    }
+
+    text.len = p - text.data;
+
+    return text;
+}
+
+
 void
-ngx_rl_metrics_seconds(ngx_rl_metrics_t *out,
-    int64_t us, ...)
+ngx_rl_metrics_seconds(ngx_rl_metrics_t *out, int64_t us, ...)
 {
     u_char                   buf[NGX_RL_METRICS_NUMBER];
     va_list                  args;
@@ -158,149 +278,13 @@ ngx_rl_metrics_histogram(ngx_rl_metrics_t *out,
     labels.n--;
 
     ngx_rl_metrics_line(out, "_count", &labels, &text);
-    text = ngx_rl_metrics_time(buf,
-                              (int64_t) words[NGX_RL_HISTOGRAM_SUM]);
+    text = ngx_rl_metrics_time(buf, (int64_t) words[NGX_RL_HISTOGRAM_SUM]);
     ngx_rl_metrics_line(out, "_sum", &labels, &text);
 }
 
 
-static void
-ngx_rl_metrics_collect(ngx_rl_metrics_labels_t *labels,
-    va_list args)
-{
-    const char  *name;
-
-    labels->n = 0;
-
-    while ((name = va_arg(args, const char *)) != NULL) {
-        labels->list[labels->n].name = name;
-        labels->list[labels->n++].value = va_arg(args, const ngx_str_t *);
-    }
-}
-
-
-static void
-ngx_rl_metrics_line(ngx_rl_metrics_t *out,
-    const char *suffix, const ngx_rl_metrics_labels_t *labels,
-    const ngx_str_t *value)
-{
-    u_char                        *p;
-    size_t                         size;
-    ngx_uint_t                     i;
-    const ngx_rl_metrics_label_t  *label;
-
-    size = ngx_strlen(out->metric->name) + ngx_strlen(suffix) + sizeof("} \n")
-           + value->len;
-
-    for (i = 0; i < labels->n; i++) {
-        label = &labels->list[i];
-        size += sizeof(",=\"\"") + ngx_strlen(label->name)
-                + NGX_RL_METRICS_ESCAPE * label->value->len;
-    }
-
-    p = ngx_rl_grow(out->pool, &out->body, size);
-    if (p == NULL) {
-        out->failed = 1;
-        return;
-    }
-
-    p = ngx_cpymem(p, out->metric->name, ngx_strlen(out->metric->name));
-    p = ngx_cpymem(p, suffix, ngx_strlen(suffix));
-
-    for (i = 0; i < labels->n; i++) {
-        label = &labels->list[i];
-
-        *p++ = i ? ',' : '{';
-        p = ngx_cpymem(p, label->name, ngx_strlen(label->name));
-        *p++ = '=';
-        *p++ = '"';
-        p = ngx_rl_metrics_escape(p, label->value);
-        *p++ = '"';
-    }
-
-    *p++ = '}';
-    *p++ = ' ';
-    p = ngx_cpymem(p, value->data, value->len);
-    *p++ = '\n';
-
-    out->body.text.len = p - out->body.text.data;
-}
-
-
-/*
- * The format's three escapes. Bytes that Prometheus might not take, those of
- * no printable ASCII, stand there as text, "\x7f": one must not cost the rest.
- */
-static u_char *
-ngx_rl_metrics_escape(u_char *p, const ngx_str_t *text)
-{
-    u_char   ch;
-    size_t   i;
-
-    for (i = 0; i < text->len; i++) {
-        ch = text->data[i];
-
-        if (ch == '\n') {
-            *p++ = '\\';
-            *p++ = 'n';
-
-        } else if (ch < ' ' || ch >= 0x7f) {
-            p = ngx_sprintf(p, "\\\\x%02xd", ch);
-
-        } else {
-            if (ch == '\\' || ch == '"') {
-                *p++ = '\\';
-            }
-
-            *p++ = ch;
-        }
-    }
-
-    return p;
-}
-
-
-static ngx_str_t
-ngx_rl_metrics_number(u_char *p, uint64_t value)
-{
-    ngx_str_t  text;
-
-    text.data = p;
-    text.len = ngx_sprintf(p, "%uL", value) - p;
-
-    return text;
-}
-
-
-/* "0.0025", "1.0", "-12.5": as Prometheus writes the bounds of buckets. */
-static ngx_str_t
-ngx_rl_metrics_time(u_char *p, int64_t us)
-{
-    uint64_t   abs_us;
-    ngx_str_t  text;
-
-    text.data = p;
-    abs_us = (us < 0) ? (uint64_t) -us : (uint64_t) us;
-
-    if (us < 0) {
-        *p++ = '-';
-    }
-
-    p = ngx_sprintf(p, "%uL.%06uL", abs_us / 1000000, abs_us % 1000000);
-
-    while (p[-1] == '0' && p[-2] != '.') {
-        p--;
-    }
-
-    text.len = p - text.data;
-
-    return text;
-}
-
-
 ngx_int_t
-ngx_rl_metrics_send(ngx_http_request_t *r,
-    ngx_rl_metrics_t *out)
+ngx_rl_metrics_send(ngx_http_request_t *r, ngx_rl_metrics_t *out)
 {
     u_char  *p;
 
@@ -320,9 +304,7 @@ ngx_rl_metrics_send(ngx_http_request_t *r,
         out->body.text.len = p - out->body.text.data;
     }
 
-    if (out->failed
-        || ngx_rl_header(r, "Vary", "Accept") != NGX_OK)
-    {
+    if (out->failed || ngx_rl_header(r, "Vary", "Accept") != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 

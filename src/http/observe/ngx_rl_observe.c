@@ -6,17 +6,83 @@
 #include "ngx_rl_observe.h"
 #include "ngx_rl_key.h"
 
-static void ngx_rl_watch_rejected(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx, ngx_rl_rejection_t *rejection);
-static void ngx_rl_watch_penalized(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx, ngx_rl_rejection_t *rejection);
-static void ngx_rl_watch_keep(ngx_http_request_t *r,
-    ngx_rl_watch_t *watch, const ngx_rl_rule_t *rule,
-    const ngx_str_t *key, ngx_uint_t network,
-    ngx_rl_rejection_t *rejection);
-static ngx_int_t ngx_rl_watch_name(
-    const ngx_rl_watch_t *watch, const ngx_str_t *rule_key,
-    const ngx_str_t *text, ngx_rl_watch_key_t *key);
+
+uint64_t
+ngx_rl_watch_kind(const ngx_rl_limiter_t *limiter, const ngx_str_t *rule_key)
+{
+    return ngx_rl_hash(ngx_rl_table_hash_key(limiter->zone.table),
+                       rule_key->data, rule_key->len).lo;
+}
+
+
+ngx_int_t
+ngx_rl_watch_text(const ngx_str_t *rule_key, const ngx_str_t *text,
+    ngx_rl_watch_key_t *key)
+{
+    static const ngx_str_t  address = ngx_string("$binary_remote_addr");
+
+    key->cut = 0;
+
+    if (ngx_rl_equal(rule_key, &address)
+        && (text->len == 4 || text->len == 16))
+    {
+        key->len = (u_char) ngx_inet_ntop((text->len == 4) ? AF_INET
+                                                           : AF_INET6,
+                                          text->data, key->data,
+                                          NGX_RL_WATCH_KEY);
+        return NGX_OK;
+    }
+
+    if (ngx_rl_policy_hashed(text)
+        && !ngx_rl_policy_value_hashed(rule_key, text))
+    {
+        return NGX_DECLINED;
+    }
+
+    key->len = (u_char) ngx_min(text->len, NGX_RL_WATCH_KEY);
+    key->cut = (text->len > NGX_RL_WATCH_KEY);
+    ngx_memcpy(key->data, text->data, key->len);
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_rl_watch_hash(const ngx_rl_watch_t *watch, const ngx_str_t *text,
+    ngx_uint_t hashed, ngx_rl_watch_key_t *key)
+{
+    u_char      *p;
+    ngx_uint_t   i;
+
+    key->len = 0;
+    key->cut = 0;
+
+    if (!hashed || !ngx_rl_policy_hashed(text)) {
+        return ngx_rl_watch_digest(watch, text, key->data);
+    }
+
+    p = text->data + NGX_RL_KEY_SHA256_LEN;
+
+    for (i = 0; i < NGX_RL_WATCH_SHA256; i++) {
+        key->data[i] = (u_char) ngx_hextoi(p + 2 * i, 2);
+    }
+
+    return NGX_OK;
+}
+
+
+/* A name as the zone's lists have it. */
+static ngx_int_t
+ngx_rl_watch_name(const ngx_rl_watch_t *watch, const ngx_str_t *rule_key,
+    const ngx_str_t *text, ngx_rl_watch_key_t *key)
+{
+    if (watch->clear && ngx_rl_watch_text(rule_key, text, key) == NGX_OK) {
+        return NGX_OK;
+    }
+
+    return ngx_rl_watch_hash(watch, text,
+                       ngx_rl_policy_value_hashed(rule_key, text), key);
+}
 
 
 /*
@@ -24,8 +90,8 @@ static ngx_int_t ngx_rl_watch_name(
  * counts with the next one. A name is made for a key that is not there alone.
  */
 void
-ngx_rl_watch_sample(const ngx_rl_client_t *client,
-    const ngx_rl_rule_t *rule, ngx_rl_watch_top_e which)
+ngx_rl_watch_sample(const ngx_rl_client_t *client, const ngx_rl_rule_t *rule,
+    ngx_rl_watch_top_e which)
 {
     uint64_t             weight, kind;
     ngx_uint_t           counted;
@@ -67,53 +133,45 @@ ngx_rl_watch_sample(const ngx_rl_client_t *client,
         return;
     }
 
-    ngx_rl_top_enter(&shared->top, &id, weight, kind,
-                     (u_char *) &name);
+    ngx_rl_top_enter(&shared->top, &id, weight, kind, (u_char *) &name);
     ngx_rl_unlock(&shared->lock);
 }
 
 
-uint64_t
-ngx_rl_watch_kind(const ngx_rl_limiter_t *limiter,
-    const ngx_str_t *rule_key)
+/* With the names of the rule, the key, maybe a network, and the route. */
+static void
+ngx_rl_watch_keep(ngx_http_request_t *r, ngx_rl_watch_t *watch,
+    const ngx_rl_rule_t *rule, const ngx_str_t *key, ngx_uint_t network,
+    ngx_rl_rejection_t *rejection)
 {
-    return ngx_rl_hash(ngx_rl_table_hash_key(limiter->zone.table),
-                       rule_key->data, rule_key->len).lo;
-}
+    ngx_int_t                  rc;
+    ngx_http_variable_value_t  route;
 
+    static const ngx_str_t  none = ngx_null_string;
 
-void
-ngx_rl_watch_outcome(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx)
-{
-    ngx_rl_rejection_t  rejection;
+    rc = network
+         ? ngx_rl_watch_text(&none, key, &rejection->key)
+         : ngx_rl_watch_name(watch, &rule->key, key,
+                             &rejection->key);
 
-    switch (ctx->check.status) {
-
-    case NGX_RL_REJECTED:
-        rejection.by = NGX_RL_REJECTED_BY_RULE;
-        ngx_rl_watch_rejected(r, ctx, &rejection);
-        break;
-
-    case NGX_RL_REJECTED_DRY_RUN:
-        rejection.by = NGX_RL_REJECTED_BY_DRY_RUN;
-        ngx_rl_watch_rejected(r, ctx, &rejection);
-        break;
-
-    case NGX_RL_PENALIZED:
-        rejection.by = NGX_RL_REJECTED_BY_PENALTY;
-        ngx_rl_watch_penalized(r, ctx, &rejection);
-        break;
-
-    default:
-        break;
+    if (rc != NGX_OK || ngx_rl_route_variable(r, &route, 0) != NGX_OK) {
+        return;
     }
+
+    rejection->rule_len = (u_char) ngx_min(rule->id.len, NGX_RL_WATCH_RULE);
+    ngx_memcpy(rejection->rule, rule->id.data, rejection->rule_len);
+
+    rejection->route_len = (u_char) ngx_min(route.len, NGX_RL_WATCH_ROUTE);
+    rejection->route_cut = (route.len > NGX_RL_WATCH_ROUTE);
+    ngx_memcpy(rejection->route, route.data, rejection->route_len);
+
+    ngx_rl_ring_write(watch->rejections, rejection);
 }
 
 
 static void
-ngx_rl_watch_rejected(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx, ngx_rl_rejection_t *rejection)
+ngx_rl_watch_rejected(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
+    ngx_rl_rejection_t *rejection)
 {
     ngx_rl_watch_t          *watch;
     const ngx_rl_limit_t    *limit;
@@ -150,8 +208,8 @@ ngx_rl_watch_rejected(ngx_http_request_t *r,
  * request a second.
  */
 static void
-ngx_rl_watch_penalized(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx, ngx_rl_rejection_t *rejection)
+ngx_rl_watch_penalized(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
+    ngx_rl_rejection_t *rejection)
 {
     ngx_rl_watch_t  *watch;
 
@@ -169,115 +227,33 @@ ngx_rl_watch_penalized(ngx_http_request_t *r,
     rejection->window_sec = 0;
 
     ngx_rl_watch_keep(r, watch, &ctx->penalized->penalty->rule,
-                      &ctx->penalized->key,
-                      ctx->penalized->network, rejection);
+                      &ctx->penalized->key, ctx->penalized->network, rejection);
 }
 
 
-/* With the names of the rule, the key, maybe a network, and the route. */
-static void
-ngx_rl_watch_keep(ngx_http_request_t *r,
-    ngx_rl_watch_t *watch, const ngx_rl_rule_t *rule,
-    const ngx_str_t *key, ngx_uint_t network,
-    ngx_rl_rejection_t *rejection)
+void
+ngx_rl_watch_outcome(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
 {
-    ngx_int_t                  rc;
-    ngx_http_variable_value_t  route;
+    ngx_rl_rejection_t  rejection;
 
-    static const ngx_str_t  none = ngx_null_string;
+    switch (ctx->check.status) {
 
-    rc = network
-         ? ngx_rl_watch_text(&none, key, &rejection->key)
-         : ngx_rl_watch_name(watch, &rule->key, key,
-                             &rejection->key);
+    case NGX_RL_REJECTED:
+        rejection.by = NGX_RL_REJECTED_BY_RULE;
+        ngx_rl_watch_rejected(r, ctx, &rejection);
+        break;
 
-    if (rc != NGX_OK
-        || ngx_rl_route_variable(r, &route, 0) != NGX_OK)
-    {
-        return;
+    case NGX_RL_REJECTED_DRY_RUN:
+        rejection.by = NGX_RL_REJECTED_BY_DRY_RUN;
+        ngx_rl_watch_rejected(r, ctx, &rejection);
+        break;
+
+    case NGX_RL_PENALIZED:
+        rejection.by = NGX_RL_REJECTED_BY_PENALTY;
+        ngx_rl_watch_penalized(r, ctx, &rejection);
+        break;
+
+    default:
+        break;
     }
-
-    rejection->rule_len = (u_char) ngx_min(rule->id.len,
-                                           NGX_RL_WATCH_RULE);
-    ngx_memcpy(rejection->rule, rule->id.data, rejection->rule_len);
-
-    rejection->route_len = (u_char) ngx_min(route.len,
-                                            NGX_RL_WATCH_ROUTE);
-    rejection->route_cut = (route.len > NGX_RL_WATCH_ROUTE);
-    ngx_memcpy(rejection->route, route.data, rejection->route_len);
-
-    ngx_rl_ring_write(watch->rejections, rejection);
-}
-
-
-/* A name as the zone's lists have it. */
-static ngx_int_t
-ngx_rl_watch_name(const ngx_rl_watch_t *watch,
-    const ngx_str_t *rule_key, const ngx_str_t *text,
-    ngx_rl_watch_key_t *key)
-{
-    if (watch->clear
-        && ngx_rl_watch_text(rule_key, text, key) == NGX_OK)
-    {
-        return NGX_OK;
-    }
-
-    return ngx_rl_watch_hash(watch, text,
-                       ngx_rl_policy_value_hashed(rule_key, text), key);
-}
-
-
-ngx_int_t
-ngx_rl_watch_text(const ngx_str_t *rule_key,
-    const ngx_str_t *text, ngx_rl_watch_key_t *key)
-{
-    static const ngx_str_t  address = ngx_string("$binary_remote_addr");
-
-    key->cut = 0;
-
-    if (ngx_rl_equal(rule_key, &address)
-        && (text->len == 4 || text->len == 16))
-    {
-        key->len = (u_char) ngx_inet_ntop((text->len == 4) ? AF_INET
-                                                           : AF_INET6,
-                                          text->data, key->data,
-                                          NGX_RL_WATCH_KEY);
-        return NGX_OK;
-    }
-
-    if (ngx_rl_policy_hashed(text)
-        && !ngx_rl_policy_value_hashed(rule_key, text))
-    {
-        return NGX_DECLINED;
-    }
-
-    key->len = (u_char) ngx_min(text->len, NGX_RL_WATCH_KEY);
-    key->cut = (text->len > NGX_RL_WATCH_KEY);
-    ngx_memcpy(key->data, text->data, key->len);
-
-    return NGX_OK;
-}
-
-
-ngx_int_t
-ngx_rl_watch_hash(const ngx_rl_watch_t *watch,
-    const ngx_str_t *text, ngx_uint_t hashed, ngx_rl_watch_key_t *key)
-{
-    u_char      *p;
-    ngx_uint_t   i;
-
-    key->len = 0;
-    key->cut = 0;
-
-    if (!hashed || !ngx_rl_policy_hashed(text)) {
-        return ngx_rl_watch_digest(watch, text, key->data);
-    }
-
-    p = text->data + NGX_RL_KEY_SHA256_LEN;
-
-    for (i = 0; i < NGX_RL_WATCH_SHA256; i++) {
-        key->data[i] = (u_char) ngx_hextoi(p + 2 * i, 2);
-    }
-
-    return NGX_OK;
 }

@@ -18,8 +18,7 @@
  * The request is decided: keeps a rejection, also one of a dry run, and some of
  * the penalized requests.
  */
-void ngx_rl_watch_outcome(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx);
+void ngx_rl_watch_outcome(ngx_http_request_t *r, ngx_rl_ctx_t *ctx);
 
 /*
  * One of a list's stream is taken: the client counts, by the key of a rule that
@@ -37,15 +36,15 @@ uint64_t ngx_rl_watch_kind(const ngx_rl_limiter_t *limiter,
  * it: an address of $binary_remote_addr is readable. NGX_DECLINED: the text
  * would be read as the hash of another key.
  */
-ngx_int_t ngx_rl_watch_text(const ngx_str_t *rule_key,
-    const ngx_str_t *text, ngx_rl_watch_key_t *key);
+ngx_int_t ngx_rl_watch_text(const ngx_str_t *rule_key, const ngx_str_t *text,
+    ngx_rl_watch_key_t *key);
 
 /*
  * Sets a key to its SHA-256. hashed: a text like "sha256:<64 digits>" is a hash
  * itself. NGX_ERROR: memory is out.
  */
-ngx_int_t ngx_rl_watch_hash(const ngx_rl_watch_t *watch,
-    const ngx_str_t *text, ngx_uint_t hashed, ngx_rl_watch_key_t *key);
+ngx_int_t ngx_rl_watch_hash(const ngx_rl_watch_t *watch, const ngx_str_t *text,
+    ngx_uint_t hashed, ngx_rl_watch_key_t *key);
 
 #pragma GCC visibility pop
 

@@ -28,16 +28,201 @@ typedef enum {
     NGX_RL_VARIABLE_CHECK_TIME
 } ngx_rl_variable_e;
 
-static ngx_int_t ngx_rl_status_variable(ngx_http_request_t *r,
-    ngx_http_variable_value_t *v, uintptr_t data);
-static ngx_int_t ngx_rl_key_variable(ngx_http_request_t *r,
-    ngx_http_variable_value_t *v, uintptr_t data);
-static ngx_int_t ngx_rl_penalty_variable(ngx_http_request_t *r,
-    ngx_http_variable_value_t *v, uintptr_t data);
-static ngx_int_t ngx_rl_check_variable(ngx_http_request_t *r,
-    ngx_http_variable_value_t *v, uintptr_t data);
-static u_char *ngx_rl_check_print(u_char *p,
-    ngx_rl_ctx_t *ctx, ngx_rl_variable_e variable);
+/* in the order of ngx_rl_status_e */
+static ngx_str_t  ngx_rl_status_names[] = {
+    ngx_string("BYPASSED"),
+    ngx_string("PASSED"),
+    ngx_string("DELAYED_DRY_RUN"),
+    ngx_string("REJECTED_DRY_RUN"),
+    ngx_string("DELAYED"),
+    ngx_string("DEGRADED"),
+    ngx_string("DENIED_DRY_RUN"),
+    ngx_string("UNAVAILABLE"),
+    ngx_string("REJECTED"),
+    ngx_string("DENIED"),
+    ngx_string("PENALIZED"),
+};
+
+
+static ngx_int_t
+ngx_rl_status_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
+    uintptr_t data)
+{
+    ngx_str_t     *name;
+    ngx_rl_ctx_t  *ctx;
+
+    ctx = ngx_rl_ctx(r->main);
+
+    if (ctx == NULL || !ctx->answered) {
+        v->not_found = 1;
+        return NGX_OK;
+    }
+
+    name = &ngx_rl_status_names[ctx->check.status];
+
+    return ngx_rl_variable_set(v, name->data, name->len);
+}
+
+
+/* in the order of ngx_rl_source_e */
+static const char  *ngx_rl_source_names[] = {
+    "none",
+    "local",
+    "lease",
+    "redis",
+    "fallback",
+};
+
+
+/* Writes the value to p. Returns its end, or NULL: the counter has none. */
+static u_char *
+ngx_rl_check_print(u_char *p, ngx_rl_ctx_t *ctx, ngx_rl_variable_e variable)
+{
+    uint64_t                 ms;
+    ngx_uint_t               answer;
+    const ngx_rl_limit_t    *limit;
+    const ngx_rl_counter_t  *counter;
+
+    counter = ctx->check.decisive;
+    limit = ngx_rl_counter_limit(counter);
+    answer = ngx_rl_has_answer(counter);
+
+    switch (variable) {
+
+    case NGX_RL_VARIABLE_ZONE:
+        return ngx_sprintf(p, "%V", &counter->client->limiter->zone.name);
+
+    case NGX_RL_VARIABLE_RULE:
+        return ngx_sprintf(p, "%V", &counter->rule->id);
+
+    case NGX_RL_VARIABLE_LIMIT:
+        return ngx_sprintf(p, "%uD", limit->capacity);
+
+    case NGX_RL_VARIABLE_REMAINING:
+        return answer ? ngx_sprintf(p, "%uD",
+                                    ngx_rl_counter_remaining(counter))
+                      : ngx_sprintf(p, "-1");
+
+    case NGX_RL_VARIABLE_RESET:
+        return (answer && limit->algorithm != NGX_RL_CONCURRENCY)
+               ? ngx_sprintf(p, "%T", ngx_rl_reset(ctx, counter))
+               : NULL;
+
+    case NGX_RL_VARIABLE_RETRY_AFTER:
+        return counter->answer.retry_us
+               ? ngx_sprintf(p, "%i", ngx_rl_retry_after(counter))
+               : NULL;
+
+    case NGX_RL_VARIABLE_SOURCE:
+
+        /* as in the metrics: a rejection needs no lease */
+
+        return ngx_sprintf(p, "%s",
+                           (counter->source == NGX_RL_SOURCE_LEASE
+                            && counter->answer.retry_us)
+                           ? "memory"
+                           : ngx_rl_source_names[counter->source]);
+
+    case NGX_RL_VARIABLE_REASON:   /* why Redis has no answer */
+        return (counter->source == NGX_RL_SOURCE_FALLBACK)
+               ? ngx_sprintf(p, "%V", ngx_rl_redis_status_name(
+                                                     counter->remote->reason))
+               : NULL;
+
+    case NGX_RL_VARIABLE_ALGORITHM:
+        return ngx_sprintf(p, "%s", ngx_rl_algorithm_names[limit->algorithm]);
+
+    case NGX_RL_VARIABLE_COST:
+        return ngx_sprintf(p, "%uD", counter->cost);
+
+    case NGX_RL_VARIABLE_DELAY:
+        ms = ctx->check.delay_us / 1000;
+
+        return ms ? ngx_sprintf(p, NGX_RL_SECONDS, ms / 1000, ms % 1000) : NULL;
+
+    default: /* CHECK_TIME */
+        ms = ctx->waited_ms;
+
+        return ngx_sprintf(p, NGX_RL_SECONDS, ms / 1000, ms % 1000);
+    }
+}
+
+
+static ngx_int_t
+ngx_rl_check_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
+    uintptr_t data)
+{
+    u_char        *p, *last;
+    ngx_rl_ctx_t  *ctx;
+
+    ctx = ngx_rl_ctx(r->main);
+
+    if (ctx == NULL || !ctx->answered || ctx->check.decisive == NULL) {
+        v->not_found = 1;
+        return NGX_OK;
+    }
+
+    p = ngx_pnalloc(r->pool, NGX_RL_VARIABLE_BYTES);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    last = ngx_rl_check_print(p, ctx, data);
+
+    if (last == NULL) {
+        v->not_found = 1;
+        return NGX_OK;
+    }
+
+    return ngx_rl_variable_set(v, p, last - p);
+}
+
+
+/* As a document has it. */
+static ngx_int_t
+ngx_rl_key_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
+    uintptr_t data)
+{
+    ngx_str_t                key;
+    ngx_rl_ctx_t            *ctx;
+    const ngx_rl_counter_t  *counter;
+
+    ctx = ngx_rl_ctx(r->main);
+
+    if (ctx == NULL || !ctx->answered || ctx->check.decisive == NULL) {
+        v->not_found = 1;
+        return NGX_OK;
+    }
+
+    counter = ctx->check.decisive;
+    key = counter->client->key;
+
+    return (ngx_rl_key_name(r, &counter->rule->key, &key)
+            == NGX_OK)
+           ? ngx_rl_variable_set(v, key.data, key.len)
+           : NGX_ERROR;
+}
+
+
+static ngx_int_t
+ngx_rl_penalty_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
+    uintptr_t data)
+{
+    const ngx_str_t  *id;
+    ngx_rl_ctx_t     *ctx;
+
+    ctx = ngx_rl_ctx(r->main);
+
+    if (ctx == NULL || ctx->penalized == NULL) {
+        v->not_found = 1;
+        return NGX_OK;
+    }
+
+    id = &ctx->penalized->penalty->id;
+
+    return ngx_rl_variable_set(v, id->data, id->len);
+}
+
 
 /*
  * No value is cached: each location may have sources of its own. A name that
@@ -93,30 +278,6 @@ static const struct {
     { ngx_null_string, NULL, 0 }
 };
 
-/* in the order of ngx_rl_status_e */
-static ngx_str_t  ngx_rl_status_names[] = {
-    ngx_string("BYPASSED"),
-    ngx_string("PASSED"),
-    ngx_string("DELAYED_DRY_RUN"),
-    ngx_string("REJECTED_DRY_RUN"),
-    ngx_string("DELAYED"),
-    ngx_string("DEGRADED"),
-    ngx_string("DENIED_DRY_RUN"),
-    ngx_string("UNAVAILABLE"),
-    ngx_string("REJECTED"),
-    ngx_string("DENIED"),
-    ngx_string("PENALIZED"),
-};
-
-/* in the order of ngx_rl_source_e */
-static const char  *ngx_rl_source_names[] = {
-    "none",
-    "local",
-    "lease",
-    "redis",
-    "fallback",
-};
-
 
 ngx_int_t
 ngx_rl_add_variables(ngx_conf_t *cf)
@@ -145,179 +306,4 @@ ngx_rl_add_variables(ngx_conf_t *cf)
     }
 
     return NGX_OK;
-}
-
-
-static ngx_int_t
-ngx_rl_status_variable(ngx_http_request_t *r,
-    ngx_http_variable_value_t *v, uintptr_t data)
-{
-    ngx_str_t     *name;
-    ngx_rl_ctx_t  *ctx;
-
-    ctx = ngx_rl_ctx(r->main);
-
-    if (ctx == NULL || !ctx->answered) {
-        v->not_found = 1;
-        return NGX_OK;
-    }
-
-    name = &ngx_rl_status_names[ctx->check.status];
-
-    return ngx_rl_variable_set(v, name->data, name->len);
-}
-
-
-/* As a document has it. */
-static ngx_int_t
-ngx_rl_key_variable(ngx_http_request_t *r,
-    ngx_http_variable_value_t *v, uintptr_t data)
-{
-    ngx_str_t                key;
-    ngx_rl_ctx_t            *ctx;
-    const ngx_rl_counter_t  *counter;
-
-    ctx = ngx_rl_ctx(r->main);
-
-    if (ctx == NULL || !ctx->answered || ctx->check.decisive == NULL) {
-        v->not_found = 1;
-        return NGX_OK;
-    }
-
-    counter = ctx->check.decisive;
-    key = counter->client->key;
-
-    return (ngx_rl_key_name(r, &counter->rule->key, &key)
-            == NGX_OK)
-           ? ngx_rl_variable_set(v, key.data, key.len)
-           : NGX_ERROR;
-}
-
-
-static ngx_int_t
-ngx_rl_penalty_variable(ngx_http_request_t *r,
-    ngx_http_variable_value_t *v, uintptr_t data)
-{
-    const ngx_str_t  *id;
-    ngx_rl_ctx_t     *ctx;
-
-    ctx = ngx_rl_ctx(r->main);
-
-    if (ctx == NULL || ctx->penalized == NULL) {
-        v->not_found = 1;
-        return NGX_OK;
-    }
-
-    id = &ctx->penalized->penalty->id;
-
-    return ngx_rl_variable_set(v, id->data, id->len);
-}
-
-
-static ngx_int_t
-ngx_rl_check_variable(ngx_http_request_t *r,
-    ngx_http_variable_value_t *v, uintptr_t data)
-{
-    u_char        *p, *last;
-    ngx_rl_ctx_t  *ctx;
-
-    ctx = ngx_rl_ctx(r->main);
-
-    if (ctx == NULL || !ctx->answered || ctx->check.decisive == NULL) {
-        v->not_found = 1;
-        return NGX_OK;
-    }
-
-    p = ngx_pnalloc(r->pool, NGX_RL_VARIABLE_BYTES);
-    if (p == NULL) {
-        return NGX_ERROR;
-    }
-
-    last = ngx_rl_check_print(p, ctx, data);
-
-    if (last == NULL) {
-        v->not_found = 1;
-        return NGX_OK;
-    }
-
-    return ngx_rl_variable_set(v, p, last - p);
-}
-
-
-/* Writes the value to p. Returns its end, or NULL: the counter has none. */
-static u_char *
-ngx_rl_check_print(u_char *p, ngx_rl_ctx_t *ctx,
-    ngx_rl_variable_e variable)
-{
-    uint64_t                 ms;
-    ngx_uint_t               answer;
-    const ngx_rl_limit_t    *limit;
-    const ngx_rl_counter_t  *counter;
-
-    counter = ctx->check.decisive;
-    limit = ngx_rl_counter_limit(counter);
-    answer = ngx_rl_has_answer(counter);
-
-    switch (variable) {
-
-    case NGX_RL_VARIABLE_ZONE:
-        return ngx_sprintf(p, "%V", &counter->client->limiter->zone.name);
-
-    case NGX_RL_VARIABLE_RULE:
-        return ngx_sprintf(p, "%V", &counter->rule->id);
-
-    case NGX_RL_VARIABLE_LIMIT:
-        return ngx_sprintf(p, "%uD", limit->capacity);
-
-    case NGX_RL_VARIABLE_REMAINING:
-        return answer ? ngx_sprintf(p, "%uD",
-                                    ngx_rl_counter_remaining(counter))
-                      : ngx_sprintf(p, "-1");
-
-    case NGX_RL_VARIABLE_RESET:
-        return (answer && limit->algorithm != NGX_RL_CONCURRENCY)
-               ? ngx_sprintf(p, "%T", ngx_rl_reset(ctx, counter))
-               : NULL;
-
-    case NGX_RL_VARIABLE_RETRY_AFTER:
-        return counter->answer.retry_us
-               ? ngx_sprintf(p, "%i", ngx_rl_retry_after(counter))
-               : NULL;
-
-    case NGX_RL_VARIABLE_SOURCE:
-
-        /* as in the metrics: a rejection needs no lease */
-
-        return ngx_sprintf(p, "%s",
-                           (counter->source == NGX_RL_SOURCE_LEASE
-                            && counter->answer.retry_us)
-                           ? "memory"
-                           : ngx_rl_source_names[counter->source]);
-
-    case NGX_RL_VARIABLE_REASON:   /* why Redis has no answer */
-        return (counter->source == NGX_RL_SOURCE_FALLBACK)
-               ? ngx_sprintf(p, "%V", ngx_rl_redis_status_name(
-                                                     counter->remote->reason))
-               : NULL;
-
-    case NGX_RL_VARIABLE_ALGORITHM:
-        return ngx_sprintf(p, "%s",
-                           ngx_rl_algorithm_names[limit->algorithm]);
-
-    case NGX_RL_VARIABLE_COST:
-        return ngx_sprintf(p, "%uD", counter->cost);
-
-    case NGX_RL_VARIABLE_DELAY:
-        ms = ctx->check.delay_us / 1000;
-
-        return ms ? ngx_sprintf(p, NGX_RL_SECONDS, ms / 1000,
-                                ms % 1000)
-                  : NULL;
-
-    default: /* CHECK_TIME */
-        ms = ctx->waited_ms;
-
-        return ngx_sprintf(p, NGX_RL_SECONDS, ms / 1000,
-                           ms % 1000);
-    }
 }

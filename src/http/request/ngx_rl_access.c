@@ -7,128 +7,314 @@
 
 #include "ngx_rl_observe.h"
 
-static ngx_int_t ngx_rl_access_checker(ngx_http_request_t *r,
-    ngx_http_phase_handler_t *ph);
-static ngx_int_t ngx_rl_precontent_checker(ngx_http_request_t *r,
-    ngx_http_phase_handler_t *ph);
-static ngx_inline ngx_int_t ngx_rl_checker(ngx_http_request_t *r,
-    ngx_http_phase_handler_t *ph, ngx_uint_t phase);
-static NGX_RL_APART ngx_int_t ngx_rl_phase(
-    ngx_http_request_t *r, ngx_http_phase_handler_t *ph);
-static ngx_inline ngx_int_t ngx_rl_next(ngx_http_request_t *r,
-    ngx_http_phase_handler_t *ph);
-static ngx_int_t ngx_rl_request_check(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx);
-static NGX_RL_APART ngx_int_t ngx_rl_unchecked(
-    ngx_rl_ctx_t *ctx, ngx_int_t rc);
-static NGX_RL_APART ngx_int_t ngx_rl_check_more(
-    ngx_http_request_t *r, ngx_rl_ctx_t *ctx);
-static ngx_int_t ngx_rl_suspend(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx);
-static void ngx_rl_answered(void *data);
-static void ngx_rl_complete(ngx_rl_ctx_t *ctx);
-static void ngx_rl_resume(ngx_http_request_t *r);
-static ngx_int_t ngx_rl_outcome(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx);
-static NGX_RL_APART ngx_int_t ngx_rl_notable(
-    ngx_http_request_t *r, ngx_rl_ctx_t *ctx);
-static NGX_RL_APART void ngx_rl_denied(
-    ngx_rl_ctx_t *ctx);
-static NGX_RL_APART ngx_int_t ngx_rl_refuse(
-    ngx_http_request_t *r, ngx_rl_ctx_t *ctx);
-static NGX_RL_APART ngx_int_t ngx_rl_delay(
-    ngx_http_request_t *r, ngx_rl_ctx_t *ctx);
-static ngx_int_t ngx_rl_wait(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx, ngx_msec_t ms);
-static void ngx_rl_delay_handler(ngx_event_t *ev);
+
+/*
+ * The check is complete, or the delay over. Called from the Redis connection's
+ * event, where the request must not run, nor end: it goes on from an event of
+ * its own.
+ */
+static void
+ngx_rl_complete(ngx_rl_ctx_t *ctx)
+{
+    ngx_event_t  *wev;
+
+    ctx->waiting = 0;
+
+    wev = ctx->request->connection->write;
+    ngx_post_event(wev, &ngx_posted_events);
+}
+
+
+static void
+ngx_rl_delay_handler(ngx_event_t *ev)
+{
+    ngx_rl_complete(ev->data);
+}
+
+
+/* The write event's handler: also runs when the socket gets writable. */
+static void
+ngx_rl_resume(ngx_http_request_t *r)
+{
+    ngx_rl_ctx_t  *ctx;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_ratelimit_module);
+
+    if (ctx->waiting) {
+        if (ngx_handle_write_event(r->connection->write, 0) != NGX_OK) {
+            ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+        }
+
+        return;
+    }
+
+    if (ngx_handle_read_event(r->connection->read, 0) != NGX_OK) {
+        ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+        return;
+    }
+
+    r->read_event_handler = ngx_http_block_reading;
+    r->write_event_handler = ngx_http_core_run_phases;
+
+    ngx_http_core_run_phases(r);
+}
+
+
+static ngx_int_t
+ngx_rl_suspend(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
+{
+    ctx->waiting = 1;
+
+    if (ngx_handle_read_event(r->connection->read, 0) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    r->read_event_handler = ngx_http_test_reading;
+    r->write_event_handler = ngx_rl_resume;
+
+    return NGX_AGAIN;
+}
 
 
 /*
- * The phases are one list for all locations. A checker of ours calls the
- * handler only if the location checks requests in this phase, and goes on to
- * the next entry at once. Where nothing is checked it takes 8 instructions; a
- * handler that declines takes 43. nginx ends both phases with an entry of its
- * own, so there is always a next one.
+ * The request goes on after ms. The timer is not cancelable: a worker that is
+ * to end waits for it, as for the response.
  */
-void
-ngx_rl_phases_init(ngx_cycle_t *cycle)
+static ngx_int_t
+ngx_rl_wait(ngx_http_request_t *r, ngx_rl_ctx_t *ctx, ngx_msec_t ms)
 {
-    ngx_http_phase_handler_t   *ph;
-    ngx_http_core_main_conf_t  *cmcf;
+    ngx_event_t  *ev, *rev;
 
-    cmcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_core_module);
+    ev = ngx_pcalloc(r->pool, sizeof(ngx_event_t));
+    if (ev == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
 
-    for (ph = cmcf->phase_engine.handlers; ph->checker; ph++) {
+    ev->data = ctx;
+    ev->log = r->connection->log;
+    ev->handler = ngx_rl_delay_handler;
 
-        if (ph->handler == ngx_rl_handler) {
-            ph->checker = (ph->checker == ngx_http_core_access_phase)
-                          ? ngx_rl_access_checker
-                          : ngx_rl_precontent_checker;
+    ctx->timer = ev;
+    ngx_add_timer(ev, ms);
+
+    /* a client that has left already causes no other event */
+
+    rev = r->connection->read;
+
+    if (rev->ready) {
+        ngx_post_event(rev, &ngx_posted_events);
+    }
+
+    return ngx_rl_suspend(r, ctx);
+}
+
+
+/*
+ * Answers a request that does not pass: at once, or first holds the answer
+ * back. A request whose answer is held back has been counted and logged.
+ */
+static ngx_int_t
+ngx_rl_refuse(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
+{
+    ngx_int_t   rc;
+    ngx_msec_t  ms;
+
+    if (ctx->held) {
+        ngx_rl_ctx_release(ctx);
+
+    } else if (ctx->penalized) {
+        ms = ngx_rl_penalty_hold(ctx);
+
+        if (ms) {
+            rc = ngx_rl_wait(r, ctx, ms);
+
+            if (ctx->timer == NULL) {
+                ngx_rl_ctx_release(ctx);
+            }
+
+            return rc;
         }
+
+    } else if (ctx->penalty_keys) {
+        ngx_rl_penalty_events(r, ctx, 0);
     }
+
+    return ngx_rl_reject(r, ctx);
+}
+
+
+/* A list or its token denies the request, or would if it were no dry run. */
+static void
+ngx_rl_denied(ngx_rl_ctx_t *ctx)
+{
+    ngx_uint_t  word;
+
+    word = NGX_RL_COUNTS_DENIED;
+
+    if (ctx->check.status != NGX_RL_DENIED) {
+        ctx->check.status = NGX_RL_DENIED_DRY_RUN;
+        word = NGX_RL_COUNTS_DENIED_DRY_RUN;
+    }
+
+    ngx_rl_count(ctx->denies->rows[NGX_RL_COUNTS_ZONE], word, 1);
+}
+
+
+/* A leaky bucket delays the request until its turn has come. */
+static ngx_int_t
+ngx_rl_delay(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
+{
+    ngx_rl_limiter_t  *limiter;
+
+    limiter = ctx->check.decisive->client->limiter;
+    ngx_rl_counts_time(limiter->rows[NGX_RL_COUNTS_DELAY], ctx->check.delay_us);
+
+    return ngx_rl_wait(r, ctx, (ngx_msec_t) (ctx->check.delay_us / 1000));
+}
+
+
+/* A request that does not simply pass is logged, delayed or refused. */
+static ngx_int_t
+ngx_rl_notable(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
+{
+    ngx_rl_check_t  *check;
+
+    check = &ctx->check;
+
+    if (ctx->denies) {
+        ngx_rl_denied(ctx);
+    }
+
+    if (ngx_rl_check_refused(check)) {
+        ngx_rl_retry(ctx);
+    }
+
+    ngx_rl_log_outcome(r, ctx);
+    ngx_rl_watch_outcome(r, ctx);
+
+    if (ngx_rl_check_refused(check)) {
+        return ngx_rl_refuse(r, ctx);
+    }
+
+    /* also where another rule had no answer: DEGRADED */
+
+    return check->delay_us ? ngx_rl_delay(r, ctx) : NGX_DECLINED;
 }
 
 
 static ngx_int_t
-ngx_rl_access_checker(ngx_http_request_t *r,
-    ngx_http_phase_handler_t *ph)
+ngx_rl_outcome(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
 {
-    return ngx_rl_checker(r, ph, NGX_RL_BEFORE_AUTH);
-}
+    ngx_time_t  *now;
 
+    now = ngx_timeofday();
 
-static ngx_int_t
-ngx_rl_precontent_checker(ngx_http_request_t *r,
-    ngx_http_phase_handler_t *ph)
-{
-    return ngx_rl_checker(r, ph, NGX_RL_AFTER_AUTH);
-}
+    ctx->answered = 1;
+    ctx->decided_ms = (uint64_t) now->sec * 1000 + now->msec;
 
-
-static ngx_inline ngx_int_t
-ngx_rl_checker(ngx_http_request_t *r, ngx_http_phase_handler_t *ph,
-    ngx_uint_t phase)
-{
-    ngx_rl_loc_conf_t  *conf;
-
-    if (phase == NGX_RL_BEFORE_AUTH && r->internal) {
-        ngx_rl_settle_redirected(r);
+    if (ctx->check.status <= NGX_RL_PASSED && ctx->denies == NULL
+        && ctx->explain == NULL)
+    {
+        return NGX_DECLINED;
     }
 
-    conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
-
-    return (conf->checks == phase) ? ngx_rl_phase(r, ph)
-                                   : ngx_rl_next(r, ph);
+    return ctx->explain ? ngx_rl_explain_answer(r, ctx)
+                        : ngx_rl_notable(r, ctx);
 }
 
 
-/* As nginx's own checkers, for what the handler returns. */
-static ngx_int_t
-ngx_rl_phase(ngx_http_request_t *r, ngx_http_phase_handler_t *ph)
+/* All counters have answered, or have been looked at to be explained. */
+static void
+ngx_rl_answered(void *data)
 {
-    ngx_int_t  rc;
+    ngx_rl_ctx_t *ctx = data;
 
-    rc = ngx_rl_handler(r);
-
-    if (rc == NGX_DECLINED) {
-        return ngx_rl_next(r, ph);
+    if (ctx->started) {
+        ctx->waited_ms = ngx_current_msec - ctx->check.taken_us / 1000;
+        ngx_rl_check_complete(&ctx->check);
+        ngx_rl_request_once_end(ctx, 0);
     }
 
-    if (rc != NGX_AGAIN && rc != NGX_DONE) {
-        ngx_http_finalize_request(r, rc);
+    ngx_rl_complete(ctx);
+}
+
+
+/* No counter of the zones before is asked: none has an answer. */
+static ngx_int_t
+ngx_rl_unchecked(ngx_rl_ctx_t *ctx, ngx_int_t rc)
+{
+    ngx_rl_limiter_t  *limiter;
+
+    if (rc == NGX_ERROR) {
+        return NGX_ERROR;
+    }
+
+    ctx->check.ncounters = 0;
+
+    if (rc == NGX_HTTP_BAD_REQUEST) {
+        return rc;
+    }
+
+    ctx->check.status = NGX_RL_DENIED;
+
+    if (rc == NGX_BUSY) {
+        limiter = ctx->penalized->penalty->limiter;
+
+        ctx->check.status = NGX_RL_PENALIZED;
+        ngx_rl_count(limiter->rows[NGX_RL_COUNTS_ZONE],
+                     NGX_RL_COUNTS_PENALIZED, 1);
     }
 
     return NGX_OK;
 }
 
 
-static ngx_inline ngx_int_t
-ngx_rl_next(ngx_http_request_t *r, ngx_http_phase_handler_t *ph)
+/* A replay that costs nothing need not have waited. */
+static ngx_int_t
+ngx_rl_check_more(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
 {
-    r->phase_handler++;
-    ph++;
+    ngx_int_t  rc;
 
-    return ph->checker(r, ph);
+    if (ctx->needs & NGX_RL_NEEDS_ONCE) {
+        ngx_rl_request_once_begin(r, ctx, 1);
+    }
+
+    if (ctx->needs & NGX_RL_NEEDS_RETRY) {
+        ctx->early = ngx_rl_retry_early(&ctx->check);
+    }
+
+    rc = ctx->early ? ngx_rl_check_early(&ctx->check, ctx->early)
+                    : ngx_rl_check_start(&ctx->check);
+
+    if (rc == NGX_OK) {
+        ngx_rl_request_once_end(ctx, 0);
+    }
+
+    return rc;
+}
+
+
+/*
+ * NGX_OK: the outcome is known. NGX_AGAIN: Redis is asked. NGX_ERROR: memory is
+ * out. A status: too many rules match the path as servers may read it.
+ */
+static ngx_int_t
+ngx_rl_request_check(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
+{
+    ngx_int_t  rc;
+
+    rc = ngx_rl_select(r, ctx, NULL);
+
+    if (rc != NGX_OK) {
+        return ngx_rl_unchecked(ctx, rc);
+    }
+
+    ctx->started = 1;
+
+    return (ctx->needs & (NGX_RL_NEEDS_ONCE
+                          |NGX_RL_NEEDS_RETRY))
+           ? ngx_rl_check_more(r, ctx)
+           : ngx_rl_check_start(&ctx->check);
 }
 
 
@@ -174,8 +360,7 @@ ngx_rl_handler(ngx_http_request_t *r)
         return NGX_DECLINED;
     }
 
-    explain = conf->explain
-              && ngx_rl_explain_wanted(r, conf->explain);
+    explain = conf->explain && ngx_rl_explain_wanted(r, conf->explain);
 
     if (!conf->limited) {
         if (explain) {
@@ -190,8 +375,7 @@ ngx_rl_handler(ngx_http_request_t *r)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    rc = explain ? ngx_rl_explain_start(r, ctx)
-                 : ngx_rl_request_check(r, ctx);
+    rc = explain ? ngx_rl_explain_start(r, ctx) : ngx_rl_request_check(r, ctx);
 
     if (rc == NGX_OK) {
         return ngx_rl_outcome(r, ctx);
@@ -207,318 +391,87 @@ ngx_rl_handler(ngx_http_request_t *r)
 }
 
 
-/*
- * NGX_OK: the outcome is known. NGX_AGAIN: Redis is asked. NGX_ERROR: memory is
- * out. A status: too many rules match the path as servers may read it.
- */
-static ngx_int_t
-ngx_rl_request_check(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
+static ngx_inline ngx_int_t
+ngx_rl_next(ngx_http_request_t *r, ngx_http_phase_handler_t *ph)
 {
-    ngx_int_t  rc;
+    r->phase_handler++;
+    ph++;
 
-    rc = ngx_rl_select(r, ctx, NULL);
-
-    if (rc != NGX_OK) {
-        return ngx_rl_unchecked(ctx, rc);
-    }
-
-    ctx->started = 1;
-
-    return (ctx->needs & (NGX_RL_NEEDS_ONCE
-                          |NGX_RL_NEEDS_RETRY))
-           ? ngx_rl_check_more(r, ctx)
-           : ngx_rl_check_start(&ctx->check);
+    return ph->checker(r, ph);
 }
 
 
-/* A replay that costs nothing need not have waited. */
+/* As nginx's own checkers, for what the handler returns. */
 static ngx_int_t
-ngx_rl_check_more(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx)
+ngx_rl_phase(ngx_http_request_t *r, ngx_http_phase_handler_t *ph)
 {
     ngx_int_t  rc;
 
-    if (ctx->needs & NGX_RL_NEEDS_ONCE) {
-        ngx_rl_request_once_begin(r, ctx, 1);
+    rc = ngx_rl_handler(r);
+
+    if (rc == NGX_DECLINED) {
+        return ngx_rl_next(r, ph);
     }
 
-    if (ctx->needs & NGX_RL_NEEDS_RETRY) {
-        ctx->early = ngx_rl_retry_early(&ctx->check);
-    }
-
-    rc = ctx->early ? ngx_rl_check_early(&ctx->check, ctx->early)
-                    : ngx_rl_check_start(&ctx->check);
-
-    if (rc == NGX_OK) {
-        ngx_rl_request_once_end(ctx, 0);
-    }
-
-    return rc;
-}
-
-
-/* No counter of the zones before is asked: none has an answer. */
-static ngx_int_t
-ngx_rl_unchecked(ngx_rl_ctx_t *ctx, ngx_int_t rc)
-{
-    ngx_rl_limiter_t  *limiter;
-
-    if (rc == NGX_ERROR) {
-        return NGX_ERROR;
-    }
-
-    ctx->check.ncounters = 0;
-
-    if (rc == NGX_HTTP_BAD_REQUEST) {
-        return rc;
-    }
-
-    ctx->check.status = NGX_RL_DENIED;
-
-    if (rc == NGX_BUSY) {
-        limiter = ctx->penalized->penalty->limiter;
-
-        ctx->check.status = NGX_RL_PENALIZED;
-        ngx_rl_count(limiter->rows[NGX_RL_COUNTS_ZONE],
-                     NGX_RL_COUNTS_PENALIZED, 1);
+    if (rc != NGX_AGAIN && rc != NGX_DONE) {
+        ngx_http_finalize_request(r, rc);
     }
 
     return NGX_OK;
 }
 
 
-static ngx_int_t
-ngx_rl_suspend(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx)
+static ngx_inline ngx_int_t
+ngx_rl_checker(ngx_http_request_t *r, ngx_http_phase_handler_t *ph,
+    ngx_uint_t phase)
 {
-    ctx->waiting = 1;
+    ngx_rl_loc_conf_t  *conf;
 
-    if (ngx_handle_read_event(r->connection->read, 0) != NGX_OK) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    if (phase == NGX_RL_BEFORE_AUTH && r->internal) {
+        ngx_rl_settle_redirected(r);
     }
 
-    r->read_event_handler = ngx_http_test_reading;
-    r->write_event_handler = ngx_rl_resume;
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
 
-    return NGX_AGAIN;
+    return (conf->checks == phase) ? ngx_rl_phase(r, ph) : ngx_rl_next(r, ph);
 }
 
 
-/* All counters have answered, or have been looked at to be explained. */
-static void
-ngx_rl_answered(void *data)
+static ngx_int_t
+ngx_rl_access_checker(ngx_http_request_t *r, ngx_http_phase_handler_t *ph)
 {
-    ngx_rl_ctx_t *ctx = data;
+    return ngx_rl_checker(r, ph, NGX_RL_BEFORE_AUTH);
+}
 
-    if (ctx->started) {
-        ctx->waited_ms = ngx_current_msec - ctx->check.taken_us / 1000;
-        ngx_rl_check_complete(&ctx->check);
-        ngx_rl_request_once_end(ctx, 0);
-    }
 
-    ngx_rl_complete(ctx);
+static ngx_int_t
+ngx_rl_precontent_checker(ngx_http_request_t *r, ngx_http_phase_handler_t *ph)
+{
+    return ngx_rl_checker(r, ph, NGX_RL_AFTER_AUTH);
 }
 
 
 /*
- * The check is complete, or the delay over. Called from the Redis connection's
- * event, where the request must not run, nor end: it goes on from an event of
- * its own.
+ * The phases are one list for all locations. A checker of ours calls the
+ * handler only if the location checks requests in this phase, and goes on to
+ * the next entry at once. Where nothing is checked it takes 8 instructions; a
+ * handler that declines takes 43. nginx ends both phases with an entry of its
+ * own, so there is always a next one.
  */
-static void
-ngx_rl_complete(ngx_rl_ctx_t *ctx)
+void
+ngx_rl_phases_init(ngx_cycle_t *cycle)
 {
-    ngx_event_t  *wev;
+    ngx_http_phase_handler_t   *ph;
+    ngx_http_core_main_conf_t  *cmcf;
 
-    ctx->waiting = 0;
+    cmcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_core_module);
 
-    wev = ctx->request->connection->write;
-    ngx_post_event(wev, &ngx_posted_events);
-}
+    for (ph = cmcf->phase_engine.handlers; ph->checker; ph++) {
 
-
-/* The write event's handler: also runs when the socket gets writable. */
-static void
-ngx_rl_resume(ngx_http_request_t *r)
-{
-    ngx_rl_ctx_t  *ctx;
-
-    ctx = ngx_http_get_module_ctx(r, ngx_http_ratelimit_module);
-
-    if (ctx->waiting) {
-        if (ngx_handle_write_event(r->connection->write, 0) != NGX_OK) {
-            ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+        if (ph->handler == ngx_rl_handler) {
+            ph->checker = (ph->checker == ngx_http_core_access_phase)
+                          ? ngx_rl_access_checker
+                          : ngx_rl_precontent_checker;
         }
-
-        return;
     }
-
-    if (ngx_handle_read_event(r->connection->read, 0) != NGX_OK) {
-        ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
-        return;
-    }
-
-    r->read_event_handler = ngx_http_block_reading;
-    r->write_event_handler = ngx_http_core_run_phases;
-
-    ngx_http_core_run_phases(r);
-}
-
-
-static ngx_int_t
-ngx_rl_outcome(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx)
-{
-    ngx_time_t  *now;
-
-    now = ngx_timeofday();
-
-    ctx->answered = 1;
-    ctx->decided_ms = (uint64_t) now->sec * 1000 + now->msec;
-
-    if (ctx->check.status <= NGX_RL_PASSED && ctx->denies == NULL
-        && ctx->explain == NULL)
-    {
-        return NGX_DECLINED;
-    }
-
-    return ctx->explain ? ngx_rl_explain_answer(r, ctx)
-                        : ngx_rl_notable(r, ctx);
-}
-
-
-/* A request that does not simply pass is logged, delayed or refused. */
-static ngx_int_t
-ngx_rl_notable(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx)
-{
-    ngx_rl_check_t  *check;
-
-    check = &ctx->check;
-
-    if (ctx->denies) {
-        ngx_rl_denied(ctx);
-    }
-
-    if (ngx_rl_check_refused(check)) {
-        ngx_rl_retry(ctx);
-    }
-
-    ngx_rl_log_outcome(r, ctx);
-    ngx_rl_watch_outcome(r, ctx);
-
-    if (ngx_rl_check_refused(check)) {
-        return ngx_rl_refuse(r, ctx);
-    }
-
-    /* also where another rule had no answer: DEGRADED */
-
-    return check->delay_us ? ngx_rl_delay(r, ctx) : NGX_DECLINED;
-}
-
-
-/* A list or its token denies the request, or would if it were no dry run. */
-static void
-ngx_rl_denied(ngx_rl_ctx_t *ctx)
-{
-    ngx_uint_t  word;
-
-    word = NGX_RL_COUNTS_DENIED;
-
-    if (ctx->check.status != NGX_RL_DENIED) {
-        ctx->check.status = NGX_RL_DENIED_DRY_RUN;
-        word = NGX_RL_COUNTS_DENIED_DRY_RUN;
-    }
-
-    ngx_rl_count(ctx->denies->rows[NGX_RL_COUNTS_ZONE], word, 1);
-}
-
-
-/*
- * Answers a request that does not pass: at once, or first holds the answer
- * back. A request whose answer is held back has been counted and logged.
- */
-static ngx_int_t
-ngx_rl_refuse(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
-{
-    ngx_int_t   rc;
-    ngx_msec_t  ms;
-
-    if (ctx->held) {
-        ngx_rl_ctx_release(ctx);
-
-    } else if (ctx->penalized) {
-        ms = ngx_rl_penalty_hold(ctx);
-
-        if (ms) {
-            rc = ngx_rl_wait(r, ctx, ms);
-
-            if (ctx->timer == NULL) {
-                ngx_rl_ctx_release(ctx);
-            }
-
-            return rc;
-        }
-
-    } else if (ctx->penalty_keys) {
-        ngx_rl_penalty_events(r, ctx, 0);
-    }
-
-    return ngx_rl_reject(r, ctx);
-}
-
-
-/* A leaky bucket delays the request until its turn has come. */
-static ngx_int_t
-ngx_rl_delay(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
-{
-    ngx_rl_limiter_t  *limiter;
-
-    limiter = ctx->check.decisive->client->limiter;
-    ngx_rl_counts_time(limiter->rows[NGX_RL_COUNTS_DELAY],
-                       ctx->check.delay_us);
-
-    return ngx_rl_wait(r, ctx,
-                       (ngx_msec_t) (ctx->check.delay_us / 1000));
-}
-
-
-/*
- * The request goes on after ms. The timer is not cancelable: a worker that is
- * to end waits for it, as for the response.
- */
-static ngx_int_t
-ngx_rl_wait(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
-    ngx_msec_t ms)
-{
-    ngx_event_t  *ev, *rev;
-
-    ev = ngx_pcalloc(r->pool, sizeof(ngx_event_t));
-    if (ev == NULL) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    ev->data = ctx;
-    ev->log = r->connection->log;
-    ev->handler = ngx_rl_delay_handler;
-
-    ctx->timer = ev;
-    ngx_add_timer(ev, ms);
-
-    /* a client that has left already causes no other event */
-
-    rev = r->connection->read;
-
-    if (rev->ready) {
-        ngx_post_event(rev, &ngx_posted_events);
-    }
-
-    return ngx_rl_suspend(r, ctx);
-}
-
-
-static void
-ngx_rl_delay_handler(ngx_event_t *ev)
-{
-    ngx_rl_complete(ev->data);
 }

@@ -5,17 +5,6 @@
 
 #include "ngx_rl_request.h"
 
-static ngx_uint_t ngx_rl_has_error_page(ngx_http_request_t *r,
-    ngx_uint_t status);
-static ngx_int_t ngx_rl_send_body(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx, ngx_uint_t status);
-static ngx_uint_t ngx_rl_is_grpc(ngx_http_request_t *r);
-static ngx_int_t ngx_rl_send_grpc(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx);
-static ngx_int_t ngx_rl_challenge(ngx_http_request_t *r);
-static ngx_table_elt_t *ngx_rl_add_header(ngx_http_request_t *r,
-    const ngx_str_t *name, u_char *value, size_t len);
-
 
 /*
  * The clients of a window shall not come back in the same second. So each waits
@@ -47,56 +36,49 @@ ngx_rl_retry(ngx_rl_ctx_t *ctx)
 }
 
 
-/*
- * Finalizes by itself and so answers whatever the status: returned to the
- * phase, a 401 or 403 would be no more than a vote under "satisfy any".
- */
-ngx_int_t
-ngx_rl_reject(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx)
+/* The name is in lower case. NULL: memory is out. */
+static ngx_table_elt_t *
+ngx_rl_add_header(ngx_http_request_t *r, const ngx_str_t *name, u_char *value,
+    size_t len)
 {
-    ngx_int_t   rc;
-    ngx_uint_t  status;
+    ngx_table_elt_t  *h;
 
-    status = ngx_rl_refused_status(ctx);
-    r->err_status = 0;
-
-    /* a client that waits for "100 Continue" need not send its body */
-    r->expect_tested = 1;
-
-    if (ctx->conf->close_after
-        && ctx->check.status == NGX_RL_REJECTED)
-    {
-        ngx_rl_close_after(r, ctx->conf->close_after);
+    h = ngx_list_push(&r->headers_out.headers);
+    if (h == NULL) {
+        return NULL;
     }
 
-    if (ctx->penalized
-        && ctx->penalized->penalty->action == NGX_RL_PENALTY_CLOSE)
-    {
-        ngx_rl_close_after(r, 1);
+    h->hash = 1;
+#if (nginx_version >= 1023000)
+    h->next = NULL;
+#endif
+    h->key = *name;
+    h->lowcase_key = name->data;
+    h->value.data = value;
+    h->value.len = len;
+
+    return h;
+}
+
+
+/* RFC 6750, section 3. */
+static ngx_int_t
+ngx_rl_challenge(ngx_http_request_t *r)
+{
+    ngx_table_elt_t  *h;
+
+    static ngx_str_t  name = ngx_string("www-authenticate");
+    static ngx_str_t  value = ngx_string("Bearer error=\"invalid_token\"");
+
+    h = ngx_rl_add_header(r, &name, value.data, value.len);
+    if (h == NULL) {
+        return NGX_ERROR;
     }
 
-    if (ngx_rl_token_refused(ctx)
-        && ngx_rl_challenge(r) != NGX_OK)
-    {
-        rc = NGX_HTTP_INTERNAL_SERVER_ERROR;
+    ngx_str_set(&h->key, "WWW-Authenticate");
+    r->headers_out.www_authenticate = h;
 
-    } else if (status == NGX_HTTP_CLOSE
-               || ctx->conf->response == NGX_RL_RESPONSE_OFF
-               || ngx_rl_has_error_page(r, status))
-    {
-        rc = status;
-
-    } else if (ngx_rl_is_grpc(r)) {
-        rc = ngx_rl_send_grpc(r, ctx);
-
-    } else {
-        rc = ngx_rl_send_body(r, ctx, status);
-    }
-
-    ngx_http_finalize_request(r, rc);
-
-    return NGX_DONE;
+    return NGX_OK;
 }
 
 
@@ -123,28 +105,6 @@ ngx_rl_has_error_page(ngx_http_request_t *r, ngx_uint_t status)
     }
 
     return 0;
-}
-
-
-static ngx_int_t
-ngx_rl_send_body(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx, ngx_uint_t status)
-{
-    ngx_http_complex_value_t  cv;
-
-    static ngx_str_t  json = ngx_string("application/json");
-    static ngx_str_t  problem = ngx_string("application/problem+json");
-
-    ngx_memzero(&cv, sizeof(ngx_http_complex_value_t));
-
-    if (ngx_rl_body(r, ctx, &cv.value) != NGX_OK) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    return ngx_http_send_response(r, status,
-                                  (ctx->conf->response
-                                   == NGX_RL_RESPONSE_PROBLEM)
-                                  ? &problem : &json, &cv);
 }
 
 
@@ -178,8 +138,7 @@ ngx_rl_is_grpc(ngx_http_request_t *r)
  * without messages are its headers ("Trailers-Only").
  */
 static ngx_int_t
-ngx_rl_send_grpc(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx)
+ngx_rl_send_grpc(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
 {
     u_char     *p, *last;
     ngx_int_t   rc;
@@ -244,47 +203,70 @@ ngx_rl_send_grpc(ngx_http_request_t *r,
 }
 
 
-/* RFC 6750, section 3. */
 static ngx_int_t
-ngx_rl_challenge(ngx_http_request_t *r)
+ngx_rl_send_body(ngx_http_request_t *r, ngx_rl_ctx_t *ctx, ngx_uint_t status)
 {
-    ngx_table_elt_t  *h;
+    ngx_http_complex_value_t  cv;
 
-    static ngx_str_t  name = ngx_string("www-authenticate");
-    static ngx_str_t  value = ngx_string("Bearer error=\"invalid_token\"");
+    static ngx_str_t  json = ngx_string("application/json");
+    static ngx_str_t  problem = ngx_string("application/problem+json");
 
-    h = ngx_rl_add_header(r, &name, value.data, value.len);
-    if (h == NULL) {
-        return NGX_ERROR;
+    ngx_memzero(&cv, sizeof(ngx_http_complex_value_t));
+
+    if (ngx_rl_body(r, ctx, &cv.value) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    ngx_str_set(&h->key, "WWW-Authenticate");
-    r->headers_out.www_authenticate = h;
-
-    return NGX_OK;
+    return ngx_http_send_response(r, status,
+                                  (ctx->conf->response
+                                   == NGX_RL_RESPONSE_PROBLEM)
+                                  ? &problem : &json, &cv);
 }
 
 
-/* The name is in lower case. NULL: memory is out. */
-static ngx_table_elt_t *
-ngx_rl_add_header(ngx_http_request_t *r, const ngx_str_t *name,
-    u_char *value, size_t len)
+/*
+ * Finalizes by itself and so answers whatever the status: returned to the
+ * phase, a 401 or 403 would be no more than a vote under "satisfy any".
+ */
+ngx_int_t
+ngx_rl_reject(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
 {
-    ngx_table_elt_t  *h;
+    ngx_int_t   rc;
+    ngx_uint_t  status;
 
-    h = ngx_list_push(&r->headers_out.headers);
-    if (h == NULL) {
-        return NULL;
+    status = ngx_rl_refused_status(ctx);
+    r->err_status = 0;
+
+    /* a client that waits for "100 Continue" need not send its body */
+    r->expect_tested = 1;
+
+    if (ctx->conf->close_after && ctx->check.status == NGX_RL_REJECTED) {
+        ngx_rl_close_after(r, ctx->conf->close_after);
     }
 
-    h->hash = 1;
-#if (nginx_version >= 1023000)
-    h->next = NULL;
-#endif
-    h->key = *name;
-    h->lowcase_key = name->data;
-    h->value.data = value;
-    h->value.len = len;
+    if (ctx->penalized
+        && ctx->penalized->penalty->action == NGX_RL_PENALTY_CLOSE)
+    {
+        ngx_rl_close_after(r, 1);
+    }
 
-    return h;
+    if (ngx_rl_token_refused(ctx) && ngx_rl_challenge(r) != NGX_OK) {
+        rc = NGX_HTTP_INTERNAL_SERVER_ERROR;
+
+    } else if (status == NGX_HTTP_CLOSE
+               || ctx->conf->response == NGX_RL_RESPONSE_OFF
+               || ngx_rl_has_error_page(r, status))
+    {
+        rc = status;
+
+    } else if (ngx_rl_is_grpc(r)) {
+        rc = ngx_rl_send_grpc(r, ctx);
+
+    } else {
+        rc = ngx_rl_send_body(r, ctx, status);
+    }
+
+    ngx_http_finalize_request(r, rc);
+
+    return NGX_DONE;
 }

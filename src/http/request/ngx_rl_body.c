@@ -45,18 +45,6 @@ static const ngx_str_t  ngx_rl_body_denied[2][3] = {
                             NGX_RL_MESSAGE_TOKEN) }
 };
 
-static u_char *ngx_rl_put_unit(u_char *p,
-    const ngx_rl_counter_t *counter);
-static u_char *ngx_rl_put_json(u_char *p,
-    ngx_rl_ctx_t *ctx);
-static u_char *ngx_rl_put_problem(u_char *p,
-    const ngx_rl_ctx_t *ctx);
-static u_char *ngx_rl_put_penalty(u_char *p,
-    const ngx_rl_ctx_t *ctx, ngx_uint_t problem);
-static u_char *ngx_rl_put_time(u_char *p, time_t sec);
-static u_char *ngx_rl_put_two(u_char *p, u_char before,
-    ngx_uint_t value);
-
 
 /* "ratelimit_status" is for rejections only. */
 ngx_uint_t
@@ -77,6 +65,31 @@ ngx_rl_refused_status(const ngx_rl_ctx_t *ctx)
     default:
         return ctx->conf->status;
     }
+}
+
+
+/* The unit of a limit: tokens, if a request may cost more or less than one. */
+static u_char *
+ngx_rl_put_unit(u_char *p, const ngx_rl_counter_t *counter)
+{
+    const ngx_rl_rule_t  *rule;
+
+    rule = counter->rule;
+
+    if (ngx_rl_counter_limit(counter)->algorithm == NGX_RL_CONCURRENCY) {
+        return ngx_rl_put(p, "concurrent-requests");
+    }
+
+    /* the limit of an emergency counts requests, whatever they cost */
+
+    if ((rule->cost != 1 || rule->dynamic_cost || rule->cost_header.len
+         || rule->cost_end.len)
+        && !counter->emergency)
+    {
+        return ngx_rl_put(p, "tokens");
+    }
+
+    return ngx_rl_put(p, "requests");
 }
 
 
@@ -137,118 +150,24 @@ ngx_rl_message(u_char *p, const ngx_rl_ctx_t *ctx)
 }
 
 
-/* The unit of a limit: tokens, if a request may cost more or less than one. */
 static u_char *
-ngx_rl_put_unit(u_char *p, const ngx_rl_counter_t *counter)
+ngx_rl_put_penalty(u_char *p, const ngx_rl_ctx_t *ctx, ngx_uint_t problem)
 {
-    const ngx_rl_rule_t  *rule;
+    if (problem) {
+        p = ngx_rl_put(p, NGX_RL_PROBLEM
+                       "#abnormal-usage-detected\","
+                       "\"title\":\"Abnormal Usage Detected\","
+                       "\"status\":");
+        p = ngx_rl_number_write(p, ngx_rl_refused_status(ctx));
 
-    rule = counter->rule;
-
-    if (ngx_rl_counter_limit(counter)->algorithm
-        == NGX_RL_CONCURRENCY)
-    {
-        return ngx_rl_put(p, "concurrent-requests");
+        return ngx_rl_put(p, ",\"detail\":\"" NGX_RL_MESSAGE_PENALIZED "\"}\n");
     }
 
-    /* the limit of an emergency counts requests, whatever they cost */
-
-    if ((rule->cost != 1 || rule->dynamic_cost || rule->cost_header.len
-         || rule->cost_end.len)
-        && !counter->emergency)
-    {
-        return ngx_rl_put(p, "tokens");
-    }
-
-    return ngx_rl_put(p, "requests");
-}
-
-
-ngx_int_t
-ngx_rl_body(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
-    ngx_str_t *body)
-{
-    size_t           size;
-    u_char          *last;
-    ngx_uint_t       i, problem;
-    ngx_rl_check_t  *check;
-
-    check = &ctx->check;
-    problem = (ctx->conf->response == NGX_RL_RESPONSE_PROBLEM);
-
-    if (check->status == NGX_RL_DENIED) {
-
-        *body = ngx_rl_body_denied[problem]
-                                     [ctx->token ? 2 : ctx->key_denied];
-
-        return NGX_OK;
-    }
-
-    size = NGX_RL_BODY_BYTES;
-
-    for (i = 0; i < check->ncounters; i++) {
-        size += ngx_rl_name_bytes(&check->counters[i])
-                + sizeof("\"\",") - 1;
-    }
-
-    body->data = ngx_pnalloc(r->pool, size);
-    if (body->data == NULL) {
-        return NGX_ERROR;
-    }
-
-    last = ctx->penalized
-           ? ngx_rl_put_penalty(body->data, ctx, problem)
-           : problem ? ngx_rl_put_problem(body->data, ctx)
-                     : ngx_rl_put_json(body->data, ctx);
-    body->len = last - body->data;
-
-    return NGX_OK;
-}
-
-
-static u_char *
-ngx_rl_put_json(u_char *p, ngx_rl_ctx_t *ctx)
-{
-    ngx_int_t                retry_after;
-    ngx_uint_t               unavailable;
-    const ngx_rl_limit_t    *limit;
-    const ngx_rl_counter_t  *counter;
-
-    counter = ctx->check.strictest;
-    limit = ngx_rl_counter_limit(counter);
-    unavailable = ngx_rl_counter_unavailable(counter);
-    retry_after = ngx_rl_retry_after(counter);
-
-    p = unavailable
-        ? ngx_rl_put(p, NGX_RL_BODY_JSON
-                                    "RATE_LIMIT_UNAVAILABLE\",\"message\":\"")
-        : ngx_rl_put(p, NGX_RL_BODY_JSON
-                                    "RATE_LIMIT_EXCEEDED\",\"message\":\"");
-    p = ngx_rl_message(p, ctx);
-    p = ngx_rl_put(p, "\",\"details\":{\"rule\":");
-    p = ngx_rl_put_name(p, &ctx->check, counter);
-    p = ngx_rl_put(p, ",\"limit\":");
-    p = ngx_rl_number_write(p, limit->capacity);
-    p = ngx_rl_put(p, ",\"unit\":\"");
-    p = ngx_rl_put_unit(p, counter);
-    *p++ = '"';
-
-    if (limit->algorithm != NGX_RL_CONCURRENCY) {
-        p = ngx_rl_put(p, ",\"window_seconds\":");
-        p = ngx_rl_number_write(p, ngx_rl_limit_seconds(limit));
-    }
-
-    p = ngx_rl_put(p, ",\"retry_after_seconds\":");
-
-    p = (retry_after == -1) ? ngx_rl_put(p, "null")
-                            : ngx_rl_number_write(p, retry_after);
-
-    if (limit->algorithm != NGX_RL_CONCURRENCY && !unavailable) {
-        p = ngx_rl_put(p, ",\"reset_at\":\"");
-        p = ngx_rl_put_time(p,
-                            ngx_rl_reset(ctx, counter));
-        *p++ = '"';
-    }
+    p = ngx_rl_put(p, NGX_RL_BODY_JSON
+                   "PENALIZED\",\"message\":\""
+                   NGX_RL_MESSAGE_PENALIZED
+                   "\",\"details\":{\"retry_after_seconds\":");
+    p = ngx_rl_number_write(p, ngx_rl_penalty_seconds(ctx));
 
     return ngx_rl_put(p, "}}}\n");
 }
@@ -298,29 +217,13 @@ ngx_rl_put_problem(u_char *p, const ngx_rl_ctx_t *ctx)
 
 
 static u_char *
-ngx_rl_put_penalty(u_char *p, const ngx_rl_ctx_t *ctx,
-    ngx_uint_t problem)
+ngx_rl_put_two(u_char *p, u_char before, ngx_uint_t value)
 {
-    if (problem) {
-        p = ngx_rl_put(p, NGX_RL_PROBLEM
-                       "#abnormal-usage-detected\","
-                       "\"title\":\"Abnormal Usage Detected\","
-                       "\"status\":");
-        p = ngx_rl_number_write(p,
-                                ngx_rl_refused_status(ctx));
+    *p++ = before;
+    *p++ = (u_char) ('0' + value / 10);
+    *p++ = (u_char) ('0' + value % 10);
 
-        return ngx_rl_put(p, ",\"detail\":\""
-                                   NGX_RL_MESSAGE_PENALIZED
-                                   "\"}\n");
-    }
-
-    p = ngx_rl_put(p, NGX_RL_BODY_JSON
-                   "PENALIZED\",\"message\":\""
-                   NGX_RL_MESSAGE_PENALIZED
-                   "\",\"details\":{\"retry_after_seconds\":");
-    p = ngx_rl_number_write(p, ngx_rl_penalty_seconds(ctx));
-
-    return ngx_rl_put(p, "}}}\n");
+    return p;
 }
 
 
@@ -345,11 +248,86 @@ ngx_rl_put_time(u_char *p, time_t sec)
 
 
 static u_char *
-ngx_rl_put_two(u_char *p, u_char before, ngx_uint_t value)
+ngx_rl_put_json(u_char *p, ngx_rl_ctx_t *ctx)
 {
-    *p++ = before;
-    *p++ = (u_char) ('0' + value / 10);
-    *p++ = (u_char) ('0' + value % 10);
+    ngx_int_t                retry_after;
+    ngx_uint_t               unavailable;
+    const ngx_rl_limit_t    *limit;
+    const ngx_rl_counter_t  *counter;
 
-    return p;
+    counter = ctx->check.strictest;
+    limit = ngx_rl_counter_limit(counter);
+    unavailable = ngx_rl_counter_unavailable(counter);
+    retry_after = ngx_rl_retry_after(counter);
+
+    p = unavailable
+        ? ngx_rl_put(p, NGX_RL_BODY_JSON
+                                    "RATE_LIMIT_UNAVAILABLE\",\"message\":\"")
+        : ngx_rl_put(p, NGX_RL_BODY_JSON
+                                    "RATE_LIMIT_EXCEEDED\",\"message\":\"");
+    p = ngx_rl_message(p, ctx);
+    p = ngx_rl_put(p, "\",\"details\":{\"rule\":");
+    p = ngx_rl_put_name(p, &ctx->check, counter);
+    p = ngx_rl_put(p, ",\"limit\":");
+    p = ngx_rl_number_write(p, limit->capacity);
+    p = ngx_rl_put(p, ",\"unit\":\"");
+    p = ngx_rl_put_unit(p, counter);
+    *p++ = '"';
+
+    if (limit->algorithm != NGX_RL_CONCURRENCY) {
+        p = ngx_rl_put(p, ",\"window_seconds\":");
+        p = ngx_rl_number_write(p, ngx_rl_limit_seconds(limit));
+    }
+
+    p = ngx_rl_put(p, ",\"retry_after_seconds\":");
+
+    p = (retry_after == -1) ? ngx_rl_put(p, "null")
+                            : ngx_rl_number_write(p, retry_after);
+
+    if (limit->algorithm != NGX_RL_CONCURRENCY && !unavailable) {
+        p = ngx_rl_put(p, ",\"reset_at\":\"");
+        p = ngx_rl_put_time(p, ngx_rl_reset(ctx, counter));
+        *p++ = '"';
+    }
+
+    return ngx_rl_put(p, "}}}\n");
+}
+
+
+ngx_int_t
+ngx_rl_body(ngx_http_request_t *r, ngx_rl_ctx_t *ctx, ngx_str_t *body)
+{
+    size_t           size;
+    u_char          *last;
+    ngx_uint_t       i, problem;
+    ngx_rl_check_t  *check;
+
+    check = &ctx->check;
+    problem = (ctx->conf->response == NGX_RL_RESPONSE_PROBLEM);
+
+    if (check->status == NGX_RL_DENIED) {
+
+        *body = ngx_rl_body_denied[problem] [ctx->token ? 2 : ctx->key_denied];
+
+        return NGX_OK;
+    }
+
+    size = NGX_RL_BODY_BYTES;
+
+    for (i = 0; i < check->ncounters; i++) {
+        size += ngx_rl_name_bytes(&check->counters[i]) + sizeof("\"\",") - 1;
+    }
+
+    body->data = ngx_pnalloc(r->pool, size);
+    if (body->data == NULL) {
+        return NGX_ERROR;
+    }
+
+    last = ctx->penalized
+           ? ngx_rl_put_penalty(body->data, ctx, problem)
+           : problem ? ngx_rl_put_problem(body->data, ctx)
+                     : ngx_rl_put_json(body->data, ctx);
+    body->len = last - body->data;
+
+    return NGX_OK;
 }

@@ -14,37 +14,6 @@ typedef struct {
     unsigned           closing:1;
 } ngx_rl_connection_t;
 
-static ngx_connection_t *ngx_rl_connection(ngx_http_request_t *r);
-static ngx_rl_connection_t *ngx_rl_connection_get(
-    ngx_connection_t *c);
-static void ngx_rl_connection_cleanup(void *data);
-static void ngx_rl_connection_close(ngx_event_t *ev);
-
-
-/* If memory is out, the connection stays, and the request is answered. */
-void
-ngx_rl_close_after(ngx_http_request_t *r, ngx_uint_t after)
-{
-    ngx_connection_t     *c;
-    ngx_rl_connection_t  *counted;
-
-    c = ngx_rl_connection(r);
-    counted = ngx_rl_connection_get(c);
-
-    if (counted == NULL || ++counted->rejections < after) {
-        return;
-    }
-
-    r->keepalive = 0;
-
-    /* behind this stream's work, in the same turn of the event loop */
-
-    if (c != r->connection && !counted->closing) {
-        counted->closing = 1;
-        ngx_post_event(&counted->close, &ngx_posted_events);
-    }
-}
-
 
 /* The connection to the client; a stream has one that only looks like it. */
 static ngx_connection_t *
@@ -59,39 +28,6 @@ ngx_rl_connection(ngx_http_request_t *r)
 #endif
 
     return r->connection;
-}
-
-
-/* NULL: memory is out. */
-static ngx_rl_connection_t *
-ngx_rl_connection_get(ngx_connection_t *c)
-{
-    ngx_pool_cleanup_t   *cln;
-    ngx_rl_connection_t  *counted;
-
-    for (cln = c->pool->cleanup; cln; cln = cln->next) {
-        if (cln->handler == ngx_rl_connection_cleanup) {
-            return cln->data;
-        }
-    }
-
-    cln = ngx_pool_cleanup_add(c->pool,
-                               sizeof(ngx_rl_connection_t));
-    if (cln == NULL) {
-        return NULL;
-    }
-
-    counted = cln->data;
-    ngx_memzero(counted, sizeof(ngx_rl_connection_t));
-
-    counted->connection = c;
-    counted->close.data = counted;
-    counted->close.log = c->log;
-    counted->close.handler = ngx_rl_connection_close;
-
-    cln->handler = ngx_rl_connection_cleanup;
-
-    return counted;
 }
 
 
@@ -122,4 +58,61 @@ ngx_rl_connection_close(ngx_event_t *ev)
 
     c->close = 1;
     c->read->handler(c->read);
+}
+
+
+/* NULL: memory is out. */
+static ngx_rl_connection_t *
+ngx_rl_connection_get(ngx_connection_t *c)
+{
+    ngx_pool_cleanup_t   *cln;
+    ngx_rl_connection_t  *counted;
+
+    for (cln = c->pool->cleanup; cln; cln = cln->next) {
+        if (cln->handler == ngx_rl_connection_cleanup) {
+            return cln->data;
+        }
+    }
+
+    cln = ngx_pool_cleanup_add(c->pool, sizeof(ngx_rl_connection_t));
+    if (cln == NULL) {
+        return NULL;
+    }
+
+    counted = cln->data;
+    ngx_memzero(counted, sizeof(ngx_rl_connection_t));
+
+    counted->connection = c;
+    counted->close.data = counted;
+    counted->close.log = c->log;
+    counted->close.handler = ngx_rl_connection_close;
+
+    cln->handler = ngx_rl_connection_cleanup;
+
+    return counted;
+}
+
+
+/* If memory is out, the connection stays, and the request is answered. */
+void
+ngx_rl_close_after(ngx_http_request_t *r, ngx_uint_t after)
+{
+    ngx_connection_t     *c;
+    ngx_rl_connection_t  *counted;
+
+    c = ngx_rl_connection(r);
+    counted = ngx_rl_connection_get(c);
+
+    if (counted == NULL || ++counted->rejections < after) {
+        return;
+    }
+
+    r->keepalive = 0;
+
+    /* behind this stream's work, in the same turn of the event loop */
+
+    if (c != r->connection && !counted->closing) {
+        counted->closing = 1;
+        ngx_post_event(&counted->close, &ngx_posted_events);
+    }
 }

@@ -4,13 +4,87 @@
 
 #include "ngx_rl_request.h"
 
-static NGX_RL_APART void ngx_rl_ctx_remote(
-    ngx_rl_check_t *check, ngx_uint_t n, void *memory);
-static void ngx_rl_ctx_cleanup(void *data);
-static NGX_RL_APART void ngx_rl_ctx_unsettled(
-    ngx_rl_ctx_t *ctx);
-static NGX_RL_APART void ngx_rl_ctx_untimed(
-    ngx_rl_ctx_t *ctx);
+
+ngx_uint_t *
+ngx_rl_ctx_held(const ngx_rl_ctx_t *ctx)
+{
+    ngx_rl_main_conf_t  *conf;
+
+    conf = ngx_http_get_module_main_conf(ctx->request,
+                                         ngx_http_ratelimit_module);
+    return conf->held;
+}
+
+
+void
+ngx_rl_ctx_release(ngx_rl_ctx_t *ctx)
+{
+    (*ngx_rl_ctx_held(ctx))--;
+    ctx->held = 0;
+}
+
+
+static void
+ngx_rl_ctx_untimed(ngx_rl_ctx_t *ctx)
+{
+    if (ctx->timer->timer_set) {
+        ngx_del_timer(ctx->timer);
+    }
+
+    if (ctx->held) {
+        ngx_rl_ctx_release(ctx);
+    }
+}
+
+
+/* Without a response no status has counted; what was taken ahead is paid. */
+static void
+ngx_rl_ctx_unsettled(ngx_rl_ctx_t *ctx)
+{
+    ngx_uint_t       i;
+    ngx_rl_check_t  *check;
+
+    check = &ctx->check;
+
+    ngx_rl_check_cost(check);
+
+    for (i = 0; i < check->ncounters; i++) {
+        if (check->counters[i].look) {
+            check->counters[i].cost = 0;
+        }
+    }
+
+    ngx_rl_request_once_end(ctx, NGX_RL_NEEDS_SETTLE);
+}
+
+
+/* The request ends, answered or aborted: no event may find it any more. */
+static void
+ngx_rl_ctx_cleanup(void *data)
+{
+    ngx_rl_ctx_t *ctx = data;
+
+    ngx_uint_t  i;
+
+    if (ctx->timer) {
+        ngx_rl_ctx_untimed(ctx);
+    }
+
+    if (ctx->started) {
+
+        if ((ctx->needs & NGX_RL_NEEDS_SETTLE) && ctx->answered) {
+            ngx_rl_ctx_unsettled(ctx);
+        }
+
+        ngx_rl_check_end(&ctx->check);
+    }
+
+    /* last: the check names their rules */
+
+    for (i = 0; i < ctx->conf->limits->nelts; i++) {
+        ngx_rl_policy_release(ctx->policies[i]);
+    }
+}
 
 
 /* The request's context by the pool's cleanup, or NULL. */
@@ -35,13 +109,27 @@ ngx_rl_ctx_find(ngx_http_request_t *r)
 }
 
 
+/* The part of the check for Redis, in the memory behind the others. */
+static void
+ngx_rl_ctx_remote(ngx_rl_check_t *check, ngx_uint_t n, void *memory)
+{
+    ngx_rl_remote_check_t  *remote;
+
+    remote = memory;
+    remote->counters = (ngx_rl_remote_t *) &remote[1];
+    remote->clients = (ngx_rl_remote_client_t *) &remote->counters[n];
+
+    check->remote = remote;
+}
+
+
 /*
  * One allocation: the context, its counters, their clients, the policies, and
  * what Redis needs.
  */
 ngx_rl_ctx_t *
-ngx_rl_ctx_create(ngx_http_request_t *r,
-    ngx_rl_loc_conf_t *conf, void (*handler)(void *data))
+ngx_rl_ctx_create(ngx_http_request_t *r, ngx_rl_loc_conf_t *conf,
+    void (*handler)(void *data))
 {
     size_t                     size;
     uint32_t                   needs;
@@ -127,103 +215,6 @@ ngx_rl_ctx_create(ngx_http_request_t *r,
 }
 
 
-/* The part of the check for Redis, in the memory behind the others. */
-static void
-ngx_rl_ctx_remote(ngx_rl_check_t *check, ngx_uint_t n,
-    void *memory)
-{
-    ngx_rl_remote_check_t  *remote;
-
-    remote = memory;
-    remote->counters = (ngx_rl_remote_t *) &remote[1];
-    remote->clients = (ngx_rl_remote_client_t *) &remote->counters[n];
-
-    check->remote = remote;
-}
-
-
-/* The request ends, answered or aborted: no event may find it any more. */
-static void
-ngx_rl_ctx_cleanup(void *data)
-{
-    ngx_rl_ctx_t *ctx = data;
-
-    ngx_uint_t  i;
-
-    if (ctx->timer) {
-        ngx_rl_ctx_untimed(ctx);
-    }
-
-    if (ctx->started) {
-
-        if ((ctx->needs & NGX_RL_NEEDS_SETTLE) && ctx->answered) {
-            ngx_rl_ctx_unsettled(ctx);
-        }
-
-        ngx_rl_check_end(&ctx->check);
-    }
-
-    /* last: the check names their rules */
-
-    for (i = 0; i < ctx->conf->limits->nelts; i++) {
-        ngx_rl_policy_release(ctx->policies[i]);
-    }
-}
-
-
-/* Without a response no status has counted; what was taken ahead is paid. */
-static void
-ngx_rl_ctx_unsettled(ngx_rl_ctx_t *ctx)
-{
-    ngx_uint_t       i;
-    ngx_rl_check_t  *check;
-
-    check = &ctx->check;
-
-    ngx_rl_check_cost(check);
-
-    for (i = 0; i < check->ncounters; i++) {
-        if (check->counters[i].look) {
-            check->counters[i].cost = 0;
-        }
-    }
-
-    ngx_rl_request_once_end(ctx, NGX_RL_NEEDS_SETTLE);
-}
-
-
-static void
-ngx_rl_ctx_untimed(ngx_rl_ctx_t *ctx)
-{
-    if (ctx->timer->timer_set) {
-        ngx_del_timer(ctx->timer);
-    }
-
-    if (ctx->held) {
-        ngx_rl_ctx_release(ctx);
-    }
-}
-
-
-ngx_uint_t *
-ngx_rl_ctx_held(const ngx_rl_ctx_t *ctx)
-{
-    ngx_rl_main_conf_t  *conf;
-
-    conf = ngx_http_get_module_main_conf(ctx->request,
-                                         ngx_http_ratelimit_module);
-    return conf->held;
-}
-
-
-void
-ngx_rl_ctx_release(ngx_rl_ctx_t *ctx)
-{
-    (*ngx_rl_ctx_held(ctx))--;
-    ctx->held = 0;
-}
-
-
 ngx_int_t
 ngx_rl_retry_after(const ngx_rl_counter_t *counter)
 {
@@ -254,8 +245,7 @@ ngx_rl_penalty_seconds(const ngx_rl_ctx_t *ctx)
 
 
 time_t
-ngx_rl_reset(ngx_rl_ctx_t *ctx,
-    const ngx_rl_counter_t *counter)
+ngx_rl_reset(ngx_rl_ctx_t *ctx, const ngx_rl_counter_t *counter)
 {
     return (time_t) ngx_rl_limit_reset(
                         ngx_rl_counter_limit(counter), ctx->decided_ms,

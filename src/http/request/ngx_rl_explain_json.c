@@ -42,39 +42,6 @@ struct ngx_rl_explain_s {
     unsigned                failed:1; /* memory is out */
 };
 
-static ngx_int_t ngx_rl_explain_unlimited(ngx_http_request_t *r);
-static ngx_rl_explain_t *ngx_rl_explain_create(
-    ngx_http_request_t *r, ngx_rl_ctx_t *ctx);
-static void ngx_rl_explain_cleanup(void *data);
-static json_t *ngx_rl_explain_key(ngx_http_request_t *r);
-static json_t *ngx_rl_explain_zone(
-    ngx_rl_explain_t *explain,
-    const ngx_rl_limiter_t *limiter);
-static void ngx_rl_explain_listed(void *data,
-    const ngx_rl_limiter_t *limiter, ngx_rl_listed_e listed);
-static void ngx_rl_explain_penalty(
-    ngx_rl_explain_t *explain);
-static void ngx_rl_explain_rule(void *data,
-    const ngx_rl_rule_t *rule, ngx_rl_match_e match,
-    const ngx_rl_counter_t *counter,
-    const ngx_rl_subject_t *subject);
-static void ngx_rl_explain_counter(
-    ngx_rl_explain_t *explain, json_t *json,
-    const ngx_rl_counter_t *counter,
-    const ngx_rl_subject_t *subject);
-static const char *ngx_rl_explain_from(
-    const ngx_rl_subject_t *subject,
-    const ngx_rl_counter_t *counter,
-    const ngx_rl_temporary_t **temporary);
-static void ngx_rl_explain_handler(void *data);
-static json_t *ngx_rl_explain_left(
-    ngx_rl_explain_t *explain,
-    ngx_rl_explain_look_t *look);
-static ngx_int_t ngx_rl_explain_send(
-    ngx_rl_explain_t *explain);
-static void ngx_rl_explain_add(
-    ngx_rl_explain_t *explain, json_t *json, json_t *members);
-
 
 /* ratelimit_explain token_file=<file> | off */
 char *
@@ -91,12 +58,9 @@ ngx_rl_explain_conf(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     value = cf->args->elts;
 
     if (ngx_strcmp(value[1].data, "off") == 0) {
-        rlcf->explain = ngx_array_create(cf->pool, 1,
-                                         sizeof(ngx_rl_token_t));
+        rlcf->explain = ngx_array_create(cf->pool, 1, sizeof(ngx_rl_token_t));
 
-    } else if (ngx_rl_parameter(&value[1], "token_file=", &file)
-               && file.len)
-    {
+    } else if (ngx_rl_parameter(&value[1], "token_file=", &file) && file.len) {
         rlcf->explain = ngx_rl_tokens_read(cf, &file);
 
     } else {
@@ -111,8 +75,7 @@ ngx_rl_explain_conf(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
 
 ngx_uint_t
-ngx_rl_explain_wanted(ngx_http_request_t *r,
-    const ngx_array_t *tokens)
+ngx_rl_explain_wanted(ngx_http_request_t *r, const ngx_array_t *tokens)
 {
     ngx_table_elt_t       *h;
     const ngx_rl_token_t  *token;
@@ -125,14 +88,9 @@ ngx_rl_explain_wanted(ngx_http_request_t *r,
         ? ngx_rl_find_header(&r->headers_in.headers, &name)
         : NULL;
 
-    token = h ? ngx_rl_token_find(tokens, h->value.data,
-                                  h->value.len)
-              : NULL;
+    token = h ? ngx_rl_token_find(tokens, h->value.data, h->value.len) : NULL;
 
-    if (token
-        && ngx_rl_request_log_due(r, NGX_RL_LOG_EXPLAINED,
-                                  note))
-    {
+    if (token && ngx_rl_request_log_due(r, NGX_RL_LOG_EXPLAINED, note)) {
         ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
                       "request explained to \"%V\" and not passed on%s",
                       &token->name, note);
@@ -142,14 +100,109 @@ ngx_rl_explain_wanted(ngx_http_request_t *r,
 }
 
 
-/*
- * A location without limits answers in the content phase: "try_files" may lead
- * to a location that has some.
- */
-void
-ngx_rl_explain_later(ngx_http_request_t *r)
+/* Runs before that of ctx, which releases the rules. */
+static void
+ngx_rl_explain_cleanup(void *data)
 {
-    r->content_handler = ngx_rl_explain_unlimited;
+    ngx_rl_explain_t *explain = data;
+
+    ngx_uint_t  i;
+
+    for (i = 0; i < explain->nlooks; i++) {
+        ngx_rl_inspect_end(&explain->looks[i].inspect);
+    }
+
+    json_decref(explain->json);
+}
+
+
+/* As it may be shown: its digest. */
+static json_t *
+ngx_rl_explain_key(ngx_http_request_t *r)
+{
+    u_char     buf[NGX_RL_DOCUMENT_KEY];
+    ngx_int_t  rc;
+    ngx_str_t  key;
+
+    rc = ngx_rl_api_key_text(r, &key);
+
+    if (rc != NGX_OK) {
+        return (rc == NGX_DECLINED) ? json_null() : NULL;
+    }
+
+    key = ngx_rl_document_key(&key, buf);
+
+    return ngx_rl_json_text(&key);
+}
+
+
+/*
+ * Where the request has come to, and by which API key. ctx: NULL, the location
+ * has no limits. If memory is out, json_pack() has freed zones.
+ */
+static ngx_rl_explain_t *
+ngx_rl_explain_create(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
+{
+    ngx_pool_cleanup_t        *cln;
+    ngx_http_core_loc_conf_t  *clcf;
+    ngx_http_core_srv_conf_t  *cscf;
+    ngx_rl_explain_t          *explain;
+
+    cln = ngx_pool_cleanup_add(r->pool, sizeof(ngx_rl_explain_t));
+    if (cln == NULL) {
+        return NULL;
+    }
+
+    explain = cln->data;
+    ngx_memzero(explain, sizeof(ngx_rl_explain_t));
+
+    explain->request = r;
+    explain->ctx = ctx;
+
+    cln->handler = ngx_rl_explain_cleanup;
+
+    clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
+    cscf = ngx_http_get_module_srv_conf(r, ngx_http_core_module);
+
+    explain->zones = json_array();
+    explain->json = json_pack("{s:o, s:o, s:o, s:o, s:b, s:o}",
+                     "server", ngx_rl_json_text(&cscf->server_name),
+                     "location", ngx_rl_json_text(&clcf->name),
+                     "path", ngx_rl_json_text(&r->uri),
+                     "api_key", ngx_rl_explain_key(r),
+                     "allowed", 1,
+                     "zones", explain->zones);
+
+    return explain->json ? explain : NULL;
+}
+
+
+/* Sends the answer. Returns what the request ends with. */
+static ngx_int_t
+ngx_rl_explain_send(ngx_rl_explain_t *explain)
+{
+    ngx_str_t            body;
+    ngx_http_request_t  *r;
+
+    static const ngx_str_t  type = ngx_string("application/json");
+
+    r = explain->request;
+
+    if (explain->failed
+        || ngx_rl_json_dump(r->pool, json_incref(explain->json),
+                            &body)
+           != NGX_OK
+        || ngx_rl_header(r, "Cache-Control", "no-store")
+           != NGX_OK)
+    {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    /* a client that waits for "100 Continue" need not send its body */
+
+    r->expect_tested = 1;
+
+    return ngx_rl_send(r, NGX_HTTP_OK, &type, &body);
 }
 
 
@@ -165,9 +218,248 @@ ngx_rl_explain_unlimited(ngx_http_request_t *r)
 }
 
 
+/*
+ * A location without limits answers in the content phase: "try_files" may lead
+ * to a location that has some.
+ */
+void
+ngx_rl_explain_later(ngx_http_request_t *r)
+{
+    r->content_handler = ngx_rl_explain_unlimited;
+}
+
+
+/* The object of the limiter's zone, which is made where it is missing. */
+static json_t *
+ngx_rl_explain_zone(ngx_rl_explain_t *explain, const ngx_rl_limiter_t *limiter)
+{
+    size_t                     i;
+    json_t                    *zone, *name;
+    ngx_rl_location_limit_t  **limits;
+
+    json_array_foreach(explain->zones, i, zone) {
+        name = json_object_get(zone, "zone");
+
+        if (json_string_length(name) == limiter->zone.name.len
+            && ngx_memcmp(json_string_value(name), limiter->zone.name.data,
+                          limiter->zone.name.len)
+               == 0)
+        {
+            return zone;
+        }
+    }
+
+    limits = explain->ctx->conf->limits->elts;
+
+    for (i = 0; limits[i]->limiter != limiter; i++) { /* void */ }
+
+    zone = json_pack("{s:o, s:I, s:n, s:n, s:n, s:[], s:i}",
+                     "zone", ngx_rl_json_text(&limiter->zone.name),
+                     "version", (json_int_t) explain->ctx->policies[i]->version,
+                     "list", "penalty", "tier", "rules", "more", 0);
+
+    if (json_array_append_new(explain->zones, zone) != 0) {
+        explain->failed = 1;
+        return NULL;
+    }
+
+    return zone;
+}
+
+
+/* Memory that is missing fails the explanation. */
+static void
+ngx_rl_explain_add(ngx_rl_explain_t *explain, json_t *json, json_t *members)
+{
+    if (json_object_update(json, members) != 0) {
+        explain->failed = 1;
+    }
+
+    json_decref(members);
+}
+
+
+/* Redis has answered for one counter, or its time has passed. */
+static void
+ngx_rl_explain_handler(void *data)
+{
+    ngx_rl_explain_t *explain = data;
+
+    ngx_rl_check_t  *check;
+
+    if (--explain->pending == 0) {
+        check = &explain->ctx->check;
+        check->handler(check->data);
+    }
+}
+
+
+/*
+ * The origin of the limit. *temporary: the temporary limit in force, or
+ * NULL.
+ */
+static const char *
+ngx_rl_explain_from(const ngx_rl_subject_t *subject,
+    const ngx_rl_counter_t *counter, const ngx_rl_temporary_t **temporary)
+{
+    const ngx_rl_rule_t       *rule;
+    ngx_rl_origin_e            origin;
+    const ngx_rl_allowance_t  *allowance;
+
+    rule = counter->rule;
+
+    allowance = ngx_rl_rule_allowance(rule, subject,
+                                      &counter->client->key, &origin);
+
+    *temporary = ngx_rl_policy_temporary(rule->policy, rule, subject,
+                                         &counter->client->key, ngx_time());
+
+    /* one that does not fit the rule is not in force */
+
+    if (counter->limit == (allowance ? &allowance->limit : &rule->limit)) {
+        *temporary = NULL;
+    }
+
+    return (allowance == NULL && rule->dynamic)
+           ? "variable" : ngx_rl_origin_name(origin);
+}
+
+
+static void
+ngx_rl_explain_counter(ngx_rl_explain_t *explain, json_t *json,
+    const ngx_rl_counter_t *counter, const ngx_rl_subject_t *subject)
+{
+    ngx_str_t                  network;
+    const char                *from;
+    ngx_rl_inspect_t          *inspect;
+    const ngx_rl_temporary_t  *temporary;
+    ngx_rl_explain_look_t     *look;
+
+    look = &explain->looks[explain->nlooks++];
+    look->counter = counter;
+    look->json = json;
+
+    inspect = &look->inspect;
+    inspect->limiter = counter->client->limiter;
+    inspect->rule = counter->rule;
+    inspect->limit = counter->limit;
+    inspect->key = counter->client->key;
+    inspect->pool = explain->request->pool;
+    inspect->handler = ngx_rl_explain_handler;
+    inspect->data = explain;
+
+    from = ngx_rl_explain_from(subject, counter, &temporary);
+
+    ngx_rl_explain_add(explain, json,
+        json_pack("{s:s, s:o, s:I, s:b}",
+            "limit_from", from,
+            "override",
+            ngx_rl_json_name(temporary ? &temporary->id : NULL),
+            "cost", (json_int_t) counter->cost,
+            "dry_run", (int) counter->dry_run));
+
+    if (inspect->limiter->new_keys && ngx_rl_key_is_network(&inspect->key)) {
+        network = inspect->key;
+        network.data += sizeof(NGX_RL_NETWORK_KEY) - 1;
+        network.len -= sizeof(NGX_RL_NETWORK_KEY) - 1;
+
+        ngx_rl_explain_add(explain, json, json_pack("{s:o}", "by_network",
+            ngx_rl_json_text(&network)));
+    }
+}
+
+
+static void
+ngx_rl_explain_rule(void *data, const ngx_rl_rule_t *rule, ngx_rl_match_e match,
+    const ngx_rl_counter_t *counter, const ngx_rl_subject_t *subject)
+{
+    ngx_rl_explain_t *explain = data;
+
+    json_t  *json, *zone, *rules, *more;
+
+    zone = ngx_rl_explain_zone(explain, rule->policy->limiter);
+    rules = json_object_get(zone, "rules");
+
+    if (subject->tier.len) {
+        ngx_rl_explain_add(explain, zone, json_pack("{s:o}", "tier",
+            ngx_rl_json_text(&subject->tier)));
+    }
+
+    if (counter == NULL && json_array_size(rules) >= NGX_RL_EXPLAIN_RULES) {
+        more = json_object_get(zone, "more");
+        (void) json_integer_set(more, json_integer_value(more) + 1);
+        return;
+    }
+
+    json = json_pack("{s:o, s:b, s:b}",
+                     "rule", ngx_rl_json_text(&rule->id),
+                     "fixed", rule->number < rule->policy->nfixed,
+                     "applies", counter != NULL);
+
+    if (counter) {
+        ngx_rl_explain_counter(explain, json, counter, subject);
+
+    } else {
+        ngx_rl_explain_add(explain, json, json_pack("{s:s}", "because",
+                                                    ngx_rl_match_name(match)));
+
+        if (match >= NGX_RL_OTHER_HEADER && match <= NGX_RL_OTHER_VALUE) {
+            ngx_rl_explain_add(explain, json, json_pack("{s:o}", "condition",
+                ngx_rl_json_text(&subject->failed)));
+        }
+    }
+
+    if (json_array_append_new(rules, json) != 0) {
+        explain->failed = 1;
+    }
+}
+
+
+static void
+ngx_rl_explain_listed(void *data, const ngx_rl_limiter_t *limiter,
+    ngx_rl_listed_e listed)
+{
+    ngx_rl_explain_t *explain = data;
+
+    ngx_rl_explain_add(explain,
+        ngx_rl_explain_zone(explain, limiter),
+        json_pack("{s:s}", "list", (listed == NGX_RL_LISTED_DENIED)
+                       ? "deny" : "allow"));
+}
+
+
+/*
+ * As "/penalties" has it, but for the key, of which a token may not know, if it
+ * is not the network of the client.
+ */
+static void
+ngx_rl_explain_penalty(ngx_rl_explain_t *explain)
+{
+    ngx_rl_ctx_t      *ctx;
+    ngx_rl_penalty_t  *penalty;
+
+    ctx = explain->ctx;
+    penalty = ctx->penalized->penalty;
+
+    ngx_rl_explain_add(explain,
+        ngx_rl_explain_zone(explain, penalty->limiter),
+        json_pack("{s:{s:o, s:o, s:s, s:o, s:o, s:I}}", "penalty",
+            "penalty", ngx_rl_json_text(&penalty->id),
+            "network", ngx_rl_json_name(
+                           ctx->penalized->network ? &ctx->penalized->key
+                                                   : NULL),
+            "action", ngx_rl_penalty_actions[penalty->action],
+            "counted_by", ngx_rl_json_text(&penalty->key),
+            "ends_at",
+            ngx_rl_json_later(ctx->penalized->until_ms
+                              - ngx_current_msec),
+            "retry_after_seconds",
+            (json_int_t) ngx_rl_penalty_seconds(ctx)));
+}
+
+
 ngx_int_t
-ngx_rl_explain_start(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx)
+ngx_rl_explain_start(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
 {
     ngx_int_t          rc;
     ngx_uint_t         i;
@@ -228,351 +520,9 @@ ngx_rl_explain_start(ngx_http_request_t *r,
 }
 
 
-/*
- * Where the request has come to, and by which API key. ctx: NULL, the location
- * has no limits. If memory is out, json_pack() has freed zones.
- */
-static ngx_rl_explain_t *
-ngx_rl_explain_create(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx)
-{
-    ngx_pool_cleanup_t        *cln;
-    ngx_http_core_loc_conf_t  *clcf;
-    ngx_http_core_srv_conf_t  *cscf;
-    ngx_rl_explain_t          *explain;
-
-    cln = ngx_pool_cleanup_add(r->pool, sizeof(ngx_rl_explain_t));
-    if (cln == NULL) {
-        return NULL;
-    }
-
-    explain = cln->data;
-    ngx_memzero(explain, sizeof(ngx_rl_explain_t));
-
-    explain->request = r;
-    explain->ctx = ctx;
-
-    cln->handler = ngx_rl_explain_cleanup;
-
-    clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
-    cscf = ngx_http_get_module_srv_conf(r, ngx_http_core_module);
-
-    explain->zones = json_array();
-    explain->json = json_pack("{s:o, s:o, s:o, s:o, s:b, s:o}",
-                     "server", ngx_rl_json_text(&cscf->server_name),
-                     "location", ngx_rl_json_text(&clcf->name),
-                     "path", ngx_rl_json_text(&r->uri),
-                     "api_key", ngx_rl_explain_key(r),
-                     "allowed", 1,
-                     "zones", explain->zones);
-
-    return explain->json ? explain : NULL;
-}
-
-
-/* Runs before that of ctx, which releases the rules. */
-static void
-ngx_rl_explain_cleanup(void *data)
-{
-    ngx_rl_explain_t *explain = data;
-
-    ngx_uint_t  i;
-
-    for (i = 0; i < explain->nlooks; i++) {
-        ngx_rl_inspect_end(&explain->looks[i].inspect);
-    }
-
-    json_decref(explain->json);
-}
-
-
-/* As it may be shown: its digest. */
-static json_t *
-ngx_rl_explain_key(ngx_http_request_t *r)
-{
-    u_char     buf[NGX_RL_DOCUMENT_KEY];
-    ngx_int_t  rc;
-    ngx_str_t  key;
-
-    rc = ngx_rl_api_key_text(r, &key);
-
-    if (rc != NGX_OK) {
-        return (rc == NGX_DECLINED) ? json_null() : NULL;
-    }
-
-    key = ngx_rl_document_key(&key, buf);
-
-    return ngx_rl_json_text(&key);
-}
-
-
-/* The object of the limiter's zone, which is made where it is missing. */
-static json_t *
-ngx_rl_explain_zone(ngx_rl_explain_t *explain,
-    const ngx_rl_limiter_t *limiter)
-{
-    size_t                     i;
-    json_t                    *zone, *name;
-    ngx_rl_location_limit_t  **limits;
-
-    json_array_foreach(explain->zones, i, zone) {
-        name = json_object_get(zone, "zone");
-
-        if (json_string_length(name) == limiter->zone.name.len
-            && ngx_memcmp(json_string_value(name), limiter->zone.name.data,
-                          limiter->zone.name.len)
-               == 0)
-        {
-            return zone;
-        }
-    }
-
-    limits = explain->ctx->conf->limits->elts;
-
-    for (i = 0; limits[i]->limiter != limiter; i++) { /* void */ }
-
-    zone = json_pack("{s:o, s:I, s:n, s:n, s:n, s:[], s:i}",
-                     "zone", ngx_rl_json_text(&limiter->zone.name),
-                     "version", (json_int_t) explain->ctx->policies[i]->version,
-                     "list", "penalty", "tier", "rules", "more", 0);
-
-    if (json_array_append_new(explain->zones, zone) != 0) {
-        explain->failed = 1;
-        return NULL;
-    }
-
-    return zone;
-}
-
-
-static void
-ngx_rl_explain_listed(void *data,
-    const ngx_rl_limiter_t *limiter, ngx_rl_listed_e listed)
-{
-    ngx_rl_explain_t *explain = data;
-
-    ngx_rl_explain_add(explain,
-        ngx_rl_explain_zone(explain, limiter),
-        json_pack("{s:s}", "list", (listed == NGX_RL_LISTED_DENIED)
-                       ? "deny" : "allow"));
-}
-
-
-/*
- * As "/penalties" has it, but for the key, of which a token may not know, if it
- * is not the network of the client.
- */
-static void
-ngx_rl_explain_penalty(ngx_rl_explain_t *explain)
-{
-    ngx_rl_ctx_t      *ctx;
-    ngx_rl_penalty_t  *penalty;
-
-    ctx = explain->ctx;
-    penalty = ctx->penalized->penalty;
-
-    ngx_rl_explain_add(explain,
-        ngx_rl_explain_zone(explain, penalty->limiter),
-        json_pack("{s:{s:o, s:o, s:s, s:o, s:o, s:I}}", "penalty",
-            "penalty", ngx_rl_json_text(&penalty->id),
-            "network", ngx_rl_json_name(
-                           ctx->penalized->network ? &ctx->penalized->key
-                                                   : NULL),
-            "action", ngx_rl_penalty_actions[penalty->action],
-            "counted_by", ngx_rl_json_text(&penalty->key),
-            "ends_at",
-            ngx_rl_json_later(ctx->penalized->until_ms
-                              - ngx_current_msec),
-            "retry_after_seconds",
-            (json_int_t) ngx_rl_penalty_seconds(ctx)));
-}
-
-
-static void
-ngx_rl_explain_rule(void *data, const ngx_rl_rule_t *rule,
-    ngx_rl_match_e match, const ngx_rl_counter_t *counter,
-    const ngx_rl_subject_t *subject)
-{
-    ngx_rl_explain_t *explain = data;
-
-    json_t  *json, *zone, *rules, *more;
-
-    zone = ngx_rl_explain_zone(explain, rule->policy->limiter);
-    rules = json_object_get(zone, "rules");
-
-    if (subject->tier.len) {
-        ngx_rl_explain_add(explain, zone,
-            json_pack("{s:o}", "tier",
-                      ngx_rl_json_text(&subject->tier)));
-    }
-
-    if (counter == NULL
-        && json_array_size(rules) >= NGX_RL_EXPLAIN_RULES)
-    {
-        more = json_object_get(zone, "more");
-        (void) json_integer_set(more, json_integer_value(more) + 1);
-        return;
-    }
-
-    json = json_pack("{s:o, s:b, s:b}",
-                     "rule", ngx_rl_json_text(&rule->id),
-                     "fixed", rule->number < rule->policy->nfixed,
-                     "applies", counter != NULL);
-
-    if (counter) {
-        ngx_rl_explain_counter(explain, json, counter, subject);
-
-    } else {
-        ngx_rl_explain_add(explain, json,
-            json_pack("{s:s}", "because", ngx_rl_match_name(match)));
-
-        if (match >= NGX_RL_OTHER_HEADER
-            && match <= NGX_RL_OTHER_VALUE)
-        {
-            ngx_rl_explain_add(explain, json,
-                json_pack("{s:o}", "condition",
-                          ngx_rl_json_text(&subject->failed)));
-        }
-    }
-
-    if (json_array_append_new(rules, json) != 0) {
-        explain->failed = 1;
-    }
-}
-
-
-static void
-ngx_rl_explain_counter(ngx_rl_explain_t *explain,
-    json_t *json, const ngx_rl_counter_t *counter,
-    const ngx_rl_subject_t *subject)
-{
-    ngx_str_t                  network;
-    const char                *from;
-    ngx_rl_inspect_t          *inspect;
-    const ngx_rl_temporary_t  *temporary;
-    ngx_rl_explain_look_t     *look;
-
-    look = &explain->looks[explain->nlooks++];
-    look->counter = counter;
-    look->json = json;
-
-    inspect = &look->inspect;
-    inspect->limiter = counter->client->limiter;
-    inspect->rule = counter->rule;
-    inspect->limit = counter->limit;
-    inspect->key = counter->client->key;
-    inspect->pool = explain->request->pool;
-    inspect->handler = ngx_rl_explain_handler;
-    inspect->data = explain;
-
-    from = ngx_rl_explain_from(subject, counter, &temporary);
-
-    ngx_rl_explain_add(explain, json,
-        json_pack("{s:s, s:o, s:I, s:b}",
-            "limit_from", from,
-            "override",
-            ngx_rl_json_name(temporary ? &temporary->id : NULL),
-            "cost", (json_int_t) counter->cost,
-            "dry_run", (int) counter->dry_run));
-
-    if (inspect->limiter->new_keys
-        && ngx_rl_key_is_network(&inspect->key))
-    {
-        network = inspect->key;
-        network.data += sizeof(NGX_RL_NETWORK_KEY) - 1;
-        network.len -= sizeof(NGX_RL_NETWORK_KEY) - 1;
-
-        ngx_rl_explain_add(explain, json,
-            json_pack("{s:o}", "by_network",
-                      ngx_rl_json_text(&network)));
-    }
-}
-
-
-/*
- * The origin of the limit. *temporary: the temporary limit in force, or
- * NULL.
- */
-static const char *
-ngx_rl_explain_from(const ngx_rl_subject_t *subject,
-    const ngx_rl_counter_t *counter,
-    const ngx_rl_temporary_t **temporary)
-{
-    const ngx_rl_rule_t       *rule;
-    ngx_rl_origin_e            origin;
-    const ngx_rl_allowance_t  *allowance;
-
-    rule = counter->rule;
-
-    allowance = ngx_rl_rule_allowance(rule, subject,
-                                      &counter->client->key, &origin);
-
-    *temporary = ngx_rl_policy_temporary(rule->policy, rule, subject,
-                                         &counter->client->key,
-                                         ngx_time());
-
-    /* one that does not fit the rule is not in force */
-
-    if (counter->limit == (allowance ? &allowance->limit : &rule->limit)) {
-        *temporary = NULL;
-    }
-
-    return (allowance == NULL && rule->dynamic)
-           ? "variable" : ngx_rl_origin_name(origin);
-}
-
-
-/* Redis has answered for one counter, or its time has passed. */
-static void
-ngx_rl_explain_handler(void *data)
-{
-    ngx_rl_explain_t *explain = data;
-
-    ngx_rl_check_t  *check;
-
-    if (--explain->pending == 0) {
-        check = &explain->ctx->check;
-        check->handler(check->data);
-    }
-}
-
-
-ngx_int_t
-ngx_rl_explain_answer(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx)
-{
-    json_t            *passes, *allowed;
-    ngx_uint_t         i;
-    ngx_rl_explain_t  *explain;
-
-    explain = ctx->explain;
-    allowed = json_boolean(!explain->denied);
-
-    for (i = 0; i < explain->nlooks; i++) {
-        passes = ngx_rl_explain_left(explain, &explain->looks[i]);
-
-        /* a counter that rejects outweighs one that is not known */
-
-        if (!explain->looks[i].counter->dry_run && !json_is_true(passes)
-            && !json_is_false(allowed))
-        {
-            allowed = passes;
-        }
-    }
-
-    ngx_rl_explain_add(explain, explain->json,
-                       json_pack("{s:o}", "allowed", allowed));
-
-    ngx_http_finalize_request(r, ngx_rl_explain_send(explain));
-
-    return NGX_DONE;
-}
-
-
 /* What is left. Returns whether the request would pass: true, false or null. */
 static json_t *
-ngx_rl_explain_left(ngx_rl_explain_t *explain,
-    ngx_rl_explain_look_t *look)
+ngx_rl_explain_left(ngx_rl_explain_t *explain, ngx_rl_explain_look_t *look)
 {
     u_char             hash[2 * sizeof(ngx_rl_id_t)];
     json_t            *passes;
@@ -584,8 +534,7 @@ ngx_rl_explain_left(ngx_rl_explain_t *explain,
 
     /* begins as "pk" does */
 
-    shown = ngx_rl_quota_shown(
-                                  ngx_rl_client_hash(&inspect->client));
+    shown = ngx_rl_quota_shown(ngx_rl_client_hash(&inspect->client));
     (void) ngx_hex_dump(hash, (u_char *) &shown, sizeof(ngx_rl_id_t));
 
     ngx_rl_explain_add(explain, look->json,
@@ -621,43 +570,32 @@ ngx_rl_explain_left(ngx_rl_explain_t *explain,
 }
 
 
-/* Sends the answer. Returns what the request ends with. */
-static ngx_int_t
-ngx_rl_explain_send(ngx_rl_explain_t *explain)
+ngx_int_t
+ngx_rl_explain_answer(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
 {
-    ngx_str_t            body;
-    ngx_http_request_t  *r;
+    json_t            *passes, *allowed;
+    ngx_uint_t         i;
+    ngx_rl_explain_t  *explain;
 
-    static const ngx_str_t  type = ngx_string("application/json");
+    explain = ctx->explain;
+    allowed = json_boolean(!explain->denied);
 
-    r = explain->request;
+    for (i = 0; i < explain->nlooks; i++) {
+        passes = ngx_rl_explain_left(explain, &explain->looks[i]);
 
-    if (explain->failed
-        || ngx_rl_json_dump(r->pool, json_incref(explain->json),
-                            &body)
-           != NGX_OK
-        || ngx_rl_header(r, "Cache-Control", "no-store")
-           != NGX_OK)
-    {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        /* a counter that rejects outweighs one that is not known */
+
+        if (!explain->looks[i].counter->dry_run && !json_is_true(passes)
+            && !json_is_false(allowed))
+        {
+            allowed = passes;
+        }
     }
 
-    /* a client that waits for "100 Continue" need not send its body */
+    ngx_rl_explain_add(explain, explain->json,
+                       json_pack("{s:o}", "allowed", allowed));
 
-    r->expect_tested = 1;
+    ngx_http_finalize_request(r, ngx_rl_explain_send(explain));
 
-    return ngx_rl_send(r, NGX_HTTP_OK, &type, &body);
-}
-
-
-/* Memory that is missing fails the explanation. */
-static void
-ngx_rl_explain_add(ngx_rl_explain_t *explain,
-    json_t *json, json_t *members)
-{
-    if (json_object_update(json, members) != 0) {
-        explain->failed = 1;
-    }
-
-    json_decref(members);
+    return NGX_DONE;
 }

@@ -20,18 +20,6 @@ typedef struct {
     ngx_uint_t     lower;  /* levels than a rejection's */
 } ngx_rl_log_line_t;
 
-static void ngx_rl_log_denied(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx, const char *what, ngx_uint_t level,
-    const char *note);
-static void ngx_rl_log_penalized(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx, const char *what, ngx_uint_t level,
-    const char *note);
-static void ngx_rl_log_rule(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx, const char *what, ngx_uint_t level,
-    const char *note);
-static ngx_str_t ngx_rl_log_amount(
-    const ngx_rl_check_t *check, u_char *out);
-
 /* by ngx_rl_status_e */
 static const ngx_rl_log_line_t  ngx_rl_log_lines[] = {
     { NULL, NGX_RL_LOG_EACH, 0 },         /* BYPASSED */
@@ -52,51 +40,30 @@ static const ngx_rl_log_line_t  ngx_rl_log_lines[] = {
 };
 
 
-void
-ngx_rl_log_outcome(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx)
+static void
+ngx_rl_log_penalized(ngx_http_request_t *r, ngx_rl_ctx_t *ctx, const char *what,
+    ngx_uint_t level, const char *note)
 {
-    char                      note[NGX_RL_LOG_NOTE];
-    ngx_uint_t                level;
-    const ngx_rl_log_line_t  *line;
+    ngx_str_t                key;
+    const ngx_rl_penalty_t  *penalty;
 
-    line = &ngx_rl_log_lines[ctx->check.status];
-    level = ctx->conf->log_level;
+    penalty = ctx->penalized->penalty;
 
-    if (line->lower && level != NGX_LOG_INFO) {
-        level++;
-    }
-
-    if (line->what == NULL || r->connection->log->log_level < level) {
+    if (ngx_rl_penalty_name(r, ctx->penalized, &key) != NGX_OK) {
         return;
     }
 
-    note[0] = '\0';
-
-    if (line->kind != NGX_RL_LOG_EACH
-        && !ngx_rl_request_log_due(r, line->kind, note))
-    {
-        return;
-    }
-
-    if (ctx->penalized) {
-        ngx_rl_log_penalized(r, ctx, line->what, level, note);
-
-    } else if (ctx->check.status == NGX_RL_DENIED
-               || ctx->check.status == NGX_RL_DENIED_DRY_RUN)
-    {
-        ngx_rl_log_denied(r, ctx, line->what, level, note);
-
-    } else {
-        ngx_rl_log_rule(r, ctx, line->what, level, note);
-    }
+    ngx_log_error(level, r->connection->log, 0,
+                  "request %s by ratelimit penalty \"%V\" of zone \"%V\", "
+                  "key \"%V\", retry after %uL s%s", what, &penalty->id,
+                  &penalty->limiter->zone.name, &key,
+                  ngx_rl_penalty_seconds(ctx), note);
 }
 
 
 static void
-ngx_rl_log_denied(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx, const char *what, ngx_uint_t level,
-    const char *note)
+ngx_rl_log_denied(ngx_http_request_t *r, ngx_rl_ctx_t *ctx, const char *what,
+    ngx_uint_t level, const char *note)
 {
     ngx_str_t  key;
 
@@ -120,53 +87,6 @@ ngx_rl_log_denied(ngx_http_request_t *r,
     ngx_log_error(level, r->connection->log, 0,
                   "request %s by the list of ratelimit zone \"%V\", "
                   "key \"%V\"%s", what, &ctx->denies->zone.name, &key, note);
-}
-
-
-static void
-ngx_rl_log_penalized(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx, const char *what, ngx_uint_t level,
-    const char *note)
-{
-    ngx_str_t                key;
-    const ngx_rl_penalty_t  *penalty;
-
-    penalty = ctx->penalized->penalty;
-
-    if (ngx_rl_penalty_name(r, ctx->penalized, &key) != NGX_OK) {
-        return;
-    }
-
-    ngx_log_error(level, r->connection->log, 0,
-                  "request %s by ratelimit penalty \"%V\" of zone \"%V\", "
-                  "key \"%V\", retry after %uL s%s", what, &penalty->id,
-                  &penalty->limiter->zone.name, &key,
-                  ngx_rl_penalty_seconds(ctx), note);
-}
-
-
-static void
-ngx_rl_log_rule(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx, const char *what, ngx_uint_t level,
-    const char *note)
-{
-    u_char                   out[NGX_RL_LOG_LIMIT_BYTES];
-    ngx_str_t                key, limit;
-    const ngx_rl_counter_t  *counter;
-
-    counter = ctx->check.decisive;
-    key = counter->client->key;
-
-    if (ngx_rl_key_name(r, &counter->rule->key, &key) != NGX_OK) {
-        return;
-    }
-
-    limit = ngx_rl_log_amount(&ctx->check, out);
-
-    ngx_log_error(level, r->connection->log, 0,
-                  "request %s by ratelimit rule \"%V\" of zone \"%V\", "
-                  "key \"%V\"%V%s", what, &counter->rule->id,
-                  &counter->client->limiter->zone.name, &key, &limit, note);
 }
 
 
@@ -213,4 +133,68 @@ ngx_rl_log_amount(const ngx_rl_check_t *check, u_char *out)
     text.len = p - out;
 
     return text;
+}
+
+
+static void
+ngx_rl_log_rule(ngx_http_request_t *r, ngx_rl_ctx_t *ctx, const char *what,
+    ngx_uint_t level, const char *note)
+{
+    u_char                   out[NGX_RL_LOG_LIMIT_BYTES];
+    ngx_str_t                key, limit;
+    const ngx_rl_counter_t  *counter;
+
+    counter = ctx->check.decisive;
+    key = counter->client->key;
+
+    if (ngx_rl_key_name(r, &counter->rule->key, &key) != NGX_OK) {
+        return;
+    }
+
+    limit = ngx_rl_log_amount(&ctx->check, out);
+
+    ngx_log_error(level, r->connection->log, 0,
+                  "request %s by ratelimit rule \"%V\" of zone \"%V\", "
+                  "key \"%V\"%V%s", what, &counter->rule->id,
+                  &counter->client->limiter->zone.name, &key, &limit, note);
+}
+
+
+void
+ngx_rl_log_outcome(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
+{
+    char                      note[NGX_RL_LOG_NOTE];
+    ngx_uint_t                level;
+    const ngx_rl_log_line_t  *line;
+
+    line = &ngx_rl_log_lines[ctx->check.status];
+    level = ctx->conf->log_level;
+
+    if (line->lower && level != NGX_LOG_INFO) {
+        level++;
+    }
+
+    if (line->what == NULL || r->connection->log->log_level < level) {
+        return;
+    }
+
+    note[0] = '\0';
+
+    if (line->kind != NGX_RL_LOG_EACH
+        && !ngx_rl_request_log_due(r, line->kind, note))
+    {
+        return;
+    }
+
+    if (ctx->penalized) {
+        ngx_rl_log_penalized(r, ctx, line->what, level, note);
+
+    } else if (ctx->check.status == NGX_RL_DENIED
+               || ctx->check.status == NGX_RL_DENIED_DRY_RUN)
+    {
+        ngx_rl_log_denied(r, ctx, line->what, level, note);
+
+    } else {
+        ngx_rl_log_rule(r, ctx, line->what, level, note);
+    }
 }

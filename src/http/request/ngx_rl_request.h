@@ -50,8 +50,8 @@ struct ngx_rl_past_s {
 typedef struct {
     ngx_rl_penalty_t  *penalty;
     ngx_str_t          key;
-    uint64_t           until_ms;  /* its end, see penalties.h; 0: it is
-                                     not in force */
+    uint64_t           until_ms;  /* its end, see penalties.h; 0: it is not in
+                                     force */
     ngx_uint_t         counted;   /* its event: the request has one */
     unsigned           address:1; /* the key has the client's address */
     unsigned           network:1; /* the key is a network, penalized */
@@ -80,31 +80,29 @@ typedef struct {
                                                   until it is charged */
 
     /* zeroed from here on, see ctx_create() */
-    ngx_rl_explain_t   *explain;   /* in place of the check; NULL:
-                                      it is checked */
-    ngx_rl_limiter_t   *denies;    /* its list has the client, or
-                                      it is the first and the token
-                                      is refused; NULL: none */
+    ngx_rl_explain_t   *explain;   /* in place of the check; NULL: it is
+                                      checked */
+    ngx_rl_limiter_t   *denies;    /* its list has the client, or it is the
+                                      first and the token is refused; NULL:
+                                      none */
     ngx_rl_penalty_key_t  *penalized;
                                                /* the request is under this
                                                   penalty; NULL: none */
     ngx_array_t         *penalty_keys;  /* of these; or NULL */
-    ngx_event_t         *timer;     /* of a delay, then of
-                                       "cost_every="; NULL: none */
+    ngx_event_t         *timer;     /* of a delay, then of "cost_every="; NULL:
+                                       none */
     ngx_rl_past_t       *past;      /* the last; or NULL */
     uint64_t             waited_ms; /* for Redis */
     unsigned             started:1; /* the check */
     unsigned             waiting:1; /* for Redis, for the delay */
     unsigned             answered:1;
-    unsigned             held:1;    /* its answer is held back:
-                                       counts in *ctx_held() */
-    unsigned             ends:1;    /* "cost_end=" is charged at the
-                                       request's end */
+    unsigned             held:1;    /* its answer is held back: counts in
+                                       *ctx_held() */
+    unsigned             ends:1;    /* "cost_end=" is charged at the request's
+                                       end */
     unsigned             every:1;   /* timer is of "cost_every=" */
-    unsigned             key_denied:1;  /* the list has the API
-                                           key */
-    unsigned             by_network:1;  /* a key is, and is
-                                           counted */
+    unsigned             key_denied:1;  /* the list has the API key */
+    unsigned             by_network:1;  /* a key is, and is counted */
     unsigned             early:NGX_RL_MAX_COUNTERS;
                                                /* counters whose client has not
                                        waited: bits */
@@ -178,16 +176,13 @@ void ngx_rl_ctx_release(ngx_rl_ctx_t *ctx);
  * The seconds to wait after a counter has rejected the request, rounded up. -1:
  * no retry helps.
  */
-ngx_int_t ngx_rl_retry_after(
-    const ngx_rl_counter_t *counter);
+ngx_int_t ngx_rl_retry_after(const ngx_rl_counter_t *counter);
 
 /* The rest of the request's penalty in seconds, rounded up, 1 at least. */
-uint64_t ngx_rl_penalty_seconds(
-    const ngx_rl_ctx_t *ctx);
+uint64_t ngx_rl_penalty_seconds(const ngx_rl_ctx_t *ctx);
 
 /* The Unix time at which a counter is as if unused, rounded up to seconds. */
-time_t ngx_rl_reset(ngx_rl_ctx_t *ctx,
-    const ngx_rl_counter_t *counter);
+time_t ngx_rl_reset(ngx_rl_ctx_t *ctx, const ngx_rl_counter_t *counter);
 
 /* How long ago the request was decided; 0: the clock was set back since. */
 uint64_t ngx_rl_passed_us(const ngx_rl_ctx_t *ctx);
@@ -196,8 +191,8 @@ uint64_t ngx_rl_passed_us(const ngx_rl_ctx_t *ctx);
  * Whether a line of this kind may be written now. If so, the line ends with
  * note, see ngx_rl_log_due().
  */
-ngx_uint_t ngx_rl_request_log_due(ngx_http_request_t *r,
-    ngx_rl_log_e kind, char note[NGX_RL_LOG_NOTE]);
+ngx_uint_t ngx_rl_request_log_due(ngx_http_request_t *r, ngx_rl_log_e kind,
+    char note[NGX_RL_LOG_NOTE]);
 
 /* The worker's state for the lines of this kind. */
 #define ngx_rl_log_limit_of(r, kind)                                          \
@@ -235,17 +230,16 @@ typedef struct {
  * NGX_HTTP_BAD_REQUEST: its path, as servers may read it, matches too many
  * rules, or NGX_ERROR: memory is out.
  */
-ngx_int_t ngx_rl_select(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx, ngx_rl_report_t *report);
+ngx_int_t ngx_rl_select(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
+    ngx_rl_report_t *report);
 
 /*
  * select_client.c: the key of a client whose token is not valid becomes its
  * address, if the key is empty or has a claim. written: the key as it is
  * written. NGX_ERROR: memory is out.
  */
-ngx_int_t ngx_rl_anonymous(ngx_http_request_t *r,
-    const ngx_rl_ctx_t *ctx, const ngx_str_t *written,
-    ngx_str_t *key);
+ngx_int_t ngx_rl_anonymous(ngx_http_request_t *r, const ngx_rl_ctx_t *ctx,
+    const ngx_str_t *written, ngx_str_t *key);
 
 /*
  * select_client.c, of a zone with "new_keys=": the client's key becomes its
@@ -253,17 +247,16 @@ ngx_int_t ngx_rl_anonymous(ngx_http_request_t *r,
  * that is explained makes nothing known. rule: has the key as it is written.
  * NGX_ERROR: memory is out.
  */
-ngx_int_t ngx_rl_new_key(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx, ngx_rl_client_t *client,
-    const ngx_rl_rule_t *rule);
+ngx_int_t ngx_rl_new_key(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
+    ngx_rl_client_t *client, const ngx_rl_rule_t *rule);
 
 /*
  * once.c: the counters are known, and the request has an idempotency key, or
  * loses NGX_RL_NEEDS_ONCE. See ngx_rl_once_begin() and
  * _end(); end() does nothing without that bit.
  */
-void ngx_rl_request_once_begin(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx, ngx_uint_t use);
+void ngx_rl_request_once_begin(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
+    ngx_uint_t use);
 
 static ngx_inline void
 ngx_rl_request_once_end(ngx_rl_ctx_t *ctx, ngx_uint_t when)
@@ -287,8 +280,8 @@ ngx_rl_request_once_paid(const ngx_rl_ctx_t *ctx,
  * ctx->penalized then is. NGX_OK: it is not; NGX_BUSY: it is; NGX_ERROR: memory
  * is out.
  */
-ngx_int_t ngx_rl_penalized(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx, const ngx_rl_limiter_t *limiter);
+ngx_int_t ngx_rl_penalized(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
+    const ngx_rl_limiter_t *limiter);
 
 /*
  * The name of a penalty's key in a log: a network's own, or a hash. NGX_ERROR:
@@ -301,8 +294,8 @@ ngx_int_t ngx_rl_penalty_name(ngx_http_request_t *r,
  * Counts the request's response with that status; or, if status is 0, that it
  * is rejected. May begin penalties.
  */
-void ngx_rl_penalty_events(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx, ngx_uint_t status);
+void ngx_rl_penalty_events(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
+    ngx_uint_t status);
 
 /*
  * For how long the answer is held back, in milliseconds; 0: it is not. If it
@@ -315,12 +308,10 @@ ngx_msec_t ngx_rl_penalty_hold(ngx_rl_ctx_t *ctx);
  * "count_status=") and hides those headers. Called once, before the response's
  * header is sent.
  */
-void ngx_rl_settle(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx);
+void ngx_rl_settle(ngx_http_request_t *r, ngx_rl_ctx_t *ctx);
 
 /* Whether a list of ngx_uint_t has the status. */
-ngx_uint_t ngx_rl_has_status(const ngx_array_t *statuses,
-    ngx_uint_t status);
+ngx_uint_t ngx_rl_has_status(const ngx_array_t *statuses, ngx_uint_t status);
 
 /* Takes the counters' charges and gives back their refunds, if any. */
 void ngx_rl_settle_charges(ngx_rl_ctx_t *ctx);
@@ -329,20 +320,17 @@ void ngx_rl_settle_charges(ngx_rl_ctx_t *ctx);
 void ngx_rl_settle_redirected(ngx_http_request_t *r);
 
 /* The first header of that name, in any case, or NULL. */
-ngx_table_elt_t *ngx_rl_find_header(ngx_list_t *headers,
-    const ngx_str_t *name);
+ngx_table_elt_t *ngx_rl_find_header(ngx_list_t *headers, const ngx_str_t *name);
 
 
 /*
  * end.c: "cost_end=" is charged when the request ends. Called once or more.
  * NGX_ERROR: memory is out.
  */
-ngx_int_t ngx_rl_end(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx);
+ngx_int_t ngx_rl_end(ngx_http_request_t *r, ngx_rl_ctx_t *ctx);
 
 /* A response begins that may need "cost_every=". */
-void ngx_rl_every(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx);
+void ngx_rl_every(ngx_http_request_t *r, ngx_rl_ctx_t *ctx);
 
 
 /*
@@ -352,8 +340,7 @@ void ngx_rl_every(ngx_http_request_t *r,
 void ngx_rl_retry(ngx_rl_ctx_t *ctx);
 
 /* Answers a request that does not pass. Always NGX_DONE. */
-ngx_int_t ngx_rl_reject(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx);
+ngx_int_t ngx_rl_reject(ngx_http_request_t *r, ngx_rl_ctx_t *ctx);
 
 /*
  * close.c: counts a rejection on the request's connection, and closes that
@@ -366,32 +353,29 @@ void ngx_rl_close_after(ngx_http_request_t *r, ngx_uint_t after);
  * holds NGX_RL_MESSAGE_BYTES, and returns its end. It is letters,
  * digits and blanks: no format needs an escape.
  */
-u_char *ngx_rl_message(u_char *p,
-    const ngx_rl_ctx_t *ctx);
+u_char *ngx_rl_message(u_char *p, const ngx_rl_ctx_t *ctx);
 
 /*
  * headers.c: writes the name of a counter's rule, quoted, to p, which holds
  * ngx_rl_name_bytes() and 2 more, and returns its end. The zone
  * stands before the name of two zones' rules: "zone/rule".
  */
-u_char *ngx_rl_put_name(u_char *p,
-    const ngx_rl_check_t *check, const ngx_rl_counter_t *counter);
+u_char *ngx_rl_put_name(u_char *p, const ngx_rl_check_t *check,
+    const ngx_rl_counter_t *counter);
 
 #define ngx_rl_name_bytes(counter)                                            \
     ((counter)->client->limiter->zone.name.len + sizeof("/") - 1              \
      + (counter)->rule->id.len)
 
 /* The status of the answer to a request that does not pass. */
-ngx_uint_t ngx_rl_refused_status(
-    const ngx_rl_ctx_t *ctx);
+ngx_uint_t ngx_rl_refused_status(const ngx_rl_ctx_t *ctx);
 
 /* Its body. Returns NGX_OK, or NGX_ERROR when memory is out. */
-ngx_int_t ngx_rl_body(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx, ngx_str_t *body);
+ngx_int_t ngx_rl_body(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
+    ngx_str_t *body);
 
 /* log.c: the line of a request that was rejected, delayed or tried. */
-void ngx_rl_log_outcome(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx);
+void ngx_rl_log_outcome(ngx_http_request_t *r, ngx_rl_ctx_t *ctx);
 
 /* headers.c: installs the header filter. */
 ngx_int_t ngx_rl_headers_init(ngx_conf_t *cf);
@@ -401,8 +385,7 @@ ngx_int_t ngx_rl_add_variables(ngx_conf_t *cf);
 
 
 /* explain_json.c: "ratelimit_explain" */
-char *ngx_rl_explain_conf(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf);
+char *ngx_rl_explain_conf(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
 /* Whether the request has the header with one of the tokens. */
 ngx_uint_t ngx_rl_explain_wanted(ngx_http_request_t *r,
@@ -413,12 +396,10 @@ ngx_uint_t ngx_rl_explain_wanted(ngx_http_request_t *r,
  * NGX_AGAIN: Redis is asked, and the handler of ctx->check will be called once.
  * NGX_ERROR: memory is out.
  */
-ngx_int_t ngx_rl_explain_start(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx);
+ngx_int_t ngx_rl_explain_start(ngx_http_request_t *r, ngx_rl_ctx_t *ctx);
 
 /* Answers the request with the explanation and ends it: always NGX_DONE. */
-ngx_int_t ngx_rl_explain_answer(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx);
+ngx_int_t ngx_rl_explain_answer(ngx_http_request_t *r, ngx_rl_ctx_t *ctx);
 
 /* Explains a request in a location without limits, in the content phase. */
 void ngx_rl_explain_later(ngx_http_request_t *r);

@@ -11,8 +11,8 @@
  * byte. Without memory it is no replay, and has none.
  */
 void
-ngx_rl_request_once_begin(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx, ngx_uint_t use)
+ngx_rl_request_once_begin(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
+    ngx_uint_t use)
 {
     u_char          *p;
     size_t           len;
@@ -24,8 +24,7 @@ ngx_rl_request_once_begin(ngx_http_request_t *r,
     conf = ctx->conf->once;
     once = NULL;
 
-    if (ngx_rl_value_get(r, conf->key, &key) == NGX_OK && key.len)
-    {
+    if (ngx_rl_value_get(r, conf->key, &key) == NGX_OK && key.len) {
         len = sizeof(ngx_rl_id_t) + r->method_name.len
               + r->headers_in.server.len + r->unparsed_uri.len + key.len
               + 3 * sizeof("");

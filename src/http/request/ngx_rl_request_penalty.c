@@ -9,87 +9,22 @@
 /* of a worker's connections those whose answers may be held back: one in */
 #define NGX_RL_HELD  8
 
-static ngx_int_t ngx_rl_penalty_key(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx, ngx_rl_penalty_t *penalty);
-static ngx_uint_t ngx_rl_penalty_counts(
-    const ngx_rl_ctx_t *ctx,
-    const ngx_rl_penalty_t *penalty, ngx_uint_t status);
-static void ngx_rl_penalty_begin(ngx_http_request_t *r,
-    const ngx_rl_penalty_key_t *entry);
-static ngx_int_t ngx_rl_penalty_crowded(ngx_http_request_t *r,
-    ngx_rl_penalty_key_t *entry,
-    const u_char address[NGX_RL_ADDRESS],
-    ngx_rl_penalized_t *made);
-static ngx_int_t ngx_rl_penalty_network_key(
-    ngx_http_request_t *r, ngx_uint_t bits,
-    ngx_rl_penalty_key_t *entry);
-static ngx_int_t ngx_rl_penalty_row_name(ngx_http_request_t *r,
-    const ngx_rl_penalty_key_t *entry,
-    ngx_rl_watch_key_t *name);
-static void ngx_rl_penalty_none(ngx_http_request_t *r,
-    const ngx_rl_penalty_t *penalty, const char *where);
 
-
-ngx_int_t
-ngx_rl_penalized(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx, const ngx_rl_limiter_t *limiter)
+/* The key becomes that of the client's network of so many bits. */
+static ngx_int_t
+ngx_rl_penalty_network_key(ngx_http_request_t *r, ngx_uint_t bits,
+    ngx_rl_penalty_key_t *entry)
 {
-    uint64_t               longest_ms;
-    ngx_uint_t             i, known;
-    ngx_rl_penalty_t     **penalties;
-    ngx_rl_penalty_key_t  *entry;
+    entry->network = 1;
 
-    if (limiter->penalties == NULL) {
-        return NGX_OK;
-    }
-
-    if (ctx->penalty_keys == NULL) {
-        ctx->penalty_keys = ngx_array_create(r->pool, 2,
-                                     sizeof(ngx_rl_penalty_key_t));
-        if (ctx->penalty_keys == NULL) {
-            return NGX_ERROR;
-        }
-    }
-
-    /* a location may name the rules of a zone one by one */
-
-    known = ctx->penalty_keys->nelts;
-    entry = ctx->penalty_keys->elts;
-
-    for (i = 0; i < known; i++) {
-        if (entry[i].penalty->limiter == limiter) {
-            return NGX_OK;
-        }
-    }
-
-    penalties = limiter->penalties->elts;
-
-    for (i = 0; i < limiter->penalties->nelts; i++) {
-        if (ngx_rl_penalty_key(r, ctx, penalties[i]) != NGX_OK) {
-            return NGX_ERROR;
-        }
-    }
-
-    /* if several are in force, the one with the longest wait counts */
-
-    entry = ctx->penalty_keys->elts;
-    longest_ms = 0;
-
-    for (i = known; i < ctx->penalty_keys->nelts; i++) {
-        if (entry[i].until_ms > longest_ms) {
-            longest_ms = entry[i].until_ms;
-            ctx->penalized = &entry[i];
-        }
-    }
-
-    return ctx->penalized ? NGX_BUSY : NGX_OK;
+    return ngx_rl_client_key(r, bits, bits, &entry->key);
 }
 
 
 /* NGX_OK, also if the request has no key of it; NGX_ERROR: memory is out. */
 static ngx_int_t
-ngx_rl_penalty_key(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx, ngx_rl_penalty_t *penalty)
+ngx_rl_penalty_key(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
+    ngx_rl_penalty_t *penalty)
 {
     u_char                 address[NGX_RL_ADDRESS], *given;
     uint64_t               until_ms;
@@ -119,9 +54,7 @@ ngx_rl_penalty_key(ngx_http_request_t *r,
         client.limiter = penalty->limiter;
         client.key = key;
 
-        if (ngx_rl_new_key(r, ctx, &client, &penalty->rule)
-            != NGX_OK)
-        {
+        if (ngx_rl_new_key(r, ctx, &client, &penalty->rule) != NGX_OK) {
             return NGX_ERROR;
         }
 
@@ -167,51 +100,66 @@ ngx_rl_penalty_key(ngx_http_request_t *r,
 }
 
 
-/* The key becomes that of the client's network of so many bits. */
-static ngx_int_t
-ngx_rl_penalty_network_key(ngx_http_request_t *r, ngx_uint_t bits,
-    ngx_rl_penalty_key_t *entry)
+ngx_int_t
+ngx_rl_penalized(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
+    const ngx_rl_limiter_t *limiter)
 {
-    entry->network = 1;
-
-    return ngx_rl_client_key(r, bits, bits, &entry->key);
-}
-
-
-void
-ngx_rl_penalty_events(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx, ngx_uint_t status)
-{
-    ngx_uint_t             i;
+    uint64_t               longest_ms;
+    ngx_uint_t             i, known;
+    ngx_rl_penalty_t     **penalties;
     ngx_rl_penalty_key_t  *entry;
 
-    if (ctx->penalized || ctx->penalty_keys == NULL) {
-        return;
+    if (limiter->penalties == NULL) {
+        return NGX_OK;
     }
 
+    if (ctx->penalty_keys == NULL) {
+        ctx->penalty_keys = ngx_array_create(r->pool, 2,
+                                             sizeof(ngx_rl_penalty_key_t));
+        if (ctx->penalty_keys == NULL) {
+            return NGX_ERROR;
+        }
+    }
+
+    /* a location may name the rules of a zone one by one */
+
+    known = ctx->penalty_keys->nelts;
     entry = ctx->penalty_keys->elts;
 
-    for (i = 0; i < ctx->penalty_keys->nelts; i++) {
-        if (entry[i].counted
-            || !ngx_rl_penalty_counts(ctx, entry[i].penalty,
-                                      status))
-        {
-            continue;
-        }
-
-        entry[i].counted = 1;
-
-        if (ngx_rl_penalty_event(entry[i].penalty, &entry[i].key)) {
-            ngx_rl_penalty_begin(r, &entry[i]);
+    for (i = 0; i < known; i++) {
+        if (entry[i].penalty->limiter == limiter) {
+            return NGX_OK;
         }
     }
+
+    penalties = limiter->penalties->elts;
+
+    for (i = 0; i < limiter->penalties->nelts; i++) {
+        if (ngx_rl_penalty_key(r, ctx, penalties[i]) != NGX_OK) {
+            return NGX_ERROR;
+        }
+    }
+
+    /* if several are in force, the one with the longest wait counts */
+
+    entry = ctx->penalty_keys->elts;
+    longest_ms = 0;
+
+    for (i = known; i < ctx->penalty_keys->nelts; i++) {
+        if (entry[i].until_ms > longest_ms) {
+            longest_ms = entry[i].until_ms;
+            ctx->penalized = &entry[i];
+        }
+    }
+
+    return ctx->penalized ? NGX_BUSY : NGX_OK;
 }
 
 
 /* Whether a status, or without one the rejection, is an event. */
 static ngx_uint_t
-ngx_rl_penalty_counts(const ngx_rl_ctx_t *ctx,
-    const ngx_rl_penalty_t *penalty, ngx_uint_t status)
+ngx_rl_penalty_counts(const ngx_rl_ctx_t *ctx, const ngx_rl_penalty_t *penalty,
+    ngx_uint_t status)
 {
     ngx_uint_t               i;
     const ngx_rl_counter_t  *counter;
@@ -241,9 +189,108 @@ ngx_rl_penalty_counts(const ngx_rl_ctx_t *ctx,
 }
 
 
+/*
+ * As the zone's other lists name it; but a key that does not fit has its hash,
+ * by which its penalty can be ended.
+ */
+static ngx_int_t
+ngx_rl_penalty_row_name(ngx_http_request_t *r,
+    const ngx_rl_penalty_key_t *entry, ngx_rl_watch_key_t *name)
+{
+    ngx_str_t  key;
+
+    static const ngx_str_t  none = ngx_null_string;
+
+    key = entry->key;
+
+    if (entry->network) {
+        return ngx_rl_watch_text(&none, &key, name);
+    }
+
+    if (entry->penalty->limiter->clear
+        && ngx_rl_watch_text(&entry->penalty->key, &key, name)
+           == NGX_OK
+        && !name->cut)
+    {
+        return NGX_OK;
+    }
+
+    if (ngx_rl_key_name(r, &entry->penalty->key, &key) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    /* a hash is read, not made */
+
+    return ngx_rl_watch_hash(NULL, &key, 1, name);
+}
+
+
+/*
+ * Too many keys of the network are penalized: so is the network, until the
+ * first of them is not. Returns as begin does; NGX_BUSY also if it is not known
+ * now when that is: a later event begins the penalty.
+ */
+static ngx_int_t
+ngx_rl_penalty_crowded(ngx_http_request_t *r, ngx_rl_penalty_key_t *entry,
+    const u_char address[NGX_RL_ADDRESS], ngx_rl_penalized_t *made)
+{
+    ngx_uint_t         bits;
+    ngx_rl_penalty_t  *penalty;
+
+    penalty = entry->penalty;
+
+    if (made->until_ms == 0) {
+        return NGX_BUSY;
+    }
+
+    bits = ngx_rl_penalty_crowd(penalty, address, made);
+
+    if (ngx_rl_penalty_network_key(r, bits, entry) != NGX_OK
+        || ngx_rl_penalty_row_name(r, entry, &made->name)
+           != NGX_OK)
+    {
+        return NGX_BUSY;
+    }
+
+    return ngx_rl_penalties_begin(
+                        ngx_rl_zone_penalties(&penalty->limiter->zone),
+                        made, NULL, ngx_current_msec);
+}
+
+
+ngx_int_t
+ngx_rl_penalty_name(ngx_http_request_t *r, const ngx_rl_penalty_key_t *entry,
+    ngx_str_t *name)
+{
+    *name = entry->key;
+
+    return entry->network
+           ? NGX_OK : ngx_rl_key_name(r, &entry->penalty->key,
+                                      name);
+}
+
+
 static void
-ngx_rl_penalty_begin(ngx_http_request_t *r,
-    const ngx_rl_penalty_key_t *of)
+ngx_rl_penalty_none(ngx_http_request_t *r, const ngx_rl_penalty_t *penalty,
+    const char *where)
+{
+    char  note[NGX_RL_LOG_NOTE];
+
+    ngx_rl_count(penalty->limiter->rows[NGX_RL_COUNTS_ZONE],
+                 NGX_RL_COUNTS_PENALTIES
+                 + NGX_RL_PENALTY_NONE, 1);
+
+    if (ngx_rl_request_log_due(r, NGX_RL_LOG_NO_PENALTY, note)) {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                      "ratelimit penalty \"%V\" of zone \"%V\" does not begin: "
+                      "too many keys%s are penalized%s", &penalty->id,
+                      &penalty->limiter->zone.name, where, note);
+    }
+}
+
+
+static void
+ngx_rl_penalty_begin(ngx_http_request_t *r, const ngx_rl_penalty_key_t *of)
 {
     char                     note[NGX_RL_LOG_NOTE];
     ngx_int_t                rc;
@@ -269,8 +316,7 @@ ngx_rl_penalty_begin(ngx_http_request_t *r,
     /* none of a UNIX socket */
 
     if (ngx_rl_client_address(r, address)) {
-        made.network = ngx_rl_penalty_network(penalty, address,
-                                              entry.address);
+        made.network = ngx_rl_penalty_network(penalty, address, entry.address);
     }
 
     rc = ngx_rl_penalties_begin(
@@ -281,9 +327,7 @@ ngx_rl_penalty_begin(ngx_http_request_t *r,
         rc = ngx_rl_penalty_crowded(r, &entry, address, &made);
     }
 
-    if (rc == NGX_BUSY
-        || ngx_rl_penalty_name(r, &entry, &key) != NGX_OK)
-    {
+    if (rc == NGX_BUSY || ngx_rl_penalty_name(r, &entry, &key) != NGX_OK) {
         return;
     }
 
@@ -314,106 +358,32 @@ ngx_rl_penalty_begin(ngx_http_request_t *r,
 }
 
 
-/*
- * Too many keys of the network are penalized: so is the network, until the
- * first of them is not. Returns as begin does; NGX_BUSY also if it is not known
- * now when that is: a later event begins the penalty.
- */
-static ngx_int_t
-ngx_rl_penalty_crowded(ngx_http_request_t *r,
-    ngx_rl_penalty_key_t *entry,
-    const u_char address[NGX_RL_ADDRESS],
-    ngx_rl_penalized_t *made)
+void
+ngx_rl_penalty_events(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
+    ngx_uint_t status)
 {
-    ngx_uint_t         bits;
-    ngx_rl_penalty_t  *penalty;
+    ngx_uint_t             i;
+    ngx_rl_penalty_key_t  *entry;
 
-    penalty = entry->penalty;
-
-    if (made->until_ms == 0) {
-        return NGX_BUSY;
+    if (ctx->penalized || ctx->penalty_keys == NULL) {
+        return;
     }
 
-    bits = ngx_rl_penalty_crowd(penalty, address, made);
+    entry = ctx->penalty_keys->elts;
 
-    if (ngx_rl_penalty_network_key(r, bits, entry) != NGX_OK
-        || ngx_rl_penalty_row_name(r, entry, &made->name)
-           != NGX_OK)
-    {
-        return NGX_BUSY;
-    }
+    for (i = 0; i < ctx->penalty_keys->nelts; i++) {
+        if (entry[i].counted
+            || !ngx_rl_penalty_counts(ctx, entry[i].penalty,
+                                      status))
+        {
+            continue;
+        }
 
-    return ngx_rl_penalties_begin(
-                        ngx_rl_zone_penalties(&penalty->limiter->zone),
-                        made, NULL, ngx_current_msec);
-}
+        entry[i].counted = 1;
 
-
-ngx_int_t
-ngx_rl_penalty_name(ngx_http_request_t *r,
-    const ngx_rl_penalty_key_t *entry, ngx_str_t *name)
-{
-    *name = entry->key;
-
-    return entry->network
-           ? NGX_OK : ngx_rl_key_name(r, &entry->penalty->key,
-                                      name);
-}
-
-
-/*
- * As the zone's other lists name it; but a key that does not fit has its hash,
- * by which its penalty can be ended.
- */
-static ngx_int_t
-ngx_rl_penalty_row_name(ngx_http_request_t *r,
-    const ngx_rl_penalty_key_t *entry,
-    ngx_rl_watch_key_t *name)
-{
-    ngx_str_t  key;
-
-    static const ngx_str_t  none = ngx_null_string;
-
-    key = entry->key;
-
-    if (entry->network) {
-        return ngx_rl_watch_text(&none, &key, name);
-    }
-
-    if (entry->penalty->limiter->clear
-        && ngx_rl_watch_text(&entry->penalty->key, &key, name)
-           == NGX_OK
-        && !name->cut)
-    {
-        return NGX_OK;
-    }
-
-    if (ngx_rl_key_name(r, &entry->penalty->key, &key) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    /* a hash is read, not made */
-
-    return ngx_rl_watch_hash(NULL, &key, 1, name);
-}
-
-
-static void
-ngx_rl_penalty_none(ngx_http_request_t *r,
-    const ngx_rl_penalty_t *penalty, const char *where)
-{
-    char  note[NGX_RL_LOG_NOTE];
-
-    ngx_rl_count(penalty->limiter->rows[NGX_RL_COUNTS_ZONE],
-                 NGX_RL_COUNTS_PENALTIES
-                 + NGX_RL_PENALTY_NONE, 1);
-
-    if (ngx_rl_request_log_due(r, NGX_RL_LOG_NO_PENALTY, note))
-    {
-        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                      "ratelimit penalty \"%V\" of zone \"%V\" does not begin: "
-                      "too many keys%s are penalized%s", &penalty->id,
-                      &penalty->limiter->zone.name, where, note);
+        if (ngx_rl_penalty_event(entry[i].penalty, &entry[i].key)) {
+            ngx_rl_penalty_begin(r, &entry[i]);
+        }
     }
 }
 

@@ -19,11 +19,11 @@ typedef struct {
     ngx_rl_limiter_t          *limiter;
     ngx_rl_policy_t           *policy;
     ngx_rl_report_t           *report;     /* NULL: nobody asks */
-    ngx_rl_match_e             match;      /* of the last rule, which does
-                                              not apply */
+    ngx_rl_match_e             match;      /* of the last rule, which does not
+                                              apply */
     ngx_rl_location_limit_t   *of;         /* what the location says */
-    ngx_uint_t                 nfree;      /* rules of the zone that have
-                                              no limit, and a group */
+    ngx_uint_t                 nfree;      /* rules of the zone that have no
+                                              limit, and a group */
     ngx_rl_rule_t             *free[NGX_RL_MAX_COUNTERS];
 
     /* where a policy needs them */
@@ -59,8 +59,7 @@ ngx_int_t ngx_rl_select_begin(ngx_rl_selection_t *s);
  * NGX_DECLINED: its list lets the request pass uncounted. NGX_BUSY: the request
  * is penalized.
  */
-ngx_int_t ngx_rl_select_zone(ngx_rl_selection_t *s,
-    ngx_uint_t number);
+ngx_int_t ngx_rl_select_zone(ngx_rl_selection_t *s, ngx_uint_t number);
 
 /*
  * What stands for a new client of the rule in place of its key: its address if

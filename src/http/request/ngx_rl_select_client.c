@@ -8,24 +8,6 @@
 #define NGX_RL_NETWORK_V4  24
 #define NGX_RL_NETWORK_V6  56
 
-static ngx_uint_t ngx_rl_select_network(
-    ngx_rl_selection_t *s);
-static ngx_int_t ngx_rl_select_token(
-    ngx_rl_selection_t *s);
-static ngx_int_t ngx_rl_select_guessed(
-    ngx_rl_selection_t *s);
-static ngx_int_t ngx_rl_select_subject(
-    ngx_rl_selection_t *s);
-static ngx_int_t ngx_rl_select_lists(
-    ngx_rl_selection_t *s);
-static void ngx_rl_select_denied(
-    ngx_rl_selection_t *s, ngx_uint_t number);
-static ngx_int_t ngx_rl_select_listed(
-    ngx_rl_selection_t *s, const ngx_rl_policy_t *policy,
-    ngx_rl_listed_e *listed);
-static ngx_int_t ngx_rl_select_key(void *data,
-    ngx_rl_rule_t *rule, ngx_str_t *key);
-
 /* in a dry run it goes on */
 #define ngx_rl_select_refused(s)                                              \
     ((s)->ctx->denies && !(s)->ctx->conf->dry_run)
@@ -33,117 +15,6 @@ static ngx_int_t ngx_rl_select_key(void *data,
 #define ngx_rl_select_seen(s)                                                 \
     ((s)->ctx->needs & (NGX_RL_NEEDS_SUBJECT                                  \
                         |NGX_RL_NEEDS_REPORT))
-
-
-ngx_int_t
-ngx_rl_select_begin(ngx_rl_selection_t *s)
-{
-    ngx_uint_t  denied;
-
-    s->listed = NULL;
-
-    /* an address is cheaper than the signature of a token */
-
-    denied = (s->ctx->needs & NGX_RL_NEEDS_CLAIMS)
-             && (s->ctx->needs & NGX_RL_NEEDS_LISTS)
-             && ngx_rl_select_network(s);
-
-    if (ngx_rl_select_refused(s)) {
-        return NGX_ABORT;
-    }
-
-    if ((s->ctx->needs & NGX_RL_NEEDS_TOKEN)
-        && !denied
-        && ngx_rl_select_token(s) != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    if (ngx_rl_select_seen(s)
-        && ngx_rl_select_subject(s) != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    if ((s->ctx->needs & NGX_RL_NEEDS_LISTS)
-        && ngx_rl_select_lists(s) != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    if (!ngx_rl_select_refused(s)) {
-        return NGX_OK;
-    }
-
-    return s->ctx->token ? ngx_rl_select_guessed(s) : NGX_ABORT;
-}
-
-
-/* A token that is not valid: the client may be penalized, or will be. */
-static ngx_int_t
-ngx_rl_select_guessed(ngx_rl_selection_t *s)
-{
-    ngx_int_t                  rc;
-    ngx_uint_t                 i;
-    ngx_rl_location_limit_t  **limits;
-
-    limits = s->ctx->conf->limits->elts;
-
-    for (i = 0; i < s->ctx->conf->limits->nelts; i++) {
-        s->limiter = limits[i]->limiter;
-        s->policy = s->ctx->policies[i];
-
-        rc = ngx_rl_select_zone(s, i);
-
-        if (rc == NGX_BUSY) {
-            s->ctx->denies = NULL;
-            s->ctx->token = NULL;
-        }
-
-        if (rc == NGX_BUSY || rc == NGX_ERROR) {
-            return rc;
-        }
-    }
-
-    return NGX_ABORT;
-}
-
-
-ngx_int_t
-ngx_rl_select_zone(ngx_rl_selection_t *s,
-    ngx_uint_t number)
-{
-    if (s->listed && s->listed[number] == NGX_RL_LISTED_ALLOWED) {
-        return NGX_DECLINED;
-    }
-
-    if (ngx_rl_select_seen(s)
-        && ngx_rl_subject_tier(&s->subject, s->policy, &s->tier,
-                               ngx_rl_select_key, s)
-           != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    return s->ctx->conf->dry_run
-           ? NGX_OK
-           : ngx_rl_penalized(s->request, s->ctx, s->limiter);
-}
-
-
-/* Of any rule of the policy, whether or not it applies. */
-static ngx_int_t
-ngx_rl_select_key(void *data, ngx_rl_rule_t *rule,
-    ngx_str_t *key)
-{
-    ngx_rl_selection_t *s = data;
-
-    if (ngx_rl_values_key(s->request, rule->data, key) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    return ngx_rl_anonymous(s->request, s->ctx, &rule->key, key);
-}
 
 
 /*
@@ -160,7 +31,7 @@ ngx_rl_select_network(ngx_rl_selection_t *s)
 
     ngx_memzero(&s->subject, sizeof(ngx_rl_subject_t));
     s->subject.addressed = ngx_rl_client_address(s->request,
-                                                          s->subject.address);
+                                                 s->subject.address);
 
     for (i = 0; i < s->ctx->conf->limits->nelts; i++) {
 
@@ -218,8 +89,7 @@ ngx_rl_select_subject(ngx_rl_selection_t *s)
     r = s->request;
     conf = s->ctx->conf;
     subject = &s->subject;
-    subject->log_limit = ngx_rl_log_limit_of(r,
-                                             NGX_RL_LOG_REGEX);
+    subject->log_limit = ngx_rl_log_limit_of(r, NGX_RL_LOG_REGEX);
 
     subject->method = r->method;
     subject->path = s->ctx->path;
@@ -233,9 +103,7 @@ ngx_rl_select_subject(ngx_rl_selection_t *s)
 
     ngx_str_null(&s->tier);
 
-    if (conf->tier
-        && ngx_rl_value_get(r, conf->tier, &s->tier) != NGX_OK)
-    {
+    if (conf->tier && ngx_rl_value_get(r, conf->tier, &s->tier) != NGX_OK) {
         return NGX_ERROR;
     }
 
@@ -260,130 +128,12 @@ ngx_rl_select_subject(ngx_rl_selection_t *s)
 
 
 /*
- * Looks the client up in the lists of all zones: any zone's deny list has its
- * say before a zone counts the request.
- */
-static ngx_int_t
-ngx_rl_select_lists(ngx_rl_selection_t *s)
-{
-    ngx_uint_t                 i, n;
-    ngx_rl_listed_e            listed;
-    ngx_rl_location_limit_t  **limits;
-
-    limits = s->ctx->conf->limits->elts;
-    n = s->ctx->conf->limits->nelts;
-
-    s->listed = ngx_pnalloc(s->request->pool, n);
-    if (s->listed == NULL) {
-        return NGX_ERROR;
-    }
-
-    for (i = 0; i < n; i++) {
-        if (ngx_rl_select_listed(s, s->ctx->policies[i], &listed)
-            != NGX_OK)
-        {
-            return NGX_ERROR;
-        }
-
-        s->listed[i] = (u_char) listed;
-
-        if (listed != NGX_RL_LISTED_NOT && s->report) {
-            s->report->listed(s->report->data, limits[i]->limiter, listed);
-        }
-
-        if (listed == NGX_RL_LISTED_DENIED && s->ctx->denies == NULL) {
-            ngx_rl_select_denied(s, i);
-        }
-    }
-
-    return NGX_OK;
-}
-
-
-/* Whether the list has the API key, and not the address alone. */
-static void
-ngx_rl_select_denied(ngx_rl_selection_t *s,
-    ngx_uint_t number)
-{
-    ngx_rl_subject_t        key;
-    const ngx_rl_policy_t  *policy;
-
-    policy = s->ctx->policies[number];
-
-    key = s->subject;
-    key.addressed = 0;
-
-    s->ctx->denies = policy->limiter;
-    s->ctx->token = NULL;
-    s->ctx->key_denied = (ngx_rl_policy_listed(policy, &key, ngx_time())
-                          == NGX_RL_LISTED_DENIED);
-}
-
-
-/*
- * A list may name values of the keys of rules. Such a key says who the client
- * is, whether or not its rule applies to the request.
- */
-static ngx_int_t
-ngx_rl_select_listed(ngx_rl_selection_t *s,
-    const ngx_rl_policy_t *policy, ngx_rl_listed_e *listed)
-{
-    ngx_str_t         key;
-    ngx_uint_t        i;
-    ngx_rl_rule_t   **rules;
-    ngx_rl_listed_e   one;
-
-    *listed = NGX_RL_LISTED_NOT;
-
-    if (!(policy->needs & NGX_RL_NEEDS_LISTS)) {
-        return NGX_OK;
-    }
-
-    *listed = ngx_rl_policy_listed(policy, &s->subject, ngx_time());
-    rules = policy->listed.elts;
-
-    for (i = 0;
-         i < policy->listed.nelts && *listed != NGX_RL_LISTED_DENIED;
-         i++)
-    {
-        if (ngx_rl_select_key(s, rules[i], &key) != NGX_OK) {
-            return NGX_ERROR;
-        }
-
-        one = ngx_rl_policy_listed_key(policy, i, rules[i], &key,
-                                       ngx_time());
-        *listed = ngx_max(*listed, one);
-    }
-
-    return NGX_OK;
-}
-
-
-ngx_int_t
-ngx_rl_select_counted(ngx_rl_selection_t *s,
-    const ngx_rl_rule_t *rule, ngx_rl_client_t *client)
-{
-    if (ngx_rl_anonymous(s->request, s->ctx, &rule->key,
-                         &client->key)
-        != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    return ((rule->needs & NGX_RL_NEEDS_NEW_KEYS) && client->key.len)
-           ? ngx_rl_new_key(s->request, s->ctx, client, rule)
-           : NGX_OK;
-}
-
-
-/*
  * Where a token has no claims, as it is not valid, the client's address is the
  * key: else a client that sends any such token had no limit.
  */
 ngx_int_t
-ngx_rl_anonymous(ngx_http_request_t *r,
-    const ngx_rl_ctx_t *ctx, const ngx_str_t *written,
-    ngx_str_t *key)
+ngx_rl_anonymous(ngx_http_request_t *r, const ngx_rl_ctx_t *ctx,
+    const ngx_str_t *written, ngx_str_t *key)
 {
     ngx_int_t                  rc;
     const char                *reason;
@@ -412,15 +162,216 @@ ngx_rl_anonymous(ngx_http_request_t *r,
     key->len = address.len;
     key->data = address.data;
 
-    return ngx_rl_key_marked(r, NGX_RL_MARK_ADDRESS,
-                             key);
+    return ngx_rl_key_marked(r, NGX_RL_MARK_ADDRESS, key);
+}
+
+
+/* Of any rule of the policy, whether or not it applies. */
+static ngx_int_t
+ngx_rl_select_key(void *data, ngx_rl_rule_t *rule, ngx_str_t *key)
+{
+    ngx_rl_selection_t *s = data;
+
+    if (ngx_rl_values_key(s->request, rule->data, key) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    return ngx_rl_anonymous(s->request, s->ctx, &rule->key, key);
+}
+
+
+/*
+ * A list may name values of the keys of rules. Such a key says who the client
+ * is, whether or not its rule applies to the request.
+ */
+static ngx_int_t
+ngx_rl_select_listed(ngx_rl_selection_t *s, const ngx_rl_policy_t *policy,
+    ngx_rl_listed_e *listed)
+{
+    ngx_str_t         key;
+    ngx_uint_t        i;
+    ngx_rl_rule_t   **rules;
+    ngx_rl_listed_e   one;
+
+    *listed = NGX_RL_LISTED_NOT;
+
+    if (!(policy->needs & NGX_RL_NEEDS_LISTS)) {
+        return NGX_OK;
+    }
+
+    *listed = ngx_rl_policy_listed(policy, &s->subject, ngx_time());
+    rules = policy->listed.elts;
+
+    for (i = 0;
+         i < policy->listed.nelts && *listed != NGX_RL_LISTED_DENIED;
+         i++)
+    {
+        if (ngx_rl_select_key(s, rules[i], &key) != NGX_OK) {
+            return NGX_ERROR;
+        }
+
+        one = ngx_rl_policy_listed_key(policy, i, rules[i], &key, ngx_time());
+        *listed = ngx_max(*listed, one);
+    }
+
+    return NGX_OK;
+}
+
+
+/* Whether the list has the API key, and not the address alone. */
+static void
+ngx_rl_select_denied(ngx_rl_selection_t *s, ngx_uint_t number)
+{
+    ngx_rl_subject_t        key;
+    const ngx_rl_policy_t  *policy;
+
+    policy = s->ctx->policies[number];
+
+    key = s->subject;
+    key.addressed = 0;
+
+    s->ctx->denies = policy->limiter;
+    s->ctx->token = NULL;
+    s->ctx->key_denied = (ngx_rl_policy_listed(policy, &key, ngx_time())
+                          == NGX_RL_LISTED_DENIED);
+}
+
+
+/*
+ * Looks the client up in the lists of all zones: any zone's deny list has its
+ * say before a zone counts the request.
+ */
+static ngx_int_t
+ngx_rl_select_lists(ngx_rl_selection_t *s)
+{
+    ngx_uint_t                 i, n;
+    ngx_rl_listed_e            listed;
+    ngx_rl_location_limit_t  **limits;
+
+    limits = s->ctx->conf->limits->elts;
+    n = s->ctx->conf->limits->nelts;
+
+    s->listed = ngx_pnalloc(s->request->pool, n);
+    if (s->listed == NULL) {
+        return NGX_ERROR;
+    }
+
+    for (i = 0; i < n; i++) {
+        if (ngx_rl_select_listed(s, s->ctx->policies[i], &listed) != NGX_OK) {
+            return NGX_ERROR;
+        }
+
+        s->listed[i] = (u_char) listed;
+
+        if (listed != NGX_RL_LISTED_NOT && s->report) {
+            s->report->listed(s->report->data, limits[i]->limiter, listed);
+        }
+
+        if (listed == NGX_RL_LISTED_DENIED && s->ctx->denies == NULL) {
+            ngx_rl_select_denied(s, i);
+        }
+    }
+
+    return NGX_OK;
 }
 
 
 ngx_int_t
-ngx_rl_new_key(ngx_http_request_t *r,
-    ngx_rl_ctx_t *ctx, ngx_rl_client_t *client,
-    const ngx_rl_rule_t *rule)
+ngx_rl_select_zone(ngx_rl_selection_t *s, ngx_uint_t number)
+{
+    if (s->listed && s->listed[number] == NGX_RL_LISTED_ALLOWED) {
+        return NGX_DECLINED;
+    }
+
+    if (ngx_rl_select_seen(s)
+        && ngx_rl_subject_tier(&s->subject, s->policy, &s->tier,
+                               ngx_rl_select_key, s)
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    return s->ctx->conf->dry_run
+           ? NGX_OK
+           : ngx_rl_penalized(s->request, s->ctx, s->limiter);
+}
+
+
+/* A token that is not valid: the client may be penalized, or will be. */
+static ngx_int_t
+ngx_rl_select_guessed(ngx_rl_selection_t *s)
+{
+    ngx_int_t                  rc;
+    ngx_uint_t                 i;
+    ngx_rl_location_limit_t  **limits;
+
+    limits = s->ctx->conf->limits->elts;
+
+    for (i = 0; i < s->ctx->conf->limits->nelts; i++) {
+        s->limiter = limits[i]->limiter;
+        s->policy = s->ctx->policies[i];
+
+        rc = ngx_rl_select_zone(s, i);
+
+        if (rc == NGX_BUSY) {
+            s->ctx->denies = NULL;
+            s->ctx->token = NULL;
+        }
+
+        if (rc == NGX_BUSY || rc == NGX_ERROR) {
+            return rc;
+        }
+    }
+
+    return NGX_ABORT;
+}
+
+
+ngx_int_t
+ngx_rl_select_begin(ngx_rl_selection_t *s)
+{
+    ngx_uint_t  denied;
+
+    s->listed = NULL;
+
+    /* an address is cheaper than the signature of a token */
+
+    denied = (s->ctx->needs & NGX_RL_NEEDS_CLAIMS)
+             && (s->ctx->needs & NGX_RL_NEEDS_LISTS)
+             && ngx_rl_select_network(s);
+
+    if (ngx_rl_select_refused(s)) {
+        return NGX_ABORT;
+    }
+
+    if ((s->ctx->needs & NGX_RL_NEEDS_TOKEN)
+        && !denied
+        && ngx_rl_select_token(s) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (ngx_rl_select_seen(s) && ngx_rl_select_subject(s) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if ((s->ctx->needs & NGX_RL_NEEDS_LISTS)
+        && ngx_rl_select_lists(s) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (!ngx_rl_select_refused(s)) {
+        return NGX_OK;
+    }
+
+    return s->ctx->token ? ngx_rl_select_guessed(s) : NGX_ABORT;
+}
+
+
+ngx_int_t
+ngx_rl_new_key(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
+    ngx_rl_client_t *client, const ngx_rl_rule_t *rule)
 {
     ngx_str_t   network;
     ngx_uint_t  look, forged;
@@ -453,4 +404,21 @@ ngx_rl_new_key(ngx_http_request_t *r,
     }
 
     return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_rl_select_counted(ngx_rl_selection_t *s, const ngx_rl_rule_t *rule,
+    ngx_rl_client_t *client)
+{
+    if (ngx_rl_anonymous(s->request, s->ctx, &rule->key,
+                         &client->key)
+        != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    return ((rule->needs & NGX_RL_NEEDS_NEW_KEYS) && client->key.len)
+           ? ngx_rl_new_key(s->request, s->ctx, client, rule)
+           : NGX_OK;
 }

@@ -4,48 +4,65 @@
 
 #include "ngx_rl_select.h"
 
-static ngx_int_t ngx_rl_select_allowed(
-    ngx_rl_selection_t *s, ngx_rl_rule_t *rule,
-    const ngx_str_t *key, const ngx_rl_limit_t **limit);
-static ngx_int_t ngx_rl_select_part(
-    ngx_rl_selection_t *s, const ngx_rl_rule_t *rule,
-    const ngx_rl_limit_t **limit);
-static ngx_int_t ngx_rl_select_dynamic(
-    ngx_rl_selection_t *s, ngx_rl_rule_t *rule,
-    ngx_rl_allowance_t **made);
 
-
-ngx_int_t
-ngx_rl_select_limit(ngx_rl_selection_t *s,
-    ngx_rl_rule_t *rule, const ngx_str_t *key,
-    const ngx_rl_limit_t **limit)
+/* Reads the limit from a variable. */
+static ngx_int_t
+ngx_rl_select_dynamic(ngx_rl_selection_t *s, ngx_rl_rule_t *rule,
+    ngx_rl_allowance_t **made)
 {
-    ngx_int_t  rc;
+    char                 note[NGX_RL_LOG_NOTE];
+    u_char               buf[NGX_RL_QUOTE_BYTES];
+    ngx_str_t            text;
+    const char          *expected;
+    ngx_rl_allowance_t  *allowance;
+    ngx_rl_values_t     *values;
 
-    if ((rule->needs & NGX_RL_NEEDS_PERCENT)
-        && !ngx_rl_rule_shares(rule, key))
+    values = rule->data;
+    allowance = ngx_palloc(s->request->pool, sizeof(ngx_rl_allowance_t));
+
+    if (allowance == NULL
+        || ngx_rl_value_get(s->request, values->limit, &text)
+           != NGX_OK)
     {
-        s->match = NGX_RL_NOT_IN_SHARE;
+        return NGX_ERROR;
+    }
+
+    if (text.len == 0) {
+        s->match = NGX_RL_LIMIT_EMPTY;
         return NGX_DECLINED;
     }
 
-    rc = ngx_rl_select_allowed(s, rule, key, limit);
+    expected = ngx_rl_rule_spec(&rule->spec, &text, &allowance->spec);
 
-    if (rc == NGX_OK && (*limit)->unlimited) {
-        s->match = NGX_RL_UNLIMITED;
-        return NGX_DECLINED;
+    if (expected == NULL) {
+        expected = ngx_rl_limit_init(&allowance->limit, &allowance->spec);
     }
 
-    return (rc == NGX_OK && rule->parted && rule->number == s->of->part)
-           ? ngx_rl_select_part(s, rule, limit) : rc;
+    if (expected == NULL) {
+        *made = allowance;
+        return NGX_OK;
+    }
+
+    if (ngx_rl_request_log_due(s->request, NGX_RL_LOG_LIMIT, note)) {
+        text = ngx_rl_value_shown(rule, &text, buf);
+
+        ngx_log_error(NGX_LOG_ERR, s->request->connection->log, 0,
+                      "ratelimit rule \"%V\" of zone \"%V\" has a limit of "
+                      "\"%V\", expected %s; it is not applied%s",
+                      &rule->id, &s->limiter->zone.name, &text, expected,
+                      note);
+    }
+
+    s->match = NGX_RL_LIMIT_WRONG;
+
+    return NGX_DECLINED;
 }
 
 
 /* What the rule, the tier, the API key or an override allows. */
 static ngx_int_t
-ngx_rl_select_allowed(ngx_rl_selection_t *s,
-    ngx_rl_rule_t *rule, const ngx_str_t *key,
-    const ngx_rl_limit_t **limit)
+ngx_rl_select_allowed(ngx_rl_selection_t *s, ngx_rl_rule_t *rule,
+    const ngx_str_t *key, const ngx_rl_limit_t **limit)
 {
     ngx_int_t                  rc;
     ngx_rl_limit_t            *other;
@@ -105,8 +122,8 @@ ngx_rl_select_allowed(ngx_rl_selection_t *s,
  * for the burst, the location has all of it.
  */
 static ngx_int_t
-ngx_rl_select_part(ngx_rl_selection_t *s,
-    const ngx_rl_rule_t *rule, const ngx_rl_limit_t **limit)
+ngx_rl_select_part(ngx_rl_selection_t *s, const ngx_rl_rule_t *rule,
+    const ngx_rl_limit_t **limit)
 {
     ngx_rl_limit_t  *part;
 
@@ -128,67 +145,33 @@ ngx_rl_select_part(ngx_rl_selection_t *s,
 }
 
 
-/* Reads the limit from a variable. */
-static ngx_int_t
-ngx_rl_select_dynamic(ngx_rl_selection_t *s,
-    ngx_rl_rule_t *rule, ngx_rl_allowance_t **made)
+ngx_int_t
+ngx_rl_select_limit(ngx_rl_selection_t *s, ngx_rl_rule_t *rule,
+    const ngx_str_t *key, const ngx_rl_limit_t **limit)
 {
-    char                 note[NGX_RL_LOG_NOTE];
-    u_char               buf[NGX_RL_QUOTE_BYTES];
-    ngx_str_t            text;
-    const char          *expected;
-    ngx_rl_allowance_t  *allowance;
-    ngx_rl_values_t     *values;
+    ngx_int_t  rc;
 
-    values = rule->data;
-    allowance = ngx_palloc(s->request->pool,
-                           sizeof(ngx_rl_allowance_t));
-
-    if (allowance == NULL
-        || ngx_rl_value_get(s->request, values->limit, &text)
-           != NGX_OK)
+    if ((rule->needs & NGX_RL_NEEDS_PERCENT)
+        && !ngx_rl_rule_shares(rule, key))
     {
-        return NGX_ERROR;
-    }
-
-    if (text.len == 0) {
-        s->match = NGX_RL_LIMIT_EMPTY;
+        s->match = NGX_RL_NOT_IN_SHARE;
         return NGX_DECLINED;
     }
 
-    expected = ngx_rl_rule_spec(&rule->spec, &text, &allowance->spec);
+    rc = ngx_rl_select_allowed(s, rule, key, limit);
 
-    if (expected == NULL) {
-        expected = ngx_rl_limit_init(&allowance->limit,
-                                     &allowance->spec);
+    if (rc == NGX_OK && (*limit)->unlimited) {
+        s->match = NGX_RL_UNLIMITED;
+        return NGX_DECLINED;
     }
 
-    if (expected == NULL) {
-        *made = allowance;
-        return NGX_OK;
-    }
-
-    if (ngx_rl_request_log_due(s->request, NGX_RL_LOG_LIMIT,
-                               note))
-    {
-        text = ngx_rl_value_shown(rule, &text, buf);
-
-        ngx_log_error(NGX_LOG_ERR, s->request->connection->log, 0,
-                      "ratelimit rule \"%V\" of zone \"%V\" has a limit of "
-                      "\"%V\", expected %s; it is not applied%s",
-                      &rule->id, &s->limiter->zone.name, &text, expected,
-                      note);
-    }
-
-    s->match = NGX_RL_LIMIT_WRONG;
-
-    return NGX_DECLINED;
+    return (rc == NGX_OK && rule->parted && rule->number == s->of->part)
+           ? ngx_rl_select_part(s, rule, limit) : rc;
 }
 
 
 ngx_int_t
-ngx_rl_select_cost(ngx_rl_selection_t *s,
-    ngx_rl_rule_t *rule, uint32_t *cost)
+ngx_rl_select_cost(ngx_rl_selection_t *s, ngx_rl_rule_t *rule, uint32_t *cost)
 {
     char                 note[NGX_RL_LOG_NOTE];
     u_char               buf[NGX_RL_QUOTE_BYTES];

@@ -11,18 +11,160 @@
 #define NGX_RL_REDIS_AUTH_REMIND_MS  60000
 
 
-static void ngx_rl_redis_auth_free(ngx_str_t *password);
-static ngx_int_t ngx_rl_redis_auth_set(
-    ngx_rl_redis_client_t *client, ngx_rl_redis_login_t *login,
-    const ngx_str_t *password);
-static ngx_uint_t ngx_rl_redis_auth_changed(
-    ngx_rl_redis_client_t *client, ngx_rl_redis_login_t *login,
-    ngx_uint_t first);
-static ngx_int_t ngx_rl_redis_auth_read(const ngx_str_t *file,
-    u_char *buf, ngx_str_t *line);
-static void ngx_rl_redis_auth_notice(
-    ngx_rl_redis_client_t *client,
-    const ngx_rl_redis_login_t *login, ngx_err_t err);
+static void
+ngx_rl_redis_auth_free(ngx_str_t *password)
+{
+    if (password->data) {
+        ngx_explicit_memzero(password->data, password->len);
+        ngx_free(password->data);
+        ngx_str_null(password);
+    }
+}
+
+
+/* Takes a password over; NGX_ERROR when memory is out: the old one stays. */
+
+static ngx_int_t
+ngx_rl_redis_auth_set(ngx_rl_redis_client_t *client,
+    ngx_rl_redis_login_t *login, const ngx_str_t *password)
+{
+    u_char  *copy;
+
+    if (password->len == 0
+        || (login->password.len == password->len
+            && ngx_memcmp(login->password.data, password->data,
+                          password->len)
+               == 0))
+    {
+        return NGX_OK;
+    }
+
+    copy = ngx_alloc(password->len, client->log);
+    if (copy == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_memcpy(copy, password->data, password->len);
+    ngx_rl_redis_auth_free(&login->password);
+
+    login->password.data = copy;
+    login->password.len = password->len;
+    login->version++;
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_rl_redis_first_line(u_char *buf, size_t n, ngx_str_t *line)
+{
+    u_char  *last, *end;
+
+    last = buf + n;
+
+    /* an editor's byte order mark is no part of it */
+
+    if (n >= 3 && ngx_memcmp(buf, "\xef\xbb\xbf", 3) == 0) {
+        buf += 3;
+    }
+
+    end = ngx_strlchr(buf, last, '\n');
+
+    if (end == NULL) {
+        end = last;
+    }
+
+    if (end > buf && end[-1] == '\r') {
+        end--;
+    }
+
+    line->data = buf;
+    line->len = end - buf;
+
+    return line->len && line->len < NGX_RL_REDIS_FILE_BYTES
+           ? NGX_OK : NGX_DECLINED;
+}
+
+
+/* NGX_DECLINED: the first line is no password. */
+
+static ngx_int_t
+ngx_rl_redis_auth_read(const ngx_str_t *file, u_char *buf, ngx_str_t *line)
+{
+    ssize_t   n;
+    ngx_fd_t  fd;
+
+    fd = ngx_open_file(file->data, NGX_FILE_RDONLY, NGX_FILE_OPEN, 0);
+
+    if (fd == NGX_INVALID_FILE) {
+        return NGX_ERROR;
+    }
+
+    n = ngx_read_fd(fd, buf, NGX_RL_REDIS_FILE_BYTES);
+    (void) ngx_close_file(fd);
+
+    return n == -1 ? NGX_ERROR : ngx_rl_redis_first_line(buf, n, line);
+}
+
+
+/* Writes one line for all workers. err: why the file cannot be read. */
+
+static void
+ngx_rl_redis_auth_notice(ngx_rl_redis_client_t *client,
+    const ngx_rl_redis_login_t *login, ngx_err_t err)
+{
+    ngx_rl_redis_log(client, &client->redis->shared->auth_notices,
+                     err ? NGX_RL_REDIS_AUTH_REMIND_MS
+                                : NGX_RL_LOG_MS,
+                     NGX_LOG_NOTICE, err, "%s \"%V\"%s",
+                     err ? "the workers cannot read"
+                                : "a new password in",
+                     login->file,
+                     err ? ", a new password needs a reload" : "");
+}
+
+
+/*
+ * Whether the file has another password, which is used from now on. A file that
+ * cannot be read, or that is being written, leaves the old one.
+ */
+
+static ngx_uint_t
+ngx_rl_redis_auth_changed(ngx_rl_redis_client_t *client,
+    ngx_rl_redis_login_t *login, ngx_uint_t first)
+{
+    u_char      buf[NGX_RL_REDIS_FILE_BYTES];
+    ngx_int_t   rc;
+    ngx_str_t   line;
+    ngx_uint_t  version;
+
+    rc = ngx_rl_redis_auth_read(login->file, buf, &line);
+
+    if (rc != NGX_OK) {
+        /*
+         * A file that is missing may come back. Any other could be read once,
+         * so the operator counts on it.
+         */
+
+        if (rc == NGX_ERROR && ngx_errno != NGX_ENOENT
+            && (first || login->read))
+        {
+            ngx_rl_redis_auth_notice(client, login, ngx_errno);
+        }
+
+        return 0;
+    }
+
+    version = login->version;
+
+    login->read = 1;
+
+    (void) ngx_rl_redis_auth_set(client, login, &line);
+
+    ngx_explicit_memzero(buf, sizeof(buf));
+
+    return login->version != version;
+}
 
 
 ngx_int_t
@@ -71,47 +213,48 @@ ngx_rl_redis_auth_stop(ngx_rl_redis_client_t *client)
 }
 
 
-static void
-ngx_rl_redis_auth_free(ngx_str_t *password)
+ngx_int_t
+ngx_rl_redis_auth_send(ngx_rl_redis_node_t *node, ngx_rl_redis_kind_e kind)
 {
-    if (password->data) {
-        ngx_explicit_memzero(password->data, password->len);
-        ngx_free(password->data);
-        ngx_str_null(password);
-    }
-}
+    ngx_str_t              args[3];
+    ngx_uint_t             n;
+    ngx_rl_redis_login_t  *login;
 
+    login = ngx_rl_redis_login(node);
+    node->login = login->version;
 
-/* Takes a password over; NGX_ERROR when memory is out: the old one stays. */
-
-static ngx_int_t
-ngx_rl_redis_auth_set(ngx_rl_redis_client_t *client,
-    ngx_rl_redis_login_t *login, const ngx_str_t *password)
-{
-    u_char  *copy;
-
-    if (password->len == 0
-        || (login->password.len == password->len
-            && ngx_memcmp(login->password.data, password->data,
-                          password->len)
-               == 0))
-    {
+    if (login->password.len == 0) {
         return NGX_OK;
     }
 
-    copy = ngx_alloc(password->len, client->log);
-    if (copy == NULL) {
-        return NGX_ERROR;
+    n = 1;
+    ngx_str_set(&args[0], "AUTH");
+
+    if (login->username->len) {
+        args[n++] = *login->username;
     }
 
-    ngx_memcpy(copy, password->data, password->len);
-    ngx_rl_redis_auth_free(&login->password);
+    args[n++] = login->password;
 
-    login->password.data = copy;
-    login->password.len = password->len;
-    login->version++;
+    return ngx_rl_redis_command(node, kind, args, n) ? NGX_OK : NGX_ERROR;
+}
 
-    return NGX_OK;
+
+void
+ngx_rl_redis_auth_renew(ngx_rl_redis_node_t *node)
+{
+    /* a connection that listens takes no AUTH */
+
+    if (node->conn.state <= NGX_RL_REDIS_BROKEN
+        || node->login == ngx_rl_redis_login(node)->version
+        || node->role == NGX_RL_REDIS_LISTENS)
+    {
+        return;
+    }
+
+    /* without memory the next connection has it */
+
+    (void) ngx_rl_redis_auth_send(node, NGX_RL_REDIS_REAUTH);
 }
 
 
@@ -139,165 +282,4 @@ ngx_rl_redis_auth_look(ngx_rl_redis_client_t *client)
             ngx_rl_redis_auth_renew(node);
         }
     }
-}
-
-
-/*
- * Whether the file has another password, which is used from now on. A file that
- * cannot be read, or that is being written, leaves the old one.
- */
-
-static ngx_uint_t
-ngx_rl_redis_auth_changed(ngx_rl_redis_client_t *client,
-    ngx_rl_redis_login_t *login, ngx_uint_t first)
-{
-    u_char      buf[NGX_RL_REDIS_FILE_BYTES];
-    ngx_int_t   rc;
-    ngx_str_t   line;
-    ngx_uint_t  version;
-
-    rc = ngx_rl_redis_auth_read(login->file, buf, &line);
-
-    if (rc != NGX_OK) {
-        /*
-         * A file that is missing may come back. Any other could be read once,
-         * so the operator counts on it.
-         */
-
-        if (rc == NGX_ERROR && ngx_errno != NGX_ENOENT
-            && (first || login->read))
-        {
-            ngx_rl_redis_auth_notice(client, login, ngx_errno);
-        }
-
-        return 0;
-    }
-
-    version = login->version;
-
-    login->read = 1;
-
-    (void) ngx_rl_redis_auth_set(client, login, &line);
-
-    ngx_explicit_memzero(buf, sizeof(buf));
-
-    return login->version != version;
-}
-
-
-/* NGX_DECLINED: the first line is no password. */
-
-static ngx_int_t
-ngx_rl_redis_auth_read(const ngx_str_t *file, u_char *buf,
-    ngx_str_t *line)
-{
-    ssize_t   n;
-    ngx_fd_t  fd;
-
-    fd = ngx_open_file(file->data, NGX_FILE_RDONLY, NGX_FILE_OPEN, 0);
-
-    if (fd == NGX_INVALID_FILE) {
-        return NGX_ERROR;
-    }
-
-    n = ngx_read_fd(fd, buf, NGX_RL_REDIS_FILE_BYTES);
-    (void) ngx_close_file(fd);
-
-    return n == -1 ? NGX_ERROR
-                   : ngx_rl_redis_first_line(buf, n, line);
-}
-
-
-ngx_int_t
-ngx_rl_redis_first_line(u_char *buf, size_t n, ngx_str_t *line)
-{
-    u_char  *last, *end;
-
-    last = buf + n;
-
-    /* an editor's byte order mark is no part of it */
-
-    if (n >= 3 && ngx_memcmp(buf, "\xef\xbb\xbf", 3) == 0) {
-        buf += 3;
-    }
-
-    end = ngx_strlchr(buf, last, '\n');
-
-    if (end == NULL) {
-        end = last;
-    }
-
-    if (end > buf && end[-1] == '\r') {
-        end--;
-    }
-
-    line->data = buf;
-    line->len = end - buf;
-
-    return line->len && line->len < NGX_RL_REDIS_FILE_BYTES
-           ? NGX_OK : NGX_DECLINED;
-}
-
-
-/* Writes one line for all workers. err: why the file cannot be read. */
-
-static void
-ngx_rl_redis_auth_notice(ngx_rl_redis_client_t *client,
-    const ngx_rl_redis_login_t *login, ngx_err_t err)
-{
-    ngx_rl_redis_log(client, &client->redis->shared->auth_notices,
-                     err ? NGX_RL_REDIS_AUTH_REMIND_MS
-                                : NGX_RL_LOG_MS,
-                     NGX_LOG_NOTICE, err, "%s \"%V\"%s",
-                     err ? "the workers cannot read"
-                                : "a new password in",
-                     login->file,
-                     err ? ", a new password needs a reload" : "");
-}
-
-
-ngx_int_t
-ngx_rl_redis_auth_send(ngx_rl_redis_node_t *node,
-    ngx_rl_redis_kind_e kind)
-{
-    ngx_str_t              args[3];
-    ngx_uint_t             n;
-    ngx_rl_redis_login_t  *login;
-
-    login = ngx_rl_redis_login(node);
-    node->login = login->version;
-
-    if (login->password.len == 0) {
-        return NGX_OK;
-    }
-
-    n = 1;
-    ngx_str_set(&args[0], "AUTH");
-
-    if (login->username->len) {
-        args[n++] = *login->username;
-    }
-
-    args[n++] = login->password;
-
-    return ngx_rl_redis_command(node, kind, args, n)
-           ? NGX_OK : NGX_ERROR;
-}
-
-
-void
-ngx_rl_redis_auth_renew(ngx_rl_redis_node_t *node)
-{
-    /* a connection that listens takes no AUTH */
-
-    if (node->conn.state <= NGX_RL_REDIS_BROKEN
-        || node->login == ngx_rl_redis_login(node)->version
-        || node->role == NGX_RL_REDIS_LISTENS)
-    {
-        return;
-    }
-
-    /* without memory the next connection has it */
-
-    (void) ngx_rl_redis_auth_send(node, NGX_RL_REDIS_REAUTH);
 }

@@ -16,21 +16,34 @@
 #define NGX_RL_REDIS_DOUBT_MIN_MS  100
 
 
-static ngx_rl_breaker_now_t ngx_rl_redis_breaker_now(
-    const ngx_rl_redis_client_t *client);
-static void ngx_rl_redis_breaker_probe_in(
-    ngx_rl_redis_client_t *client, ngx_msec_t ms);
-static void ngx_rl_redis_breaker_changed(
-    ngx_rl_redis_client_t *client, ngx_rl_redis_place_t *place,
-    ngx_rl_breaker_change_e change);
-static void ngx_rl_redis_release(ngx_rl_redis_client_t *client);
-static ngx_uint_t ngx_rl_redis_in_vain(
-    const ngx_rl_redis_call_t *call);
+/* The random number is of the last call that failed. */
+
+static ngx_rl_breaker_now_t
+ngx_rl_redis_breaker_now(const ngx_rl_redis_client_t *client)
+{
+    ngx_rl_breaker_now_t  now;
+
+    now.ms = ngx_current_msec;
+    now.timeout_ms = (uint32_t) client->timeout;
+    now.random = client->jitter;
+
+    return now;
+}
+
+
+/* Later in this turn: no handler is called from inside eval. */
+
+static void
+ngx_rl_redis_release(ngx_rl_redis_client_t *client)
+{
+    client->released = atomic_load(&client->redis->shared->opened);
+    ngx_post_event(&client->release_event, &ngx_posted_events);
+}
 
 
 ngx_uint_t
-ngx_rl_redis_breaker_ask(ngx_rl_redis_call_t *call,
-    ngx_rl_redis_place_t *place, uint32_t *credit)
+ngx_rl_redis_breaker_ask(ngx_rl_redis_call_t *call, ngx_rl_redis_place_t *place,
+    uint32_t *credit)
 {
     uint64_t                wait_ms;
     ngx_rl_breaker_now_t    now;
@@ -66,25 +79,62 @@ ngx_rl_redis_breaker_ask(ngx_rl_redis_call_t *call,
 }
 
 
-/* The random number is of the last call that failed. */
+/* nginx leaves a timer as it is for a change below 300 ms. */
 
-static ngx_rl_breaker_now_t
-ngx_rl_redis_breaker_now(const ngx_rl_redis_client_t *client)
+static void
+ngx_rl_redis_breaker_probe_in(ngx_rl_redis_client_t *client, ngx_msec_t ms)
 {
-    ngx_rl_breaker_now_t  now;
+    if (client->upkeep.timer_set && !ngx_exiting) {
+        ngx_del_timer(&client->upkeep);
+        ngx_add_timer(&client->upkeep, ms);
+    }
+}
 
-    now.ms = ngx_current_msec;
-    now.timeout_ms = (uint32_t) client->timeout;
-    now.random = client->jitter;
 
-    return now;
+static void
+ngx_rl_redis_breaker_changed(ngx_rl_redis_client_t *client,
+    ngx_rl_redis_place_t *place, ngx_rl_breaker_change_e change)
+{
+    ngx_str_t  name;
+
+    /* each has the breaker's name and, where it opens, the reason */
+
+    static const char *const  lines[NGX_RL_BREAKER_CHANGES] = {
+        NULL,
+        "breaker of %V closes",
+        "breaker of %V opens, calls end with \"%V\"",
+        "breaker of %V readmits calls"
+    };
+
+    if (change == NGX_RL_BREAKER_SAME) {
+        return;
+    }
+
+    if (change == NGX_RL_BREAKER_OPENED) {
+        ngx_rl_redis_count(client->redis->shared->opened);
+        ngx_rl_redis_release(client);
+
+        ngx_rl_redis_breaker_probe_in(client, NGX_RL_BREAKER_MIN_MS);
+
+    } else if (change == NGX_RL_BREAKER_CLOSED_NOW) {
+        ngx_rl_redis_count(place->closed);
+    }
+
+    name.data = place->name;
+    name.len = place->name_len;
+
+    ngx_rl_redis_log(client, &place->changes[change],
+                     NGX_RL_LOG_MS,
+                     change == NGX_RL_BREAKER_OPENED
+                                ? NGX_LOG_ERR : NGX_LOG_NOTICE,
+                     0, lines[change], &name,
+                     ngx_rl_redis_status_name(client->failed));
 }
 
 
 void
 ngx_rl_redis_breaker_report(ngx_rl_redis_call_t *call,
-    ngx_rl_breaker_outcome_e outcome,
-    ngx_rl_redis_status_e status)
+    ngx_rl_breaker_outcome_e outcome, ngx_rl_redis_status_e status)
 {
     ngx_rl_breaker_now_t      now;
     ngx_rl_redis_place_t     *place;
@@ -109,7 +159,7 @@ ngx_rl_redis_breaker_report(ngx_rl_redis_call_t *call,
 
     if (call->kind == NGX_RL_REDIS_PROBE) {
         change = ngx_rl_breaker_probed(&place->breaker,
-                                 outcome == NGX_RL_BREAKER_GOOD, &now);
+                                       outcome == NGX_RL_BREAKER_GOOD, &now);
 
     } else {
         change = ngx_rl_breaker_report(&place->breaker,
@@ -135,8 +185,7 @@ void
 ngx_rl_redis_breaker_neutral(ngx_rl_redis_call_t *call)
 {
     if (call->kind == NGX_RL_REDIS_PROBE) {
-        ngx_rl_redis_breaker_report(call, NGX_RL_BREAKER_GOOD,
-                                    NGX_RL_REDIS_OK);
+        ngx_rl_redis_breaker_report(call, NGX_RL_BREAKER_GOOD, NGX_RL_REDIS_OK);
     }
 
     call->place = NULL;
@@ -160,8 +209,7 @@ ngx_rl_redis_breaker_unsent(ngx_rl_redis_call_t *call,
         return;
     }
 
-    ngx_rl_redis_breaker_report(call,
-                                NGX_RL_BREAKER_UNREACHABLE,
+    ngx_rl_redis_breaker_report(call, NGX_RL_BREAKER_UNREACHABLE,
                                 NGX_RL_REDIS_UNREACHABLE);
 }
 
@@ -213,8 +261,7 @@ ngx_rl_redis_breaker_expired(ngx_rl_redis_call_t *call)
         outcome = NGX_RL_BREAKER_LATE;
     }
 
-    ngx_rl_redis_breaker_report(call, outcome,
-                                NGX_RL_REDIS_TIMEOUT);
+    ngx_rl_redis_breaker_report(call, outcome, NGX_RL_REDIS_TIMEOUT);
 }
 
 
@@ -232,8 +279,8 @@ ngx_rl_redis_breaker_heard(ngx_rl_redis_node_t *node,
     }
 
     ngx_rl_redis_breaker_changed(node->client, place,
-        ngx_rl_breaker_heard(&place->breaker, reply,
-                             ngx_current_msec));
+                                 ngx_rl_breaker_heard(&place->breaker, reply,
+                                                      ngx_current_msec));
 
     if (reply == NGX_RL_BREAKER_REPLY_LATE
         && ngx_rl_breaker_hasten(&place->breaker, ngx_current_msec))
@@ -243,22 +290,8 @@ ngx_rl_redis_breaker_heard(ngx_rl_redis_node_t *node,
 }
 
 
-/* nginx leaves a timer as it is for a change below 300 ms. */
-
-static void
-ngx_rl_redis_breaker_probe_in(ngx_rl_redis_client_t *client,
-    ngx_msec_t ms)
-{
-    if (client->upkeep.timer_set && !ngx_exiting) {
-        ngx_del_timer(&client->upkeep);
-        ngx_add_timer(&client->upkeep, ms);
-    }
-}
-
-
 void
-ngx_rl_redis_breaker_lost(ngx_rl_redis_node_t *node,
-    ngx_uint_t was_up)
+ngx_rl_redis_breaker_lost(ngx_rl_redis_node_t *node, ngx_uint_t was_up)
 {
     ngx_rl_breaker_now_t    now;
     ngx_rl_redis_place_t   *place;
@@ -300,8 +333,7 @@ ngx_rl_redis_breaker_lost(ngx_rl_redis_node_t *node,
 ngx_uint_t
 ngx_rl_redis_breaker_recovered(ngx_rl_redis_node_t *node)
 {
-    return node->place
-           && node->closed != atomic_load(&node->place->closed);
+    return node->place && node->closed != atomic_load(&node->place->closed);
 }
 
 
@@ -315,52 +347,9 @@ ngx_rl_redis_breaker_mapped(ngx_rl_redis_client_t *client)
 
     if (place) {
         ngx_rl_redis_breaker_changed(client, place,
-            ngx_rl_breaker_heard(&place->breaker,
-                                 NGX_RL_BREAKER_REPLY_GOOD,
-                                 ngx_current_msec));
+            ngx_rl_breaker_heard(&place->breaker, NGX_RL_BREAKER_REPLY_GOOD,
+            ngx_current_msec));
     }
-}
-
-
-static void
-ngx_rl_redis_breaker_changed(ngx_rl_redis_client_t *client,
-    ngx_rl_redis_place_t *place, ngx_rl_breaker_change_e change)
-{
-    ngx_str_t  name;
-
-    /* each has the breaker's name and, where it opens, the reason */
-
-    static const char *const  lines[NGX_RL_BREAKER_CHANGES] = {
-        NULL,
-        "breaker of %V closes",
-        "breaker of %V opens, calls end with \"%V\"",
-        "breaker of %V readmits calls"
-    };
-
-    if (change == NGX_RL_BREAKER_SAME) {
-        return;
-    }
-
-    if (change == NGX_RL_BREAKER_OPENED) {
-        ngx_rl_redis_count(client->redis->shared->opened);
-        ngx_rl_redis_release(client);
-
-        ngx_rl_redis_breaker_probe_in(client,
-                                      NGX_RL_BREAKER_MIN_MS);
-
-    } else if (change == NGX_RL_BREAKER_CLOSED_NOW) {
-        ngx_rl_redis_count(place->closed);
-    }
-
-    name.data = place->name;
-    name.len = place->name_len;
-
-    ngx_rl_redis_log(client, &place->changes[change],
-                     NGX_RL_LOG_MS,
-                     change == NGX_RL_BREAKER_OPENED
-                                ? NGX_LOG_ERR : NGX_LOG_NOTICE,
-                     0, lines[change], &name,
-                     ngx_rl_redis_status_name(client->failed));
 }
 
 
@@ -394,8 +383,7 @@ ngx_rl_redis_breaker_doubt(ngx_rl_redis_node_t *node)
     }
 
     since_ms = ngx_max(request->since_ms, node->heard_ms);
-    doubt_ms = ngx_max(2 * node->client->timeout,
-                       NGX_RL_REDIS_DOUBT_MIN_MS);
+    doubt_ms = ngx_max(2 * node->client->timeout, NGX_RL_REDIS_DOUBT_MIN_MS);
 
     if (ngx_current_msec - since_ms >= doubt_ms
         && ngx_rl_breaker_lives(&node->place->breaker, since_ms))
@@ -406,13 +394,19 @@ ngx_rl_redis_breaker_doubt(ngx_rl_redis_node_t *node)
 }
 
 
-/* Later in this turn: no handler is called from inside eval. */
+/* Whether a call waits for a place that nobody shall wait for. */
 
-static void
-ngx_rl_redis_release(ngx_rl_redis_client_t *client)
+static ngx_uint_t
+ngx_rl_redis_in_vain(const ngx_rl_redis_call_t *call)
 {
-    client->released = atomic_load(&client->redis->shared->opened);
-    ngx_post_event(&client->release_event, &ngx_posted_events);
+    ngx_rl_redis_place_t  *place;
+
+    place = call->node ? call->node->place : call->place;
+
+    return place
+           && call->kind != NGX_RL_REDIS_PROBE
+           && ngx_rl_breaker_state(&place->breaker)
+              == NGX_RL_BREAKER_OPEN;
 }
 
 
@@ -451,20 +445,4 @@ ngx_rl_redis_release_handler(ngx_event_t *ev)
         call->place = NULL;
         ngx_rl_redis_call_leave(call, NGX_RL_REDIS_OPEN);
     }
-}
-
-
-/* Whether a call waits for a place that nobody shall wait for. */
-
-static ngx_uint_t
-ngx_rl_redis_in_vain(const ngx_rl_redis_call_t *call)
-{
-    ngx_rl_redis_place_t  *place;
-
-    place = call->node ? call->node->place : call->place;
-
-    return place
-           && call->kind != NGX_RL_REDIS_PROBE
-           && ngx_rl_breaker_state(&place->breaker)
-              == NGX_RL_BREAKER_OPEN;
 }

@@ -13,19 +13,9 @@
 #define NGX_RL_REDIS_FREE_CALLS  256
 
 
-static void ngx_rl_redis_call_enter(ngx_rl_redis_call_t *call,
-    ngx_rl_redis_life_e life);
-static void ngx_rl_redis_call_count(
-    const ngx_rl_redis_call_t *call,
-    ngx_rl_redis_status_e status);
-static void ngx_rl_redis_waiting(ngx_rl_redis_call_t *call,
-    ngx_int_t more);
-static void ngx_rl_redis_call_unask(ngx_rl_redis_call_t *call);
-
-
 ngx_rl_redis_call_t *
-ngx_rl_redis_call_new(ngx_rl_redis_client_t *client,
-    ngx_rl_redis_kind_e kind, size_t len)
+ngx_rl_redis_call_new(ngx_rl_redis_client_t *client, ngx_rl_redis_kind_e kind,
+    size_t len)
 {
     size_t                size;
     ngx_queue_t          *q;
@@ -41,8 +31,7 @@ ngx_rl_redis_call_new(ngx_rl_redis_client_t *client,
         call = ngx_rl_redis_call_of(q);
 
     } else {
-        call = ngx_alloc(ngx_max(size, NGX_RL_REDIS_CALL_BYTES),
-                         client->log);
+        call = ngx_alloc(ngx_max(size, NGX_RL_REDIS_CALL_BYTES), client->log);
         if (call == NULL) {
             return NULL;
         }
@@ -85,9 +74,17 @@ ngx_rl_redis_command_new(ngx_rl_redis_client_t *client,
 }
 
 
+void
+ngx_rl_redis_call_append(ngx_rl_redis_call_t *call, ngx_rl_redis_node_t *node)
+{
+    call->node = node;
+    ngx_rl_redis_conn_append(&node->conn, &call->request);
+}
+
+
 ngx_rl_redis_call_t *
-ngx_rl_redis_command(ngx_rl_redis_node_t *node,
-    ngx_rl_redis_kind_e kind, const ngx_str_t *args, ngx_uint_t nargs)
+ngx_rl_redis_command(ngx_rl_redis_node_t *node, ngx_rl_redis_kind_e kind,
+    const ngx_str_t *args, ngx_uint_t nargs)
 {
     ngx_rl_redis_call_t  *call;
 
@@ -102,15 +99,6 @@ ngx_rl_redis_command(ngx_rl_redis_node_t *node,
 
 
 void
-ngx_rl_redis_call_append(ngx_rl_redis_call_t *call,
-    ngx_rl_redis_node_t *node)
-{
-    call->node = node;
-    ngx_rl_redis_conn_append(&node->conn, &call->request);
-}
-
-
-void
 ngx_rl_redis_call_remove(ngx_rl_redis_call_t *call)
 {
     ngx_rl_redis_conn_remove(&call->node->conn, &call->request);
@@ -118,11 +106,30 @@ ngx_rl_redis_call_remove(ngx_rl_redis_call_t *call)
 }
 
 
+/*
+ * A worker that exits waits for the calls of requests, also of those that have
+ * ended: for an answer, or until the deadline's timer.
+ */
+
+static void
+ngx_rl_redis_waiting(ngx_rl_redis_call_t *call, ngx_int_t more)
+{
+    ngx_rl_redis_client_t  *client;
+
+    if (call->kind > NGX_RL_REDIS_UNDO) {
+        return;
+    }
+
+    client = call->client;
+    client->waiting += more;
+    client->deadline.cancelable = (client->waiting == 0);
+}
+
+
 /* The one way from one state of a call's life to another. */
 
 static void
-ngx_rl_redis_call_enter(ngx_rl_redis_call_t *call,
-    ngx_rl_redis_life_e life)
+ngx_rl_redis_call_enter(ngx_rl_redis_call_t *call, ngx_rl_redis_life_e life)
 {
     ngx_rl_redis_client_t  *client;
 
@@ -161,26 +168,6 @@ ngx_rl_redis_call_enter(ngx_rl_redis_call_t *call,
 }
 
 
-/*
- * A worker that exits waits for the calls of requests, also of those that have
- * ended: for an answer, or until the deadline's timer.
- */
-
-static void
-ngx_rl_redis_waiting(ngx_rl_redis_call_t *call, ngx_int_t more)
-{
-    ngx_rl_redis_client_t  *client;
-
-    if (call->kind > NGX_RL_REDIS_UNDO) {
-        return;
-    }
-
-    client = call->client;
-    client->waiting += more;
-    client->deadline.cancelable = (client->waiting == 0);
-}
-
-
 void
 ngx_rl_redis_call_wait(ngx_rl_redis_call_t *call)
 {
@@ -204,9 +191,7 @@ ngx_rl_redis_call_free(ngx_rl_redis_call_t *call)
 
     ngx_rl_redis_call_enter(call, NGX_RL_REDIS_MADE);
 
-    if (call->kind == NGX_RL_REDIS_AUTH
-        || call->kind == NGX_RL_REDIS_REAUTH)
-    {
+    if (call->kind == NGX_RL_REDIS_AUTH || call->kind == NGX_RL_REDIS_REAUTH) {
         ngx_explicit_memzero(call->request.text, call->request.len);
     }
 
@@ -230,9 +215,7 @@ static void
 ngx_rl_redis_call_count(const ngx_rl_redis_call_t *call,
     ngx_rl_redis_status_e status)
 {
-    if (call->life == NGX_RL_REDIS_WAITED
-        && call->kind <= NGX_RL_REDIS_UNDO)
-    {
+    if (call->life == NGX_RL_REDIS_WAITED && call->kind <= NGX_RL_REDIS_UNDO) {
         ngx_rl_redis_count(ngx_rl_redis_counts(
                            call->client->redis->shared)->calls[status]);
     }
@@ -260,11 +243,9 @@ ngx_rl_redis_call_finish(ngx_rl_redis_call_t *call,
 
 
 void
-ngx_rl_redis_call_fail(ngx_rl_redis_call_t *call,
-    ngx_rl_redis_status_e status)
+ngx_rl_redis_call_fail(ngx_rl_redis_call_t *call, ngx_rl_redis_status_e status)
 {
-    ngx_rl_redis_breaker_report(call, NGX_RL_BREAKER_FAILED,
-                                status);
+    ngx_rl_redis_breaker_report(call, NGX_RL_BREAKER_FAILED, status);
     ngx_rl_redis_call_count(call, status);
 
     call->status = status;
@@ -307,6 +288,81 @@ ngx_rl_redis_deadline_handler(ngx_event_t *ev)
 
     client->looked = (left <= 0);
     ngx_add_timer(ev, (ngx_msec_t) (left > 0 ? left : 1));
+}
+
+
+/*
+ * Takes the ASKING of a call that was not written out of the queue: Redis
+ * would take it for the next call's. Where it was written, the call follows it
+ * as if that were written, too.
+ */
+
+static void
+ngx_rl_redis_call_unask(ngx_rl_redis_call_t *call)
+{
+    ngx_queue_t          *q;
+    ngx_rl_redis_call_t  *asking;
+
+    q = ngx_queue_prev(&call->request.queue);
+    asking = ngx_rl_redis_call_of(q);
+
+    if (q == ngx_queue_sentinel(&call->node->conn.requests)
+        || asking->request.written)
+    {
+        call->request.written = 1;
+        return;
+    }
+
+    ngx_rl_redis_call_remove(asking);
+    ngx_rl_redis_call_free(asking);
+}
+
+
+void
+ngx_rl_redis_call_leave(ngx_rl_redis_call_t *call, ngx_rl_redis_status_e status)
+{
+    void                     *data;
+    ngx_rl_redis_result_t     result;
+    ngx_rl_redis_handler_pt   handler;
+
+    ngx_memzero(&result, sizeof(ngx_rl_redis_result_t));
+
+    if (call->node && call->asking && !call->request.written) {
+        ngx_rl_redis_call_unask(call);
+    }
+
+    if (call->node && call->request.written) {
+        handler = call->handler;
+        data = call->data;
+
+        ngx_rl_redis_call_count(call, NGX_RL_REDIS_TIMEOUT);
+        ngx_rl_redis_call_enter(call, NGX_RL_REDIS_LEFT);
+
+        if (!call->late) {
+            call->handler = NULL;
+        }
+
+        result.status = NGX_RL_REDIS_TIMEOUT;
+        result.ran = 1;
+        result.again = call->late;
+
+        if (handler) {
+            handler(data, &result);
+        }
+
+        return;
+    }
+
+    if (call->node) {
+        ngx_rl_redis_call_remove(call);
+
+    } else {
+        ngx_queue_remove(&call->request.queue);
+    }
+
+    result.status = status;
+    result.wait_ms = (status == NGX_RL_REDIS_OPEN);
+    ngx_rl_redis_call_finish(call, &result);
 }
 
 
@@ -359,82 +415,6 @@ ngx_rl_redis_expire_handler(ngx_event_t *ev)
             ngx_rl_redis_breaker_doubt(node);
         }
     }
-}
-
-
-void
-ngx_rl_redis_call_leave(ngx_rl_redis_call_t *call,
-    ngx_rl_redis_status_e status)
-{
-    void                     *data;
-    ngx_rl_redis_result_t     result;
-    ngx_rl_redis_handler_pt   handler;
-
-    ngx_memzero(&result, sizeof(ngx_rl_redis_result_t));
-
-    if (call->node && call->asking && !call->request.written) {
-        ngx_rl_redis_call_unask(call);
-    }
-
-    if (call->node && call->request.written) {
-        handler = call->handler;
-        data = call->data;
-
-        ngx_rl_redis_call_count(call, NGX_RL_REDIS_TIMEOUT);
-        ngx_rl_redis_call_enter(call, NGX_RL_REDIS_LEFT);
-
-        if (!call->late) {
-            call->handler = NULL;
-        }
-
-        result.status = NGX_RL_REDIS_TIMEOUT;
-        result.ran = 1;
-        result.again = call->late;
-
-        if (handler) {
-            handler(data, &result);
-        }
-
-        return;
-    }
-
-    if (call->node) {
-        ngx_rl_redis_call_remove(call);
-
-    } else {
-        ngx_queue_remove(&call->request.queue);
-    }
-
-    result.status = status;
-    result.wait_ms = (status == NGX_RL_REDIS_OPEN);
-    ngx_rl_redis_call_finish(call, &result);
-}
-
-
-/*
- * Takes the ASKING of a call that was not written out of the queue: Redis
- * would take it for the next call's. Where it was written, the call follows it
- * as if that were written, too.
- */
-
-static void
-ngx_rl_redis_call_unask(ngx_rl_redis_call_t *call)
-{
-    ngx_queue_t          *q;
-    ngx_rl_redis_call_t  *asking;
-
-    q = ngx_queue_prev(&call->request.queue);
-    asking = ngx_rl_redis_call_of(q);
-
-    if (q == ngx_queue_sentinel(&call->node->conn.requests)
-        || asking->request.written)
-    {
-        call->request.written = 1;
-        return;
-    }
-
-    ngx_rl_redis_call_remove(asking);
-    ngx_rl_redis_call_free(asking);
 }
 
 

@@ -9,15 +9,15 @@
 
 typedef enum {
     /* the check script, */
-    NGX_RL_REDIS_CHECK = 0,  /* for a request, maybe gone: its end counts
-                                for the breaker */
+    NGX_RL_REDIS_CHECK = 0,  /* for a request, maybe gone: its end counts for
+                                the breaker */
     NGX_RL_REDIS_UNASKED,  /* for nobody, as giving back */
     NGX_RL_REDIS_UNDO,     /* and sent whatever the breaker says */
     NGX_RL_REDIS_HEARTBEAT,
     NGX_RL_REDIS_PROBE,    /* its breaker is open */
 
-    NGX_RL_REDIS_CONTROL,  /* any command of control.c; a worker learns
-                              how what stands above ends */
+    NGX_RL_REDIS_CONTROL,  /* any command of control.c; a worker learns how
+                              what stands above ends */
 
     /* commands of this layer, each of one connection */
     NGX_RL_REDIS_LISTEN,   /* SUBSCRIBE: all that comes answers it */
@@ -44,13 +44,13 @@ typedef enum {
 
 
 struct ngx_rl_redis_call_s {
-    ngx_rl_redis_request_t    request;   /* its queue: of a connection,
-                                            or of the client */
+    ngx_rl_redis_request_t    request;   /* its queue: of a connection, or of
+                                            the client */
     ngx_queue_t               wait;      /* in client->deadlines */
     ngx_rl_redis_client_t    *client;
     ngx_rl_redis_node_t      *node;      /* whose queue it is in */
-    ngx_rl_redis_place_t     *place;     /* its breaker is told how the
-                                            call ended */
+    ngx_rl_redis_place_t     *place;     /* its breaker is told how the call
+                                            ended */
 
     ngx_rl_redis_handler_pt   handler;
     void                     *data;
@@ -67,8 +67,8 @@ struct ngx_rl_redis_call_s {
     unsigned                         asking:1;  /* ASKING goes before it */
     unsigned                         reloaded:1; /* had its NOSCRIPT here */
     unsigned                         delayed:1; /* its deadline stays: it had
-                                                   TRYAGAIN, or was written late
-                                                   and has another one */
+                                                   TRYAGAIN, or was written
+                                                   late and has another one */
     unsigned                         pooled:1;  /* size fits the free list */
     unsigned                         redirects:4;
 };

@@ -12,10 +12,13 @@
 
 #define NGX_RL_REDIS_DEAD_MIN_MS  1000
 
+#define NGX_RL_REDIS_EVENTS                                                   \
+    (sizeof(ngx_rl_redis_events)                                              \
+     / sizeof(ngx_rl_redis_events[0]))
 
-static void ngx_rl_redis_client_script(
-    ngx_rl_redis_client_t *client);
-static void ngx_rl_redis_queue_free(ngx_queue_t *queue);
+#define ngx_rl_redis_event(client, i)                                         \
+    ((ngx_event_t *)                                                          \
+     ((u_char *) (client) + ngx_rl_redis_events[i].offset))
 
 
 /* timers and posted events of a client */
@@ -39,117 +42,17 @@ static const struct {
       ngx_rl_redis_topology_handler }
 };
 
-#define NGX_RL_REDIS_EVENTS                                                   \
-    (sizeof(ngx_rl_redis_events)                                              \
-     / sizeof(ngx_rl_redis_events[0]))
 
-#define ngx_rl_redis_event(client, i)                                         \
-    ((ngx_event_t *)                                                          \
-     ((u_char *) (client) + ngx_rl_redis_events[i].offset))
-
-
-ngx_int_t
-ngx_rl_redis_start(ngx_rl_redis_t *redis, ngx_cycle_t *cycle)
+static void
+ngx_rl_redis_queue_free(ngx_queue_t *queue)
 {
-    ngx_rl_redis_client_t  *client;
+    ngx_queue_t  *q;
 
-    client = ngx_rl_redis_client_new(redis, cycle, NULL);
-    if (client == NULL) {
-        return NGX_ERROR;
+    while (!ngx_queue_empty(queue)) {
+        q = ngx_queue_head(queue);
+        ngx_queue_remove(q);
+        ngx_rl_redis_call_free(ngx_rl_redis_call_of(q));
     }
-
-    redis->client = client;
-    ngx_rl_redis_client_script(client);
-
-    if (RAND_bytes((u_char *) &client->name, sizeof(client->name)) != 1
-        || ngx_rl_redis_auth_start(client) != NGX_OK
-        || ngx_rl_redis_client_connect(client) != NGX_OK)
-    {
-        ngx_rl_redis_stop(redis);
-        return NGX_ERROR;
-    }
-
-    /* its time to wait for an answer begins when the worker is at work */
-
-    ngx_add_timer(&client->upkeep, 1);
-
-    return NGX_OK;
-}
-
-
-void
-ngx_rl_redis_stop(ngx_rl_redis_t *redis)
-{
-    if (redis->client) {
-        ngx_rl_redis_client_free(redis->client);
-        redis->client = NULL;
-    }
-}
-
-
-ngx_rl_redis_client_t *
-ngx_rl_redis_client_new(ngx_rl_redis_t *redis,
-    ngx_cycle_t *cycle, ngx_rl_redis_control_t *control)
-{
-    ngx_uint_t              i;
-    ngx_event_t            *ev;
-    ngx_rl_redis_client_t  *client;
-
-    client = ngx_calloc(sizeof(ngx_rl_redis_client_t), cycle->log);
-    if (client == NULL) {
-        return NULL;
-    }
-
-    client->redis = redis;
-    client->log = cycle->log;
-    client->control = control;
-    client->fd = (ngx_socket_t) -1;
-    client->owner = &ngx_rl_redis_session;
-
-    if (control) {
-        client->timeout = NGX_RL_REDIS_CONTROL_MS;
-        client->net.dead_ms = 2 * NGX_RL_REDIS_CONTROL_MS;
-
-    } else {
-        client->timeout = redis->timeout;
-        client->net.dead_ms = ngx_max(NGX_RL_REDIS_DEAD_MIN_MS,
-                                  4 * redis->timeout);
-    }
-
-    client->jitter = (uint32_t) ngx_random();
-
-    client->net.redis = redis;
-    client->net.log = cycle->log;
-    client->net.muted = *cycle->log;
-
-    if (!(client->net.muted.log_level & NGX_LOG_DEBUG_ALL)) {
-        client->net.muted.log_level = ngx_min(client->net.muted.log_level,
-                                          NGX_LOG_ALERT);
-    }
-
-    ngx_queue_init(&client->nodes);
-    ngx_queue_init(&client->deadlines);
-    ngx_queue_init(&client->done);
-    ngx_queue_init(&client->again);
-    ngx_queue_init(&client->unmapped);
-    ngx_queue_init(&client->free);
-
-    for (i = 0; i < NGX_RL_REDIS_EVENTS; i++) {
-        ev = ngx_rl_redis_event(client, i);
-        ev->data = client;
-        ev->log = client->log;
-        ev->handler = ngx_rl_redis_events[i].handler;
-        ev->cancelable = 1;
-    }
-
-    client->net.io = ngx_alloc(NGX_RL_REDIS_IO_BYTES, client->log);
-
-    if (client->net.io == NULL) {
-        ngx_rl_redis_client_free(client);
-        return NULL;
-    }
-
-    return client;
 }
 
 
@@ -213,6 +116,72 @@ ngx_rl_redis_client_free(ngx_rl_redis_client_t *client)
 }
 
 
+ngx_rl_redis_client_t *
+ngx_rl_redis_client_new(ngx_rl_redis_t *redis, ngx_cycle_t *cycle,
+    ngx_rl_redis_control_t *control)
+{
+    ngx_uint_t              i;
+    ngx_event_t            *ev;
+    ngx_rl_redis_client_t  *client;
+
+    client = ngx_calloc(sizeof(ngx_rl_redis_client_t), cycle->log);
+    if (client == NULL) {
+        return NULL;
+    }
+
+    client->redis = redis;
+    client->log = cycle->log;
+    client->control = control;
+    client->fd = (ngx_socket_t) -1;
+    client->owner = &ngx_rl_redis_session;
+
+    if (control) {
+        client->timeout = NGX_RL_REDIS_CONTROL_MS;
+        client->net.dead_ms = 2 * NGX_RL_REDIS_CONTROL_MS;
+
+    } else {
+        client->timeout = redis->timeout;
+        client->net.dead_ms = ngx_max(NGX_RL_REDIS_DEAD_MIN_MS,
+                                      4 * redis->timeout);
+    }
+
+    client->jitter = (uint32_t) ngx_random();
+
+    client->net.redis = redis;
+    client->net.log = cycle->log;
+    client->net.muted = *cycle->log;
+
+    if (!(client->net.muted.log_level & NGX_LOG_DEBUG_ALL)) {
+        client->net.muted.log_level = ngx_min(client->net.muted.log_level,
+                                              NGX_LOG_ALERT);
+    }
+
+    ngx_queue_init(&client->nodes);
+    ngx_queue_init(&client->deadlines);
+    ngx_queue_init(&client->done);
+    ngx_queue_init(&client->again);
+    ngx_queue_init(&client->unmapped);
+    ngx_queue_init(&client->free);
+
+    for (i = 0; i < NGX_RL_REDIS_EVENTS; i++) {
+        ev = ngx_rl_redis_event(client, i);
+        ev->data = client;
+        ev->log = client->log;
+        ev->handler = ngx_rl_redis_events[i].handler;
+        ev->cancelable = 1;
+    }
+
+    client->net.io = ngx_alloc(NGX_RL_REDIS_IO_BYTES, client->log);
+
+    if (client->net.io == NULL) {
+        ngx_rl_redis_client_free(client);
+        return NULL;
+    }
+
+    return client;
+}
+
+
 /* All checks begin with the same bytes, written once. */
 
 static void
@@ -222,8 +191,7 @@ ngx_rl_redis_client_script(ngx_rl_redis_client_t *client)
     ngx_sha1_t   sha1;
 
     ngx_sha1_init(&sha1);
-    ngx_sha1_update(&sha1, ngx_rl_lua_check,
-                    ngx_rl_lua_check_len);
+    ngx_sha1_update(&sha1, ngx_rl_lua_check, ngx_rl_lua_check_len);
     ngx_sha1_final(sha, &sha1);
     ngx_hex_dump(hex, sha, 20);
 
@@ -248,30 +216,55 @@ ngx_rl_redis_client_connect(ngx_rl_redis_client_t *client)
     }
 
     if (client->control == NULL) {
-        client->map_place = ngx_rl_redis_place(client->redis->shared,
-                                               &map);
+        client->map_place = ngx_rl_redis_place(client->redis->shared, &map);
     }
 
     return ngx_rl_redis_topology_start(client);
 }
 
 
-static void
-ngx_rl_redis_queue_free(ngx_queue_t *queue)
+void
+ngx_rl_redis_stop(ngx_rl_redis_t *redis)
 {
-    ngx_queue_t  *q;
-
-    while (!ngx_queue_empty(queue)) {
-        q = ngx_queue_head(queue);
-        ngx_queue_remove(q);
-        ngx_rl_redis_call_free(ngx_rl_redis_call_of(q));
+    if (redis->client) {
+        ngx_rl_redis_client_free(redis->client);
+        redis->client = NULL;
     }
 }
 
 
 ngx_int_t
-ngx_rl_redis_node_stat(const ngx_rl_redis_t *redis,
-    ngx_queue_t **at, ngx_rl_redis_node_stat_t *stat)
+ngx_rl_redis_start(ngx_rl_redis_t *redis, ngx_cycle_t *cycle)
+{
+    ngx_rl_redis_client_t  *client;
+
+    client = ngx_rl_redis_client_new(redis, cycle, NULL);
+    if (client == NULL) {
+        return NGX_ERROR;
+    }
+
+    redis->client = client;
+    ngx_rl_redis_client_script(client);
+
+    if (RAND_bytes((u_char *) &client->name, sizeof(client->name)) != 1
+        || ngx_rl_redis_auth_start(client) != NGX_OK
+        || ngx_rl_redis_client_connect(client) != NGX_OK)
+    {
+        ngx_rl_redis_stop(redis);
+        return NGX_ERROR;
+    }
+
+    /* its time to wait for an answer begins when the worker is at work */
+
+    ngx_add_timer(&client->upkeep, 1);
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_rl_redis_node_stat(const ngx_rl_redis_t *redis, ngx_queue_t **at,
+    ngx_rl_redis_node_stat_t *stat)
 {
     ngx_queue_t            *q;
     ngx_rl_redis_node_t    *node;

@@ -71,8 +71,8 @@ struct ngx_rl_redis_client_s {
     size_t                  evalsha_len;
     u_char                  evalsha[NGX_RL_REDIS_BULK(7)
                                     + NGX_RL_REDIS_BULK(40)];
-    ngx_rl_redis_login_t    logins[2]; /* Redis', Sentinels': of the
-                                          client of checks alone */
+    ngx_rl_redis_login_t    logins[2]; /* Redis', Sentinels': of the client of
+                                          checks alone */
     ngx_str_t               channel;   /* of nodes that listen; heap */
 };
 
@@ -91,8 +91,7 @@ void ngx_rl_redis_client_free(ngx_rl_redis_client_t *client);
  * Connects to the server, or begins to search for the slot map. Returns NGX_OK,
  * or NGX_ERROR: memory is out.
  */
-ngx_int_t ngx_rl_redis_client_connect(
-    ngx_rl_redis_client_t *client);
+ngx_int_t ngx_rl_redis_client_connect(ngx_rl_redis_client_t *client);
 
 
 
@@ -110,8 +109,7 @@ ngx_uint_t ngx_rl_redis_breaker_ask(ngx_rl_redis_call_t *call,
  * calls, and the second time, it does nothing. status is for the log.
  */
 void ngx_rl_redis_breaker_report(ngx_rl_redis_call_t *call,
-    ngx_rl_breaker_outcome_e outcome,
-    ngx_rl_redis_status_e status);
+    ngx_rl_breaker_outcome_e outcome, ngx_rl_redis_status_e status);
 
 /*
  * The same of a call whose deadline has passed, of one that node could not
@@ -146,10 +144,8 @@ void ngx_rl_redis_breaker_neutral(ngx_rl_redis_call_t *call);
  * no worker has one; and whether since then the breaker has closed: another
  * worker has found the node well.
  */
-void ngx_rl_redis_breaker_lost(ngx_rl_redis_node_t *node,
-    ngx_uint_t was_up);
-ngx_uint_t ngx_rl_redis_breaker_recovered(
-    ngx_rl_redis_node_t *node);
+void ngx_rl_redis_breaker_lost(ngx_rl_redis_node_t *node, ngx_uint_t was_up);
+ngx_uint_t ngx_rl_redis_breaker_recovered(ngx_rl_redis_node_t *node);
 
 /* There is a slot map: nobody waits for the first one any more. */
 void ngx_rl_redis_breaker_mapped(ngx_rl_redis_client_t *client);
@@ -207,12 +203,11 @@ void ngx_rl_redis_session_free(ngx_rl_redis_node_t *node);
  * Returns NULL, or why the connection must be closed. It may have been closed
  * when this returns (conn->connection is NULL then).
  */
-const char *ngx_rl_redis_reply_feed(ngx_rl_redis_conn_t *conn,
-    u_char *data, size_t len);
+const char *ngx_rl_redis_reply_feed(ngx_rl_redis_conn_t *conn, u_char *data,
+    size_t len);
 
 /* Breaks node's connection if its reply is an error. */
-void ngx_rl_redis_reply_setup(ngx_rl_redis_node_t *node,
-    const char *command);
+void ngx_rl_redis_reply_setup(ngx_rl_redis_node_t *node, const char *command);
 
 
 /* upkeep.c */

@@ -47,36 +47,131 @@ struct ngx_rl_redis_control_s {
 };
 
 
-static ngx_int_t ngx_rl_redis_control_connect(
-    ngx_rl_redis_control_t *control);
-static ngx_uint_t ngx_rl_redis_control_slot(
-    ngx_rl_redis_control_t *control, const ngx_str_t *key);
-static u_char *ngx_rl_redis_control_key(u_char *p,
-    const ngx_rl_redis_t *redis, const ngx_str_t *zone);
+/* The calls' connection to whom to listen; NULL: that is not known yet. */
 
-static ngx_int_t ngx_rl_redis_subscriber_texts(
-    ngx_rl_redis_control_t *control, const ngx_str_t *zone);
-static void ngx_rl_redis_subscriber_tick(ngx_event_t *ev);
-static void ngx_rl_redis_subscriber_notify(ngx_event_t *ev);
-static void ngx_rl_redis_subscriber_close(
-    ngx_rl_redis_control_t *control);
-static ngx_rl_redis_node_t *ngx_rl_redis_subscriber_target(
-    ngx_rl_redis_control_t *control);
-static ngx_uint_t ngx_rl_redis_subscriber_moved(
-    ngx_rl_redis_control_t *control, ngx_rl_redis_node_t *node,
-    ngx_rl_redis_node_t *target);
-static void ngx_rl_redis_subscriber_connect(
-    ngx_rl_redis_control_t *control,
-    ngx_rl_redis_node_t *target);
-static void ngx_rl_redis_subscriber_refused(
-    ngx_rl_redis_node_t *node);
-static ngx_uint_t ngx_rl_redis_text_is(const ngx_str_t *text,
-    const char *word);
+static ngx_rl_redis_node_t *
+ngx_rl_redis_subscriber_target(ngx_rl_redis_control_t *control)
+{
+    ngx_queue_t            *q;
+    ngx_rl_redis_client_t  *client;
+
+    client = control->client;
+
+    if (client->topology.slots == NULL) {
+        q = ngx_queue_head(&client->nodes);
+        return ngx_rl_redis_node_of(q);
+    }
+
+    ngx_rl_redis_topology_look(client);
+
+    return client->topology.mapped ? client->topology.slots[control->slot]
+                                   : NULL;
+}
+
+
+/* Whether the connection is of no use: it was refused, or the target moved. */
+
+static ngx_uint_t
+ngx_rl_redis_subscriber_moved(ngx_rl_redis_control_t *control,
+    ngx_rl_redis_node_t *node, ngx_rl_redis_node_t *target)
+{
+    if (control->refused) {
+        return 1;
+    }
+
+    return target
+           && (target->conn.name.len != node->conn.name.len
+               || ngx_memcmp(target->conn.name.data, node->conn.name.data,
+                             node->conn.name.len)
+                  != 0);
+}
+
+
+static void
+ngx_rl_redis_subscriber_close(ngx_rl_redis_control_t *control)
+{
+    if (control->subscriber) {
+        ngx_rl_redis_session_free(control->subscriber);
+        control->subscriber = NULL;
+    }
+}
+
+
+static void
+ngx_rl_redis_subscriber_connect(ngx_rl_redis_control_t *control,
+    ngx_rl_redis_node_t *target)
+{
+    if (control->refused
+        && ngx_current_msec - control->refused_ms
+           < NGX_RL_REDIS_REFUSED_MS)
+    {
+        return;
+    }
+
+    control->refused = 0;
+    control->pinged_ms = ngx_current_msec;
+
+    control->subscriber = ngx_rl_redis_node_get(control->client,
+                                                &target->conn.host,
+                                                NGX_RL_REDIS_LISTENS);
+}
+
+
+static void
+ngx_rl_redis_subscriber_tick(ngx_event_t *ev)
+{
+    ngx_rl_redis_node_t     *node, *target;
+    ngx_rl_redis_control_t  *control;
+
+    static ngx_str_t  ping = ngx_string("PING");
+
+    control = ev->data;
+
+    if (ngx_exiting) {
+        return;
+    }
+
+    target = ngx_rl_redis_subscriber_target(control);
+
+    if (control->subscriber
+        && ngx_rl_redis_subscriber_moved(control, control->subscriber,
+                                         target))
+    {
+        ngx_rl_redis_subscriber_close(control);
+    }
+
+    node = control->subscriber;
+
+    if (node == NULL && target) {
+        ngx_rl_redis_subscriber_connect(control, target);
+
+    } else if (node && node->conn.state == NGX_RL_REDIS_UP
+               && ngx_current_msec - control->pinged_ms
+                  >= NGX_RL_REDIS_PING_MS)
+    {
+        /* without memory the connection will be found dead */
+
+        (void) ngx_rl_redis_command(node, NGX_RL_REDIS_PING, &ping, 1);
+        control->pinged_ms = ngx_current_msec;
+    }
+
+    ngx_add_timer(ev, target ? NGX_RL_REDIS_TICK_MS : NGX_RL_REDIS_SOON_MS);
+}
+
+
+static void
+ngx_rl_redis_subscriber_notify(ngx_event_t *ev)
+{
+    ngx_rl_redis_control_t  *control;
+
+    control = ev->data;
+
+    control->listener(control->data);
+}
 
 
 ngx_rl_redis_control_t *
-ngx_rl_redis_control_new(ngx_rl_redis_t *redis,
-    ngx_cycle_t *cycle)
+ngx_rl_redis_control_new(ngx_rl_redis_t *redis, ngx_cycle_t *cycle)
 {
     ngx_rl_redis_control_t  *control;
 
@@ -103,6 +198,28 @@ ngx_rl_redis_control_new(ngx_rl_redis_t *redis,
     }
 
     return control;
+}
+
+
+void
+ngx_rl_redis_control_unlisten(ngx_rl_redis_control_t *control)
+{
+    if (control->listener == NULL) {
+        return;
+    }
+
+    control->listener = NULL;
+
+    if (control->tick.timer_set) {
+        ngx_del_timer(&control->tick);
+    }
+
+    if (control->notification.posted) {
+        ngx_delete_posted_event(&control->notification);
+    }
+
+    ngx_rl_redis_subscriber_close(control);
+    ngx_free(control->client->channel.data);
 }
 
 
@@ -135,40 +252,10 @@ ngx_rl_redis_control_connect(ngx_rl_redis_control_t *control)
 }
 
 
-ngx_rl_redis_call_t *
-ngx_rl_redis_control_call(ngx_rl_redis_control_t *control,
-    const ngx_str_t *args, ngx_uint_t nargs, ngx_uint_t key,
-    ngx_rl_redis_handler_pt handler, void *data)
-{
-    ngx_rl_redis_call_t  *call;
-
-    /* the slots are those of the client */
-
-    if (ngx_rl_redis_control_connect(control) != NGX_OK) {
-        return NULL;
-    }
-
-    call = ngx_rl_redis_command_new(control->client,
-                                    NGX_RL_REDIS_CONTROL, args,
-                                    nargs);
-    if (call == NULL) {
-        return NULL;
-    }
-
-    call->slot = ngx_rl_redis_control_slot(control,
-                                           key ? &args[key] : NULL);
-
-    ngx_rl_redis_call_start(call, handler, data);
-
-    return call;
-}
-
-
 /* Without a key the first slot that a node has. */
 
 static ngx_uint_t
-ngx_rl_redis_control_slot(ngx_rl_redis_control_t *control,
-    const ngx_str_t *key)
+ngx_rl_redis_control_slot(ngx_rl_redis_control_t *control, const ngx_str_t *key)
 {
     ngx_uint_t             slot;
     ngx_rl_redis_node_t  **slots;
@@ -190,6 +277,56 @@ ngx_rl_redis_control_slot(ngx_rl_redis_control_t *control,
     }
 
     return 0;
+}
+
+
+ngx_rl_redis_call_t *
+ngx_rl_redis_control_call(ngx_rl_redis_control_t *control,
+    const ngx_str_t *args, ngx_uint_t nargs, ngx_uint_t key,
+    ngx_rl_redis_handler_pt handler, void *data)
+{
+    ngx_rl_redis_call_t  *call;
+
+    /* the slots are those of the client */
+
+    if (ngx_rl_redis_control_connect(control) != NGX_OK) {
+        return NULL;
+    }
+
+    call = ngx_rl_redis_command_new(control->client, NGX_RL_REDIS_CONTROL, args,
+                                    nargs);
+    if (call == NULL) {
+        return NULL;
+    }
+
+    call->slot = ngx_rl_redis_control_slot(control, key ? &args[key] : NULL);
+
+    ngx_rl_redis_call_start(call, handler, data);
+
+    return call;
+}
+
+
+/* "<prefix>:{rules:<zone>}" */
+
+static u_char *
+ngx_rl_redis_control_key(u_char *p, const ngx_rl_redis_t *redis,
+    const ngx_str_t *zone)
+{
+    p = ngx_cpymem(p, redis->prefix.data, redis->prefix.len);
+    p = ngx_cpymem(p, ":{rules:", sizeof(":{rules:") - 1);
+    p = ngx_cpymem(p, zone->data, zone->len);
+    *p++ = '}';
+
+    return p;
+}
+
+
+static ngx_uint_t
+ngx_rl_redis_text_is(const ngx_str_t *text, const char *word)
+{
+    return text->len == ngx_strlen(word)
+           && ngx_memcmp(text->data, word, text->len) == 0;
 }
 
 
@@ -249,26 +386,42 @@ ngx_rl_redis_control_rules(ngx_rl_redis_control_t *control,
     ngx_memcpy(&all[n], args, nargs * sizeof(ngx_str_t));
 
     call = ngx_rl_redis_control_call(control, all, n + nargs,
-                                     NGX_RL_REDIS_RULES_HEAD,
-                                     handler, data);
+                                     NGX_RL_REDIS_RULES_HEAD, handler, data);
     ngx_free(key);
 
     return call;
 }
 
 
-/* "<prefix>:{rules:<zone>}" */
-
-static u_char *
-ngx_rl_redis_control_key(u_char *p, const ngx_rl_redis_t *redis,
+static ngx_int_t
+ngx_rl_redis_subscriber_texts(ngx_rl_redis_control_t *control,
     const ngx_str_t *zone)
 {
-    p = ngx_cpymem(p, redis->prefix.data, redis->prefix.len);
-    p = ngx_cpymem(p, ":{rules:", sizeof(":{rules:") - 1);
-    p = ngx_cpymem(p, zone->data, zone->len);
-    *p++ = '}';
+    u_char     *text, *p;
+    ngx_str_t   key;
 
-    return p;
+    text = ngx_alloc(control->redis->prefix.len + zone->len
+                     + sizeof(":{rules:}") - 1, control->cycle->log);
+    if (text == NULL) {
+        return NGX_ERROR;
+    }
+
+    key.data = text;
+    key.len = ngx_rl_redis_control_key(text, control->redis, zone) - text;
+
+    control->slot = ngx_rl_redis_control_slot(control, &key);
+
+    /* the channel, which is in no slot: "<prefix>:rules:<zone>" */
+
+    p = ngx_cpymem(text, control->redis->prefix.data,
+                   control->redis->prefix.len);
+    p = ngx_cpymem(p, ":rules:", sizeof(":rules:") - 1);
+    p = ngx_cpymem(p, zone->data, zone->len);
+
+    control->client->channel.data = text;
+    control->client->channel.len = p - text;
+
+    return NGX_OK;
 }
 
 
@@ -291,229 +444,6 @@ ngx_rl_redis_control_listen(ngx_rl_redis_control_t *control,
     ngx_add_timer(&control->tick, 1);
 
     return NGX_OK;
-}
-
-
-void
-ngx_rl_redis_control_unlisten(ngx_rl_redis_control_t *control)
-{
-    if (control->listener == NULL) {
-        return;
-    }
-
-    control->listener = NULL;
-
-    if (control->tick.timer_set) {
-        ngx_del_timer(&control->tick);
-    }
-
-    if (control->notification.posted) {
-        ngx_delete_posted_event(&control->notification);
-    }
-
-    ngx_rl_redis_subscriber_close(control);
-    ngx_free(control->client->channel.data);
-}
-
-
-static ngx_int_t
-ngx_rl_redis_subscriber_texts(ngx_rl_redis_control_t *control,
-    const ngx_str_t *zone)
-{
-    u_char     *text, *p;
-    ngx_str_t   key;
-
-    text = ngx_alloc(control->redis->prefix.len + zone->len
-                     + sizeof(":{rules:}") - 1, control->cycle->log);
-    if (text == NULL) {
-        return NGX_ERROR;
-    }
-
-    key.data = text;
-    key.len = ngx_rl_redis_control_key(text, control->redis,
-                                       zone) - text;
-
-    control->slot = ngx_rl_redis_control_slot(control, &key);
-
-    /* the channel, which is in no slot: "<prefix>:rules:<zone>" */
-
-    p = ngx_cpymem(text, control->redis->prefix.data,
-                   control->redis->prefix.len);
-    p = ngx_cpymem(p, ":rules:", sizeof(":rules:") - 1);
-    p = ngx_cpymem(p, zone->data, zone->len);
-
-    control->client->channel.data = text;
-    control->client->channel.len = p - text;
-
-    return NGX_OK;
-}
-
-
-static void
-ngx_rl_redis_subscriber_tick(ngx_event_t *ev)
-{
-    ngx_rl_redis_node_t     *node, *target;
-    ngx_rl_redis_control_t  *control;
-
-    static ngx_str_t  ping = ngx_string("PING");
-
-    control = ev->data;
-
-    if (ngx_exiting) {
-        return;
-    }
-
-    target = ngx_rl_redis_subscriber_target(control);
-
-    if (control->subscriber
-        && ngx_rl_redis_subscriber_moved(control, control->subscriber,
-                                         target))
-    {
-        ngx_rl_redis_subscriber_close(control);
-    }
-
-    node = control->subscriber;
-
-    if (node == NULL && target) {
-        ngx_rl_redis_subscriber_connect(control, target);
-
-    } else if (node && node->conn.state == NGX_RL_REDIS_UP
-               && ngx_current_msec - control->pinged_ms
-                  >= NGX_RL_REDIS_PING_MS)
-    {
-        /* without memory the connection will be found dead */
-
-        (void) ngx_rl_redis_command(node,
-                                    NGX_RL_REDIS_PING, &ping, 1);
-        control->pinged_ms = ngx_current_msec;
-    }
-
-    ngx_add_timer(ev, target ? NGX_RL_REDIS_TICK_MS
-                             : NGX_RL_REDIS_SOON_MS);
-}
-
-
-static void
-ngx_rl_redis_subscriber_close(ngx_rl_redis_control_t *control)
-{
-    if (control->subscriber) {
-        ngx_rl_redis_session_free(control->subscriber);
-        control->subscriber = NULL;
-    }
-}
-
-
-/* The calls' connection to whom to listen; NULL: that is not known yet. */
-
-static ngx_rl_redis_node_t *
-ngx_rl_redis_subscriber_target(ngx_rl_redis_control_t *control)
-{
-    ngx_queue_t            *q;
-    ngx_rl_redis_client_t  *client;
-
-    client = control->client;
-
-    if (client->topology.slots == NULL) {
-        q = ngx_queue_head(&client->nodes);
-        return ngx_rl_redis_node_of(q);
-    }
-
-    ngx_rl_redis_topology_look(client);
-
-    return client->topology.mapped ? client->topology.slots[control->slot]
-                                   : NULL;
-}
-
-
-/* Whether the connection is of no use: it was refused, or the target moved. */
-
-static ngx_uint_t
-ngx_rl_redis_subscriber_moved(ngx_rl_redis_control_t *control,
-    ngx_rl_redis_node_t *node, ngx_rl_redis_node_t *target)
-{
-    if (control->refused) {
-        return 1;
-    }
-
-    return target
-           && (target->conn.name.len != node->conn.name.len
-               || ngx_memcmp(target->conn.name.data, node->conn.name.data,
-                             node->conn.name.len)
-                  != 0);
-}
-
-
-static void
-ngx_rl_redis_subscriber_connect(ngx_rl_redis_control_t *control,
-    ngx_rl_redis_node_t *target)
-{
-    if (control->refused
-        && ngx_current_msec - control->refused_ms
-           < NGX_RL_REDIS_REFUSED_MS)
-    {
-        return;
-    }
-
-    control->refused = 0;
-    control->pinged_ms = ngx_current_msec;
-
-    control->subscriber = ngx_rl_redis_node_get(control->client,
-                                                &target->conn.host,
-                                                NGX_RL_REDIS_LISTENS);
-}
-
-
-void
-ngx_rl_redis_control_heard(ngx_rl_redis_node_t *node,
-    ngx_rl_redis_call_t *call)
-{
-    ngx_queue_t             *q;
-    ngx_rl_redis_call_t     *next;
-    ngx_rl_redis_reply_t    *reply;
-    ngx_rl_redis_control_t  *control;
-
-    reply = &node->reply;
-    control = node->client->control;
-
-    if (reply->type == REDIS_REPLY_ERROR) {
-        ngx_rl_redis_call_free(call);
-        ngx_rl_redis_subscriber_refused(node);
-        return;
-    }
-
-    /* the first again; it says since when nothing was heard */
-
-    call->node = node;
-    call->request.since_ms = ngx_current_msec;
-    ngx_queue_insert_head(&node->conn.requests, &call->request.queue);
-    node->conn.pending++;
-
-    if (!reply->flat || reply->ntexts == 0) {
-        ngx_rl_redis_conn_break(&node->conn, 0,
-                                "a reply of another call");
-        return;
-    }
-
-    if (ngx_rl_redis_text_is(&reply->texts[0], "pong")) {
-        q = ngx_queue_next(&call->request.queue);
-
-        if (q != ngx_queue_sentinel(&node->conn.requests)
-            && q != node->conn.next)
-        {
-            next = ngx_rl_redis_call_of(q);
-            ngx_rl_redis_call_remove(next);
-            ngx_rl_redis_call_free(next);
-        }
-
-    } else {
-        ngx_rl_redis_conn_recovered(&node->conn);
-
-        /* later: what the listener does may close this */
-
-        ngx_post_event(&control->notification, &ngx_posted_events);
-    }
-
-    ngx_rl_redis_texts_free(reply);
 }
 
 
@@ -545,20 +475,53 @@ ngx_rl_redis_subscriber_refused(ngx_rl_redis_node_t *node)
 }
 
 
-static ngx_uint_t
-ngx_rl_redis_text_is(const ngx_str_t *text, const char *word)
+void
+ngx_rl_redis_control_heard(ngx_rl_redis_node_t *node, ngx_rl_redis_call_t *call)
 {
-    return text->len == ngx_strlen(word)
-           && ngx_memcmp(text->data, word, text->len) == 0;
-}
-
-
-static void
-ngx_rl_redis_subscriber_notify(ngx_event_t *ev)
-{
+    ngx_queue_t             *q;
+    ngx_rl_redis_call_t     *next;
+    ngx_rl_redis_reply_t    *reply;
     ngx_rl_redis_control_t  *control;
 
-    control = ev->data;
+    reply = &node->reply;
+    control = node->client->control;
 
-    control->listener(control->data);
+    if (reply->type == REDIS_REPLY_ERROR) {
+        ngx_rl_redis_call_free(call);
+        ngx_rl_redis_subscriber_refused(node);
+        return;
+    }
+
+    /* the first again; it says since when nothing was heard */
+
+    call->node = node;
+    call->request.since_ms = ngx_current_msec;
+    ngx_queue_insert_head(&node->conn.requests, &call->request.queue);
+    node->conn.pending++;
+
+    if (!reply->flat || reply->ntexts == 0) {
+        ngx_rl_redis_conn_break(&node->conn, 0, "a reply of another call");
+        return;
+    }
+
+    if (ngx_rl_redis_text_is(&reply->texts[0], "pong")) {
+        q = ngx_queue_next(&call->request.queue);
+
+        if (q != ngx_queue_sentinel(&node->conn.requests)
+            && q != node->conn.next)
+        {
+            next = ngx_rl_redis_call_of(q);
+            ngx_rl_redis_call_remove(next);
+            ngx_rl_redis_call_free(next);
+        }
+
+    } else {
+        ngx_rl_redis_conn_recovered(&node->conn);
+
+        /* later: what the listener does may close this */
+
+        ngx_post_event(&control->notification, &ngx_posted_events);
+    }
+
+    ngx_rl_redis_texts_free(reply);
 }

@@ -22,8 +22,7 @@ typedef struct ngx_rl_redis_control_s  ngx_rl_redis_control_t;
  */
 ngx_rl_redis_control_t *ngx_rl_redis_control_new(
     ngx_rl_redis_t *redis, ngx_cycle_t *cycle);
-void ngx_rl_redis_control_free(
-    ngx_rl_redis_control_t *control);
+void ngx_rl_redis_control_free(ngx_rl_redis_control_t *control);
 
 /*
  * Sends a command of nargs texts, the first its name. key: the argument that
@@ -66,7 +65,6 @@ typedef void (*ngx_rl_redis_listener_pt)(void *data);
 ngx_int_t ngx_rl_redis_control_listen(
     ngx_rl_redis_control_t *control, const ngx_str_t *zone,
     ngx_rl_redis_listener_pt handler, void *data);
-void ngx_rl_redis_control_unlisten(
-    ngx_rl_redis_control_t *control);
+void ngx_rl_redis_control_unlisten(ngx_rl_redis_control_t *control);
 
 #endif /* NGX_RL_REDIS_CONTROL_H_INCLUDED */

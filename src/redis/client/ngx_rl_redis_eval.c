@@ -10,60 +10,49 @@
     (sizeof(":{}:") - 1 + NGX_INT32_LEN + 2 * NGX_RL_REDIS_SET_NAME)
 
 
-static void ngx_rl_redis_eval_write(ngx_rl_redis_call_t *call,
-    const ngx_rl_redis_eval_t *eval);
-static u_char *ngx_rl_redis_key_write(u_char *p,
-    const ngx_rl_redis_t *redis, const ngx_str_t *bucket,
-    const u_char *set);
-static u_char *ngx_rl_redis_key_text(u_char *p,
-    const ngx_rl_redis_t *redis, const ngx_str_t *bucket,
-    const u_char *set);
-
-
-ngx_rl_redis_call_t *
-ngx_rl_redis_eval(ngx_rl_redis_t *redis,
-    const ngx_rl_redis_eval_t *eval,
-    ngx_rl_redis_handler_pt handler, void *data)
+static u_char *
+ngx_rl_redis_key_text(u_char *p, const ngx_rl_redis_t *redis,
+    const ngx_str_t *bucket, const u_char *set)
 {
-    ngx_rl_redis_call_t  *call;
+    p = ngx_cpymem(p, redis->prefix.data, redis->prefix.len);
+    *p++ = ':';
+    *p++ = '{';
+    p = ngx_cpymem(p, bucket->data, bucket->len);
+    *p++ = '}';
 
-    call = ngx_rl_redis_eval_new(redis->client,
-                                 eval->undo ? NGX_RL_REDIS_UNDO
-                                 : handler ? NGX_RL_REDIS_CHECK
-                                 : NGX_RL_REDIS_UNASKED,
-                                 eval);
-
-    if (call) {
-        ngx_rl_redis_call_start(call, handler, data);
+    if (set) {
+        *p++ = ':';
+        p = ngx_hex_dump(p, (u_char *) set, NGX_RL_REDIS_SET_NAME);
     }
 
-    return call;
+    return p;
 }
 
 
-ngx_rl_redis_call_t *
-ngx_rl_redis_eval_new(ngx_rl_redis_client_t *client,
-    ngx_rl_redis_kind_e kind, const ngx_rl_redis_eval_t *eval)
+/* "<prefix>:{<bucket>}", and where a set is named ":<its name in hex>". */
+
+static u_char *
+ngx_rl_redis_key_write(u_char *p, const ngx_rl_redis_t *redis,
+    const ngx_str_t *bucket, const u_char *set)
 {
-    size_t                len;
-    ngx_rl_redis_call_t  *call;
+    size_t  len;
 
-    len = NGX_RL_REDIS_ARRAY + client->evalsha_len
-          + NGX_RL_REDIS_BULK(NGX_INT32_LEN)
-          + (1 + eval->nsets)
-            * NGX_RL_REDIS_BULK(client->redis->prefix.len
-                                + NGX_RL_REDIS_KEY_BYTES)
-          + eval->args.len;
+    len = redis->prefix.len + bucket->len + sizeof(":{}") - 1;
 
-    call = ngx_rl_redis_call_new(client, kind, len);
-    if (call == NULL) {
-        return NULL;
+    if (set) {
+        len += 1 + 2 * NGX_RL_REDIS_SET_NAME;
     }
 
-    ngx_rl_redis_eval_write(call, eval);
-    call->late = eval->late;
+    *p++ = '$';
+    p = ngx_rl_number_write(p, len);
+    *p++ = CR;
+    *p++ = LF;
 
-    return call;
+    p = ngx_rl_redis_key_text(p, redis, bucket, set);
+    *p++ = CR;
+    *p++ = LF;
+
+    return p;
 }
 
 
@@ -106,7 +95,7 @@ ngx_rl_redis_eval_write(ngx_rl_redis_call_t *call,
 
     for (i = 0; i < eval->nsets; i++) {
         p = ngx_rl_redis_key_write(p, redis, &bucket,
-                       eval->sets + i * NGX_RL_REDIS_SET_NAME);
+                                   eval->sets + i * NGX_RL_REDIS_SET_NAME);
     }
 
     p = ngx_cpymem(p, eval->args.data, eval->args.len);
@@ -115,49 +104,49 @@ ngx_rl_redis_eval_write(ngx_rl_redis_call_t *call,
 }
 
 
-/* "<prefix>:{<bucket>}", and where a set is named ":<its name in hex>". */
-
-static u_char *
-ngx_rl_redis_key_write(u_char *p, const ngx_rl_redis_t *redis,
-    const ngx_str_t *bucket, const u_char *set)
+ngx_rl_redis_call_t *
+ngx_rl_redis_eval_new(ngx_rl_redis_client_t *client, ngx_rl_redis_kind_e kind,
+    const ngx_rl_redis_eval_t *eval)
 {
-    size_t  len;
+    size_t                len;
+    ngx_rl_redis_call_t  *call;
 
-    len = redis->prefix.len + bucket->len + sizeof(":{}") - 1;
+    len = NGX_RL_REDIS_ARRAY + client->evalsha_len
+          + NGX_RL_REDIS_BULK(NGX_INT32_LEN)
+          + (1 + eval->nsets)
+            * NGX_RL_REDIS_BULK(client->redis->prefix.len
+                                + NGX_RL_REDIS_KEY_BYTES)
+          + eval->args.len;
 
-    if (set) {
-        len += 1 + 2 * NGX_RL_REDIS_SET_NAME;
+    call = ngx_rl_redis_call_new(client, kind, len);
+    if (call == NULL) {
+        return NULL;
     }
 
-    *p++ = '$';
-    p = ngx_rl_number_write(p, len);
-    *p++ = CR;
-    *p++ = LF;
+    ngx_rl_redis_eval_write(call, eval);
+    call->late = eval->late;
 
-    p = ngx_rl_redis_key_text(p, redis, bucket, set);
-    *p++ = CR;
-    *p++ = LF;
-
-    return p;
+    return call;
 }
 
 
-static u_char *
-ngx_rl_redis_key_text(u_char *p, const ngx_rl_redis_t *redis,
-    const ngx_str_t *bucket, const u_char *set)
+ngx_rl_redis_call_t *
+ngx_rl_redis_eval(ngx_rl_redis_t *redis, const ngx_rl_redis_eval_t *eval,
+    ngx_rl_redis_handler_pt handler, void *data)
 {
-    p = ngx_cpymem(p, redis->prefix.data, redis->prefix.len);
-    *p++ = ':';
-    *p++ = '{';
-    p = ngx_cpymem(p, bucket->data, bucket->len);
-    *p++ = '}';
+    ngx_rl_redis_call_t  *call;
 
-    if (set) {
-        *p++ = ':';
-        p = ngx_hex_dump(p, (u_char *) set, NGX_RL_REDIS_SET_NAME);
+    call = ngx_rl_redis_eval_new(redis->client,
+                                 eval->undo ? NGX_RL_REDIS_UNDO
+                                 : handler ? NGX_RL_REDIS_CHECK
+                                 : NGX_RL_REDIS_UNASKED,
+                                 eval);
+
+    if (call) {
+        ngx_rl_redis_call_start(call, handler, data);
     }
 
-    return p;
+    return call;
 }
 
 
@@ -170,8 +159,7 @@ ngx_rl_redis_key(const ngx_rl_redis_t *redis, uint32_t bucket,
     u_char  digits[NGX_INT32_LEN];
 
     text.data = digits;
-    text.len = ngx_rl_number_write(digits, bucket % redis->buckets)
-               - digits;
+    text.len = ngx_rl_number_write(digits, bucket % redis->buckets) - digits;
 
     key->data = ngx_pnalloc(pool, redis->prefix.len + text.len
                                   + sizeof(":{}:")
@@ -180,8 +168,7 @@ ngx_rl_redis_key(const ngx_rl_redis_t *redis, uint32_t bucket,
         return NGX_ERROR;
     }
 
-    key->len = ngx_rl_redis_key_text(key->data, redis, &text, set)
-               - key->data;
+    key->len = ngx_rl_redis_key_text(key->data, redis, &text, set) - key->data;
 
     return NGX_OK;
 }

@@ -13,88 +13,6 @@
 #define NGX_RL_REDIS_STAY_MS        1000  /* connected to a replica */
 
 
-static ngx_rl_redis_form_e ngx_rl_redis_reply_form(
-    ngx_rl_redis_kind_e kind);
-static void ngx_rl_redis_reply(ngx_rl_redis_node_t *node,
-    ngx_rl_redis_call_t *call);
-static void ngx_rl_redis_reply_command(
-    ngx_rl_redis_node_t *node, ngx_rl_redis_kind_e kind,
-    ngx_uint_t current);
-static void ngx_rl_redis_reply_myid(ngx_rl_redis_node_t *node);
-static ngx_rl_breaker_reply_e ngx_rl_redis_reply_how(
-    const ngx_rl_redis_node_t *node,
-    const ngx_rl_redis_call_t *call);
-
-static void ngx_rl_redis_reply_call(ngx_rl_redis_node_t *node,
-    ngx_rl_redis_call_t *call);
-static void ngx_rl_redis_reply_time(ngx_rl_redis_node_t *node,
-    const ngx_rl_redis_call_t *call);
-static void ngx_rl_redis_error(ngx_rl_redis_node_t *node,
-    ngx_rl_redis_call_t *call);
-static void ngx_rl_redis_error_refused(
-    ngx_rl_redis_node_t *node, ngx_rl_redis_call_t *call);
-static void ngx_rl_redis_error_end(ngx_rl_redis_node_t *node,
-    ngx_rl_redis_call_t *call);
-static void ngx_rl_redis_error_noscript(
-    ngx_rl_redis_node_t *node, ngx_rl_redis_call_t *call);
-static void ngx_rl_redis_error_redirect(
-    ngx_rl_redis_node_t *node, ngx_rl_redis_call_t *call);
-static void ngx_rl_redis_error_tryagain(
-    ngx_rl_redis_node_t *node, ngx_rl_redis_call_t *call);
-
-
-const char *
-ngx_rl_redis_reply_feed(ngx_rl_redis_conn_t *conn, u_char *data,
-    size_t len)
-{
-    ngx_int_t                rc;
-    ngx_rl_redis_call_t     *call;
-    ngx_rl_redis_node_t     *node;
-    ngx_rl_redis_request_t  *head;
-
-    node = conn->data;
-    node->read_us = 0;
-
-    ngx_rl_redis_reader_feed(node->reader, data, len);
-
-    do {
-        head = ngx_rl_redis_conn_head(conn);
-
-        /* the call that the next reply is for must be written whole */
-
-        if (head == NULL || &head->queue == conn->next) {
-            return ngx_rl_redis_reader_left(node->reader)
-                   ? "a reply to no call" : NULL;
-        }
-
-        call = (ngx_rl_redis_call_t *) head;
-
-        rc = ngx_rl_redis_reader_next(node->reader, &node->reply,
-                                  ngx_rl_redis_reply_form(call->kind));
-
-        if (rc == NGX_AGAIN) {
-
-            /* a map that takes long to come is no silence */
-
-            if (call->kind == NGX_RL_REDIS_SLOTS && node->reply.bytes) {
-                head->since_ms = ngx_current_msec;
-            }
-
-            return NULL;
-        }
-
-        if (rc == NGX_ERROR) {
-            return "a broken or too large reply";
-        }
-
-        ngx_rl_redis_reply(node, call);
-
-    } while (conn->connection);
-
-    return NULL;
-}
-
-
 static ngx_rl_redis_form_e
 ngx_rl_redis_reply_form(ngx_rl_redis_kind_e kind)
 {
@@ -111,141 +29,6 @@ ngx_rl_redis_reply_form(ngx_rl_redis_kind_e kind)
     default:
         return NGX_RL_REDIS_FORM_VALUES;
     }
-}
-
-
-static void
-ngx_rl_redis_reply(ngx_rl_redis_node_t *node,
-    ngx_rl_redis_call_t *call)
-{
-    ngx_uint_t           current;
-    ngx_rl_redis_kind_e  kind;
-
-    ngx_rl_redis_call_remove(call);
-    ngx_rl_redis_breaker_heard(node,
-                                   ngx_rl_redis_reply_how(node, call));
-
-    if (call->kind <= NGX_RL_REDIS_CONTROL) {
-        ngx_rl_redis_reply_call(node, call);
-
-    } else if (call->kind == NGX_RL_REDIS_LISTEN) {
-        ngx_rl_redis_control_heard(node, call);
-
-    } else {
-        kind = call->kind;
-        current = (call == node->client->topology.question);
-        ngx_rl_redis_call_free(call);
-        ngx_rl_redis_reply_command(node, kind, current);
-    }
-}
-
-
-static void
-ngx_rl_redis_reply_command(ngx_rl_redis_node_t *node,
-    ngx_rl_redis_kind_e kind, ngx_uint_t current)
-{
-    switch (kind) {
-
-    case NGX_RL_REDIS_AUTH:
-        ngx_rl_redis_reply_setup(node, "AUTH");
-        return;
-
-    case NGX_RL_REDIS_REAUTH:
-
-        /* where it is refused the connection stays who it was */
-
-        if (node->reply.type == REDIS_REPLY_ERROR) {
-            ngx_rl_redis_node_log_reply(node, "AUTH");
-        }
-
-        return;
-
-    case NGX_RL_REDIS_MYID:
-
-        ngx_rl_redis_reply_myid(node);
-        return;
-
-    case NGX_RL_REDIS_SELECT:
-        ngx_rl_redis_reply_setup(node, "SELECT");
-        return;
-
-    case NGX_RL_REDIS_LOAD:
-        node->loading = 0;
-
-        if (node->reply.type == REDIS_REPLY_ERROR) {
-            ngx_rl_redis_node_log_reply(node, "SCRIPT LOAD");
-            node->conn.unfit = 1;
-
-        } else {
-            node->conn.good = 1;
-        }
-
-        return;
-
-    case NGX_RL_REDIS_SLOTS:
-    case NGX_RL_REDIS_MASTER:
-        ngx_rl_redis_topology_reply(node, current);
-        ngx_rl_redis_ranges_free(&node->reply);
-        ngx_rl_redis_texts_free(&node->reply);
-        ngx_rl_redis_unmapped_route(node->client);
-        return;
-
-    default: /* ASKING, SETNAME: whatever was answered */
-        return;
-    }
-}
-
-
-/*
- * A server that is no node of any Cluster says so by an error. One that tells
- * no id for another reason, as a missing right, is not checked.
- */
-
-static void
-ngx_rl_redis_reply_myid(ngx_rl_redis_node_t *node)
-{
-    ngx_rl_redis_reply_t  *reply;
-
-    static const char  disabled[] = "cluster support disabled";
-
-    reply = &node->reply;
-
-    if (reply->type != REDIS_REPLY_ERROR) {
-        if (reply->text_len == NGX_RL_SLOT_MAP_ID) {
-            ngx_memcpy(node->own_id, reply->text, NGX_RL_SLOT_MAP_ID);
-        }
-
-    } else if (memmem(reply->text, reply->text_len, disabled,
-                      sizeof(disabled) - 1))
-    {
-        ngx_memset(node->own_id, '-', NGX_RL_SLOT_MAP_ID);
-
-    } else {
-        ngx_rl_redis_node_log_reply(node, "CLUSTER MYID");
-    }
-
-    ngx_rl_redis_node_known(node);
-}
-
-
-void
-ngx_rl_redis_reply_setup(ngx_rl_redis_node_t *node,
-    const char *command)
-{
-    ngx_str_t  text;
-    u_char     buf[NGX_RL_REDIS_ERROR_TEXT];
-    u_char     reason[sizeof("SUBSCRIBE answered ")
-                      + NGX_RL_REDIS_ERROR_TEXT];
-
-    if (node->reply.type != REDIS_REPLY_ERROR) {
-        return;
-    }
-
-    text = ngx_rl_redis_node_error(node, buf);
-    *ngx_snprintf(reason, sizeof(reason) - 1, "%s answered %V", command,
-                  &text) = 0;
-
-    ngx_rl_redis_conn_break(&node->conn, 0, (char *) reason);
 }
 
 
@@ -275,196 +58,12 @@ ngx_rl_redis_reply_how(const ngx_rl_redis_node_t *node,
 
 
 /*
- * A check is answered with integers, a command of the control client with texts
- * or one value.
- */
-
-static void
-ngx_rl_redis_reply_call(ngx_rl_redis_node_t *node,
-    ngx_rl_redis_call_t *call)
-{
-    ngx_uint_t              texts;
-    ngx_rl_redis_reply_t   *reply;
-    ngx_rl_redis_result_t   result;
-
-    reply = &node->reply;
-    texts = (call->kind == NGX_RL_REDIS_CONTROL);
-
-    if (reply->type == REDIS_REPLY_ERROR) {
-        ngx_rl_redis_error(node, call);
-
-    } else if (reply->type == REDIS_REPLY_ARRAY ? !reply->flat : !texts) {
-
-        /*
-         * Calls and replies are out of step, and no later reply of this
-         * connection can be trusted either.
-         */
-
-        ngx_rl_redis_call_fail(call, NGX_RL_REDIS_PROTOCOL);
-        ngx_rl_redis_conn_break(&node->conn, 0,
-                                "a reply of another call");
-
-    } else {
-        ngx_rl_redis_conn_recovered(&node->conn);
-        ngx_rl_redis_breaker_report(call, NGX_RL_BREAKER_GOOD,
-                                    NGX_RL_REDIS_OK);
-        ngx_rl_redis_reply_time(node, call);
-
-        ngx_memzero(&result, sizeof(ngx_rl_redis_result_t));
-        result.status = NGX_RL_REDIS_OK;
-        result.ran = 1;
-        result.n = texts ? reply->ntexts : reply->n;
-        result.values = reply->values;
-        result.texts = reply->texts;
-
-        ngx_rl_redis_call_finish(call, &result);
-    }
-
-    if (texts) {
-        ngx_rl_redis_texts_free(reply);
-    }
-}
-
-
-/* How long a call of the check script took; late ones, too. */
-
-static void
-ngx_rl_redis_reply_time(ngx_rl_redis_node_t *node,
-    const ngx_rl_redis_call_t *call)
-{
-    /* without a time it counts as written since its ASKING was */
-
-    if (call->kind > NGX_RL_REDIS_UNDO || node->place == NULL
-        || call->request.written_us == 0)
-    {
-        return;
-    }
-
-    /* once for all replies that came together */
-
-    if (node->read_us == 0) {
-        node->read_us = ngx_rl_clock_us();
-    }
-
-    ngx_rl_redis_time(node->client->redis->shared, node->place,
-                      node->read_us - call->request.written_us);
-}
-
-
-/* An error fails the call, or has it sent once more. */
-
-static void
-ngx_rl_redis_error(ngx_rl_redis_node_t *node,
-    ngx_rl_redis_call_t *call)
-{
-    ngx_uint_t              ran;
-    ngx_rl_redis_status_e   status;
-    ngx_rl_redis_client_t  *client;
-
-    client = node->client;
-
-    status = ngx_rl_redis_error_status(&node->reply, &ran);
-
-    node->reply.error = status;
-    call->request.written = ran;
-
-    if (!ngx_rl_redis_call_quiet(call)) {
-        ngx_rl_redis_count(ngx_rl_redis_counts(
-                                    client->redis->shared)->replies[status]);
-    }
-
-    switch (status) {
-
-    case NGX_RL_REDIS_MOVED:
-    case NGX_RL_REDIS_ASK:
-        ngx_rl_redis_error_redirect(node, call);
-        return;
-
-    case NGX_RL_REDIS_TRYAGAIN:
-        ngx_rl_redis_error_tryagain(node, call);
-        return;
-
-    case NGX_RL_REDIS_NOSCRIPT:
-        ngx_rl_redis_error_noscript(node, call);
-        return;
-
-    case NGX_RL_REDIS_CLUSTERDOWN:
-
-        /* the slot may have another owner, or soon get one */
-
-        ngx_rl_redis_refresh(client);
-        ngx_rl_redis_error_refused(node, call);
-        return;
-
-    case NGX_RL_REDIS_MASTERDOWN:
-    case NGX_RL_REDIS_READONLY:
-        ngx_rl_redis_refresh(client);
-        ngx_rl_redis_error_refused(node, call);
-
-        /*
-         * Without a map it is the host's name that has to lead elsewhere, or
-         * another of its addresses: a new connection finds out, but not each
-         * call makes one.
-         */
-
-        if (client->topology.slots == NULL
-            && node->conn.host.naddrs != 1
-            && ngx_current_msec - node->conn.up_ms
-               >= NGX_RL_REDIS_STAY_MS)
-        {
-            ngx_rl_redis_conn_break(&node->conn, 0,
-                                    "it is not the primary");
-        }
-
-        return;
-
-    case NGX_RL_REDIS_NOAUTH:
-
-        /* a new connection authenticates anew */
-
-        ngx_rl_redis_error_refused(node, call);
-        ngx_rl_redis_conn_break(&node->conn, 0,
-                                "a check answered NOAUTH");
-        return;
-
-    case NGX_RL_REDIS_WRONGTYPE:
-
-        /* something else stands under that key: the node is well */
-
-        ngx_rl_redis_breaker_neutral(call);
-        ngx_rl_redis_error_refused(node, call);
-        return;
-
-    default:
-        ngx_rl_redis_error_refused(node, call);
-    }
-}
-
-
-/* Fails the call and leaves the connection. */
-
-static void
-ngx_rl_redis_error_refused(ngx_rl_redis_node_t *node,
-    ngx_rl_redis_call_t *call)
-{
-    if (!ngx_rl_redis_call_quiet(call)) {
-        ngx_rl_redis_node_log_reply(node, "a check");
-    }
-
-    ngx_rl_redis_breaker_report(call, NGX_RL_BREAKER_FAILED,
-                                node->reply.error);
-    ngx_rl_redis_error_end(node, call);
-}
-
-
-/*
  * Alone for what would be healed, but that the deadline passed: nobody waits
  * for it, or its maker makes another.
  */
 
 static void
-ngx_rl_redis_error_end(ngx_rl_redis_node_t *node,
-    ngx_rl_redis_call_t *call)
+ngx_rl_redis_error_end(ngx_rl_redis_node_t *node, ngx_rl_redis_call_t *call)
 {
     ngx_rl_redis_result_t  result;
 
@@ -476,31 +75,17 @@ ngx_rl_redis_error_end(ngx_rl_redis_node_t *node,
 }
 
 
-/*
- * The script goes to the queue's end and the call behind it, as do all calls
- * that were sent before the first NOSCRIPT came.
- */
+/* Fails the call and leaves the connection. */
 
 static void
-ngx_rl_redis_error_noscript(ngx_rl_redis_node_t *node,
-    ngx_rl_redis_call_t *call)
+ngx_rl_redis_error_refused(ngx_rl_redis_node_t *node, ngx_rl_redis_call_t *call)
 {
-    if (!call->reloaded && !node->loading) {
-        ngx_rl_redis_session_load(node);
+    if (!ngx_rl_redis_call_quiet(call)) {
+        ngx_rl_redis_node_log_reply(node, "a check");
     }
 
-    if (call->reloaded || !node->loading) {
-        ngx_rl_redis_error_refused(node, call);
-        return;
-    }
-
-    if (call->life != NGX_RL_REDIS_WAITED) {
-        ngx_rl_redis_error_end(node, call);
-        return;
-    }
-
-    call->reloaded = 1;
-    ngx_rl_redis_call_queue(call, node);
+    ngx_rl_redis_breaker_report(call, NGX_RL_BREAKER_FAILED, node->reply.error);
+    ngx_rl_redis_error_end(node, call);
 }
 
 
@@ -579,4 +164,375 @@ ngx_rl_redis_error_tryagain(ngx_rl_redis_node_t *node,
     call->delayed = 1;
     call->redirects = 0;
     ngx_rl_redis_again(call);
+}
+
+
+/*
+ * The script goes to the queue's end and the call behind it, as do all calls
+ * that were sent before the first NOSCRIPT came.
+ */
+
+static void
+ngx_rl_redis_error_noscript(ngx_rl_redis_node_t *node,
+    ngx_rl_redis_call_t *call)
+{
+    if (!call->reloaded && !node->loading) {
+        ngx_rl_redis_session_load(node);
+    }
+
+    if (call->reloaded || !node->loading) {
+        ngx_rl_redis_error_refused(node, call);
+        return;
+    }
+
+    if (call->life != NGX_RL_REDIS_WAITED) {
+        ngx_rl_redis_error_end(node, call);
+        return;
+    }
+
+    call->reloaded = 1;
+    ngx_rl_redis_call_queue(call, node);
+}
+
+
+/* An error fails the call, or has it sent once more. */
+
+static void
+ngx_rl_redis_error(ngx_rl_redis_node_t *node, ngx_rl_redis_call_t *call)
+{
+    ngx_uint_t              ran;
+    ngx_rl_redis_status_e   status;
+    ngx_rl_redis_client_t  *client;
+
+    client = node->client;
+
+    status = ngx_rl_redis_error_status(&node->reply, &ran);
+
+    node->reply.error = status;
+    call->request.written = ran;
+
+    if (!ngx_rl_redis_call_quiet(call)) {
+        ngx_rl_redis_count(ngx_rl_redis_counts(
+                                    client->redis->shared)->replies[status]);
+    }
+
+    switch (status) {
+
+    case NGX_RL_REDIS_MOVED:
+    case NGX_RL_REDIS_ASK:
+        ngx_rl_redis_error_redirect(node, call);
+        return;
+
+    case NGX_RL_REDIS_TRYAGAIN:
+        ngx_rl_redis_error_tryagain(node, call);
+        return;
+
+    case NGX_RL_REDIS_NOSCRIPT:
+        ngx_rl_redis_error_noscript(node, call);
+        return;
+
+    case NGX_RL_REDIS_CLUSTERDOWN:
+
+        /* the slot may have another owner, or soon get one */
+
+        ngx_rl_redis_refresh(client);
+        ngx_rl_redis_error_refused(node, call);
+        return;
+
+    case NGX_RL_REDIS_MASTERDOWN:
+    case NGX_RL_REDIS_READONLY:
+        ngx_rl_redis_refresh(client);
+        ngx_rl_redis_error_refused(node, call);
+
+        /*
+         * Without a map it is the host's name that has to lead elsewhere, or
+         * another of its addresses: a new connection finds out, but not each
+         * call makes one.
+         */
+
+        if (client->topology.slots == NULL
+            && node->conn.host.naddrs != 1
+            && ngx_current_msec - node->conn.up_ms
+               >= NGX_RL_REDIS_STAY_MS)
+        {
+            ngx_rl_redis_conn_break(&node->conn, 0, "it is not the primary");
+        }
+
+        return;
+
+    case NGX_RL_REDIS_NOAUTH:
+
+        /* a new connection authenticates anew */
+
+        ngx_rl_redis_error_refused(node, call);
+        ngx_rl_redis_conn_break(&node->conn, 0, "a check answered NOAUTH");
+        return;
+
+    case NGX_RL_REDIS_WRONGTYPE:
+
+        /* something else stands under that key: the node is well */
+
+        ngx_rl_redis_breaker_neutral(call);
+        ngx_rl_redis_error_refused(node, call);
+        return;
+
+    default:
+        ngx_rl_redis_error_refused(node, call);
+    }
+}
+
+
+/* How long a call of the check script took; late ones, too. */
+
+static void
+ngx_rl_redis_reply_time(ngx_rl_redis_node_t *node,
+    const ngx_rl_redis_call_t *call)
+{
+    /* without a time it counts as written since its ASKING was */
+
+    if (call->kind > NGX_RL_REDIS_UNDO || node->place == NULL
+        || call->request.written_us == 0)
+    {
+        return;
+    }
+
+    /* once for all replies that came together */
+
+    if (node->read_us == 0) {
+        node->read_us = ngx_rl_clock_us();
+    }
+
+    ngx_rl_redis_time(node->client->redis->shared, node->place,
+                      node->read_us - call->request.written_us);
+}
+
+
+/*
+ * A check is answered with integers, a command of the control client with texts
+ * or one value.
+ */
+
+static void
+ngx_rl_redis_reply_call(ngx_rl_redis_node_t *node, ngx_rl_redis_call_t *call)
+{
+    ngx_uint_t              texts;
+    ngx_rl_redis_reply_t   *reply;
+    ngx_rl_redis_result_t   result;
+
+    reply = &node->reply;
+    texts = (call->kind == NGX_RL_REDIS_CONTROL);
+
+    if (reply->type == REDIS_REPLY_ERROR) {
+        ngx_rl_redis_error(node, call);
+
+    } else if (reply->type == REDIS_REPLY_ARRAY ? !reply->flat : !texts) {
+
+        /*
+         * Calls and replies are out of step, and no later reply of this
+         * connection can be trusted either.
+         */
+
+        ngx_rl_redis_call_fail(call, NGX_RL_REDIS_PROTOCOL);
+        ngx_rl_redis_conn_break(&node->conn, 0, "a reply of another call");
+
+    } else {
+        ngx_rl_redis_conn_recovered(&node->conn);
+        ngx_rl_redis_breaker_report(call, NGX_RL_BREAKER_GOOD, NGX_RL_REDIS_OK);
+        ngx_rl_redis_reply_time(node, call);
+
+        ngx_memzero(&result, sizeof(ngx_rl_redis_result_t));
+        result.status = NGX_RL_REDIS_OK;
+        result.ran = 1;
+        result.n = texts ? reply->ntexts : reply->n;
+        result.values = reply->values;
+        result.texts = reply->texts;
+
+        ngx_rl_redis_call_finish(call, &result);
+    }
+
+    if (texts) {
+        ngx_rl_redis_texts_free(reply);
+    }
+}
+
+
+void
+ngx_rl_redis_reply_setup(ngx_rl_redis_node_t *node, const char *command)
+{
+    ngx_str_t  text;
+    u_char     buf[NGX_RL_REDIS_ERROR_TEXT];
+    u_char     reason[sizeof("SUBSCRIBE answered ") + NGX_RL_REDIS_ERROR_TEXT];
+
+    if (node->reply.type != REDIS_REPLY_ERROR) {
+        return;
+    }
+
+    text = ngx_rl_redis_node_error(node, buf);
+    *ngx_snprintf(reason, sizeof(reason) - 1, "%s answered %V", command,
+                  &text) = 0;
+
+    ngx_rl_redis_conn_break(&node->conn, 0, (char *) reason);
+}
+
+
+/*
+ * A server that is no node of any Cluster says so by an error. One that tells
+ * no id for another reason, as a missing right, is not checked.
+ */
+
+static void
+ngx_rl_redis_reply_myid(ngx_rl_redis_node_t *node)
+{
+    ngx_rl_redis_reply_t  *reply;
+
+    static const char  disabled[] = "cluster support disabled";
+
+    reply = &node->reply;
+
+    if (reply->type != REDIS_REPLY_ERROR) {
+        if (reply->text_len == NGX_RL_SLOT_MAP_ID) {
+            ngx_memcpy(node->own_id, reply->text, NGX_RL_SLOT_MAP_ID);
+        }
+
+    } else if (memmem(reply->text, reply->text_len, disabled,
+                      sizeof(disabled) - 1))
+    {
+        ngx_memset(node->own_id, '-', NGX_RL_SLOT_MAP_ID);
+
+    } else {
+        ngx_rl_redis_node_log_reply(node, "CLUSTER MYID");
+    }
+
+    ngx_rl_redis_node_known(node);
+}
+
+
+static void
+ngx_rl_redis_reply_command(ngx_rl_redis_node_t *node, ngx_rl_redis_kind_e kind,
+    ngx_uint_t current)
+{
+    switch (kind) {
+
+    case NGX_RL_REDIS_AUTH:
+        ngx_rl_redis_reply_setup(node, "AUTH");
+        return;
+
+    case NGX_RL_REDIS_REAUTH:
+
+        /* where it is refused the connection stays who it was */
+
+        if (node->reply.type == REDIS_REPLY_ERROR) {
+            ngx_rl_redis_node_log_reply(node, "AUTH");
+        }
+
+        return;
+
+    case NGX_RL_REDIS_MYID:
+
+        ngx_rl_redis_reply_myid(node);
+        return;
+
+    case NGX_RL_REDIS_SELECT:
+        ngx_rl_redis_reply_setup(node, "SELECT");
+        return;
+
+    case NGX_RL_REDIS_LOAD:
+        node->loading = 0;
+
+        if (node->reply.type == REDIS_REPLY_ERROR) {
+            ngx_rl_redis_node_log_reply(node, "SCRIPT LOAD");
+            node->conn.unfit = 1;
+
+        } else {
+            node->conn.good = 1;
+        }
+
+        return;
+
+    case NGX_RL_REDIS_SLOTS:
+    case NGX_RL_REDIS_MASTER:
+        ngx_rl_redis_topology_reply(node, current);
+        ngx_rl_redis_ranges_free(&node->reply);
+        ngx_rl_redis_texts_free(&node->reply);
+        ngx_rl_redis_unmapped_route(node->client);
+        return;
+
+    default: /* ASKING, SETNAME: whatever was answered */
+        return;
+    }
+}
+
+
+static void
+ngx_rl_redis_reply(ngx_rl_redis_node_t *node, ngx_rl_redis_call_t *call)
+{
+    ngx_uint_t           current;
+    ngx_rl_redis_kind_e  kind;
+
+    ngx_rl_redis_call_remove(call);
+    ngx_rl_redis_breaker_heard(node, ngx_rl_redis_reply_how(node, call));
+
+    if (call->kind <= NGX_RL_REDIS_CONTROL) {
+        ngx_rl_redis_reply_call(node, call);
+
+    } else if (call->kind == NGX_RL_REDIS_LISTEN) {
+        ngx_rl_redis_control_heard(node, call);
+
+    } else {
+        kind = call->kind;
+        current = (call == node->client->topology.question);
+        ngx_rl_redis_call_free(call);
+        ngx_rl_redis_reply_command(node, kind, current);
+    }
+}
+
+
+const char *
+ngx_rl_redis_reply_feed(ngx_rl_redis_conn_t *conn, u_char *data, size_t len)
+{
+    ngx_int_t                rc;
+    ngx_rl_redis_call_t     *call;
+    ngx_rl_redis_node_t     *node;
+    ngx_rl_redis_request_t  *head;
+
+    node = conn->data;
+    node->read_us = 0;
+
+    ngx_rl_redis_reader_feed(node->reader, data, len);
+
+    do {
+        head = ngx_rl_redis_conn_head(conn);
+
+        /* the call that the next reply is for must be written whole */
+
+        if (head == NULL || &head->queue == conn->next) {
+            return ngx_rl_redis_reader_left(node->reader)
+                   ? "a reply to no call" : NULL;
+        }
+
+        call = (ngx_rl_redis_call_t *) head;
+
+        rc = ngx_rl_redis_reader_next(node->reader, &node->reply,
+                                      ngx_rl_redis_reply_form(call->kind));
+
+        if (rc == NGX_AGAIN) {
+
+            /* a map that takes long to come is no silence */
+
+            if (call->kind == NGX_RL_REDIS_SLOTS && node->reply.bytes) {
+                head->since_ms = ngx_current_msec;
+            }
+
+            return NULL;
+        }
+
+        if (rc == NGX_ERROR) {
+            return "a broken or too large reply";
+        }
+
+        ngx_rl_redis_reply(node, call);
+
+    } while (conn->connection);
+
+    return NULL;
 }

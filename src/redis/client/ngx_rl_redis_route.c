@@ -9,68 +9,6 @@
 #define NGX_RL_REDIS_AGAIN_MS     5
 
 
-static void ngx_rl_redis_route(ngx_rl_redis_call_t *call);
-static void ngx_rl_redis_route_mapped(
-    ngx_rl_redis_call_t *call);
-static void ngx_rl_redis_map_wait(ngx_rl_redis_call_t *call);
-
-
-void
-ngx_rl_redis_call_start(ngx_rl_redis_call_t *call,
-    ngx_rl_redis_handler_pt handler, void *data)
-{
-    call->handler = handler;
-    call->data = data;
-
-    ngx_rl_redis_call_wait(call);
-    ngx_rl_redis_route(call);
-}
-
-
-static void
-ngx_rl_redis_route(ngx_rl_redis_call_t *call)
-{
-    ngx_rl_redis_client_t  *client;
-
-    client = call->client;
-
-    if (client->topology.slots) {
-        ngx_rl_redis_topology_look(client);
-
-        if (!client->topology.mapped) {
-            ngx_rl_redis_map_wait(call);
-            return;
-        }
-
-        ngx_rl_redis_unmapped_route(client);
-    }
-
-    ngx_rl_redis_route_mapped(call);
-}
-
-
-static void
-ngx_rl_redis_route_mapped(ngx_rl_redis_call_t *call)
-{
-    ngx_rl_redis_node_t    *node;
-    ngx_rl_redis_client_t  *client;
-
-    client = call->client;
-
-    node = client->topology.slots
-           ? client->topology.slots[call->slot]
-           : ngx_rl_redis_node_of(ngx_queue_head(&client->nodes));
-
-    if (node == NULL) {
-        ngx_rl_redis_refresh(client);
-        ngx_rl_redis_call_fail(call, NGX_RL_REDIS_UNREACHABLE);
-        return;
-    }
-
-    ngx_rl_redis_call_send(call, node);
-}
-
-
 static void
 ngx_rl_redis_map_wait(ngx_rl_redis_call_t *call)
 {
@@ -96,70 +34,7 @@ ngx_rl_redis_map_wait(ngx_rl_redis_call_t *call)
 
 
 void
-ngx_rl_redis_unmapped_route(ngx_rl_redis_client_t *client)
-{
-    ngx_queue_t  *q;
-
-    if (!client->topology.mapped) {
-        return;
-    }
-
-    ngx_rl_redis_breaker_mapped(client);
-
-    while (!ngx_queue_empty(&client->unmapped)) {
-        q = ngx_queue_head(&client->unmapped);
-        ngx_queue_remove(q);
-        ngx_rl_redis_route_mapped(ngx_rl_redis_call_of(q));
-    }
-}
-
-
-void
-ngx_rl_redis_topology_handler(ngx_event_t *ev)
-{
-    ngx_rl_redis_client_t  *client;
-
-    client = ev->data;
-
-    ngx_rl_redis_topology_tick(client);
-    ngx_rl_redis_unmapped_route(client);
-}
-
-
-void
-ngx_rl_redis_call_send(ngx_rl_redis_call_t *call,
-    ngx_rl_redis_node_t *node)
-{
-    ngx_uint_t  lazy;
-
-    lazy = node->conn.lazy;
-
-    /* another worker has found the node well */
-
-    if (node->conn.state == NGX_RL_REDIS_DOWN
-        && (lazy || ngx_rl_redis_breaker_recovered(node)))
-    {
-        ngx_rl_redis_conn_retry(&node->conn);
-    }
-
-    if ((call->kind == NGX_RL_REDIS_UNDO
-         || call->kind == NGX_RL_REDIS_CONTROL)
-        && (node->conn.state != NGX_RL_REDIS_DOWN || lazy))
-    {
-        call->place = NULL;
-        ngx_rl_redis_call_queue(call, node);
-        return;
-    }
-
-    if (ngx_rl_redis_breaker_ask(call, node->place, &node->credit)) {
-        ngx_rl_redis_call_queue(call, node);
-    }
-}
-
-
-void
-ngx_rl_redis_call_queue(ngx_rl_redis_call_t *call,
-    ngx_rl_redis_node_t *node)
+ngx_rl_redis_call_queue(ngx_rl_redis_call_t *call, ngx_rl_redis_node_t *node)
 {
     static const ngx_str_t  asking = ngx_string("ASKING");
 
@@ -193,6 +68,123 @@ ngx_rl_redis_call_queue(ngx_rl_redis_call_t *call,
 
     ngx_rl_redis_breaker_unsent(call, node);
     ngx_rl_redis_call_fail(call, NGX_RL_REDIS_UNREACHABLE);
+}
+
+
+void
+ngx_rl_redis_call_send(ngx_rl_redis_call_t *call, ngx_rl_redis_node_t *node)
+{
+    ngx_uint_t  lazy;
+
+    lazy = node->conn.lazy;
+
+    /* another worker has found the node well */
+
+    if (node->conn.state == NGX_RL_REDIS_DOWN
+        && (lazy || ngx_rl_redis_breaker_recovered(node)))
+    {
+        ngx_rl_redis_conn_retry(&node->conn);
+    }
+
+    if ((call->kind == NGX_RL_REDIS_UNDO
+         || call->kind == NGX_RL_REDIS_CONTROL)
+        && (node->conn.state != NGX_RL_REDIS_DOWN || lazy))
+    {
+        call->place = NULL;
+        ngx_rl_redis_call_queue(call, node);
+        return;
+    }
+
+    if (ngx_rl_redis_breaker_ask(call, node->place, &node->credit)) {
+        ngx_rl_redis_call_queue(call, node);
+    }
+}
+
+
+static void
+ngx_rl_redis_route_mapped(ngx_rl_redis_call_t *call)
+{
+    ngx_rl_redis_node_t    *node;
+    ngx_rl_redis_client_t  *client;
+
+    client = call->client;
+
+    node = client->topology.slots
+           ? client->topology.slots[call->slot]
+           : ngx_rl_redis_node_of(ngx_queue_head(&client->nodes));
+
+    if (node == NULL) {
+        ngx_rl_redis_refresh(client);
+        ngx_rl_redis_call_fail(call, NGX_RL_REDIS_UNREACHABLE);
+        return;
+    }
+
+    ngx_rl_redis_call_send(call, node);
+}
+
+
+void
+ngx_rl_redis_unmapped_route(ngx_rl_redis_client_t *client)
+{
+    ngx_queue_t  *q;
+
+    if (!client->topology.mapped) {
+        return;
+    }
+
+    ngx_rl_redis_breaker_mapped(client);
+
+    while (!ngx_queue_empty(&client->unmapped)) {
+        q = ngx_queue_head(&client->unmapped);
+        ngx_queue_remove(q);
+        ngx_rl_redis_route_mapped(ngx_rl_redis_call_of(q));
+    }
+}
+
+
+static void
+ngx_rl_redis_route(ngx_rl_redis_call_t *call)
+{
+    ngx_rl_redis_client_t  *client;
+
+    client = call->client;
+
+    if (client->topology.slots) {
+        ngx_rl_redis_topology_look(client);
+
+        if (!client->topology.mapped) {
+            ngx_rl_redis_map_wait(call);
+            return;
+        }
+
+        ngx_rl_redis_unmapped_route(client);
+    }
+
+    ngx_rl_redis_route_mapped(call);
+}
+
+
+void
+ngx_rl_redis_call_start(ngx_rl_redis_call_t *call,
+    ngx_rl_redis_handler_pt handler, void *data)
+{
+    call->handler = handler;
+    call->data = data;
+
+    ngx_rl_redis_call_wait(call);
+    ngx_rl_redis_route(call);
+}
+
+
+void
+ngx_rl_redis_topology_handler(ngx_event_t *ev)
+{
+    ngx_rl_redis_client_t  *client;
+
+    client = ev->data;
+
+    ngx_rl_redis_topology_tick(client);
+    ngx_rl_redis_unmapped_route(client);
 }
 
 

@@ -11,110 +11,6 @@
 #define NGX_RL_REDIS_SENTINEL_MS  5000  /* not asked for so long */
 
 
-static ngx_int_t ngx_rl_redis_session_open(
-    ngx_rl_redis_conn_t *conn);
-static ngx_int_t ngx_rl_redis_session_name(
-    ngx_rl_redis_node_t *node);
-static void ngx_rl_redis_session_up(ngx_rl_redis_conn_t *conn);
-static void ngx_rl_redis_session_recovered(
-    ngx_rl_redis_conn_t *conn);
-static void ngx_rl_redis_session_failed(
-    ngx_rl_redis_conn_t *conn, ngx_err_t err, const char *reason);
-static void ngx_rl_redis_session_closed(
-    ngx_rl_redis_conn_t *conn, ngx_rl_redis_state_e was,
-    ngx_uint_t keeps);
-static void ngx_rl_redis_session_drop(ngx_rl_redis_node_t *node,
-    ngx_uint_t keeps);
-static ngx_uint_t ngx_rl_redis_session_used(
-    ngx_rl_redis_conn_t *conn);
-
-
-const ngx_rl_redis_owner_t  ngx_rl_redis_session = {
-    ngx_rl_redis_session_open,
-    ngx_rl_redis_session_up,
-    ngx_rl_redis_reply_feed,
-    ngx_rl_redis_session_recovered,
-    ngx_rl_redis_session_failed,
-    ngx_rl_redis_session_closed,
-    ngx_rl_redis_session_used
-};
-
-
-/*
- * The first commands. No caller waits for the replies. A sentinel has a user of
- * its own, no databases and no scripts. A connection that listens needs
- * neither.
- */
-
-static ngx_int_t
-ngx_rl_redis_session_open(ngx_rl_redis_conn_t *conn)
-{
-    u_char                  digits[NGX_INT64_LEN];
-    ngx_str_t               args[2];
-    ngx_rl_redis_node_t    *node;
-    ngx_rl_redis_kind_e     kind;
-    ngx_rl_redis_client_t  *client;
-
-    node = conn->data;
-    client = node->client;
-
-    node->reader = ngx_rl_redis_reader_new(&node->reply);
-
-    if (node->reader == NULL
-        || ngx_rl_redis_auth_send(node, NGX_RL_REDIS_AUTH)
-           != NGX_OK
-        || ngx_rl_redis_session_name(node) != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    if (node->role == NGX_RL_REDIS_ASKS_MASTER) {
-        return NGX_OK;
-    }
-
-    if (node->role == NGX_RL_REDIS_LISTENS) {
-        kind = NGX_RL_REDIS_LISTEN;
-        ngx_str_set(&args[0], "SUBSCRIBE");
-        args[1] = client->channel;
-
-        return ngx_rl_redis_command(node, kind, args, 2) ? NGX_OK
-                                                                : NGX_ERROR;
-    }
-
-    if (client->redis->mode == NGX_RL_REDIS_CLUSTER) {
-        ngx_str_set(&args[0], "CLUSTER");
-        ngx_str_set(&args[1], "MYID");
-
-        if (ngx_rl_redis_command(node, NGX_RL_REDIS_MYID, args,
-                                 2)
-            == NULL)
-        {
-            return NGX_ERROR;
-        }
-    }
-
-    if (client->redis->database) {
-        kind = NGX_RL_REDIS_SELECT;
-        ngx_str_set(&args[0], "SELECT");
-        args[1].data = digits;
-        args[1].len = ngx_sprintf(digits, "%ui", client->redis->database)
-                      - digits;
-
-        if (ngx_rl_redis_command(node, kind, args, 2) == NULL) {
-            return NGX_ERROR;
-        }
-    }
-
-    /* without memory NOSCRIPT will ask for it again */
-
-    if (client->control == NULL) {
-        ngx_rl_redis_session_load(node);
-    }
-
-    return NGX_OK;
-}
-
-
 /*
  * "ratelimit:<block>:<host>:<pid>", as CLIENT LIST shows it. Redis takes
  * printable characters alone.
@@ -163,6 +59,77 @@ ngx_rl_redis_session_load(ngx_rl_redis_node_t *node)
 }
 
 
+/*
+ * The first commands. No caller waits for the replies. A sentinel has a user of
+ * its own, no databases and no scripts. A connection that listens needs
+ * neither.
+ */
+
+static ngx_int_t
+ngx_rl_redis_session_open(ngx_rl_redis_conn_t *conn)
+{
+    u_char                  digits[NGX_INT64_LEN];
+    ngx_str_t               args[2];
+    ngx_rl_redis_node_t    *node;
+    ngx_rl_redis_kind_e     kind;
+    ngx_rl_redis_client_t  *client;
+
+    node = conn->data;
+    client = node->client;
+
+    node->reader = ngx_rl_redis_reader_new(&node->reply);
+
+    if (node->reader == NULL
+        || ngx_rl_redis_auth_send(node, NGX_RL_REDIS_AUTH)
+           != NGX_OK
+        || ngx_rl_redis_session_name(node) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (node->role == NGX_RL_REDIS_ASKS_MASTER) {
+        return NGX_OK;
+    }
+
+    if (node->role == NGX_RL_REDIS_LISTENS) {
+        kind = NGX_RL_REDIS_LISTEN;
+        ngx_str_set(&args[0], "SUBSCRIBE");
+        args[1] = client->channel;
+
+        return ngx_rl_redis_command(node, kind, args, 2) ? NGX_OK : NGX_ERROR;
+    }
+
+    if (client->redis->mode == NGX_RL_REDIS_CLUSTER) {
+        ngx_str_set(&args[0], "CLUSTER");
+        ngx_str_set(&args[1], "MYID");
+
+        if (ngx_rl_redis_command(node, NGX_RL_REDIS_MYID, args, 2) == NULL) {
+            return NGX_ERROR;
+        }
+    }
+
+    if (client->redis->database) {
+        kind = NGX_RL_REDIS_SELECT;
+        ngx_str_set(&args[0], "SELECT");
+        args[1].data = digits;
+        args[1].len = ngx_sprintf(digits, "%ui", client->redis->database)
+                      - digits;
+
+        if (ngx_rl_redis_command(node, kind, args, 2) == NULL) {
+            return NGX_ERROR;
+        }
+    }
+
+    /* without memory NOSCRIPT will ask for it again */
+
+    if (client->control == NULL) {
+        ngx_rl_redis_session_load(node);
+    }
+
+    return NGX_OK;
+}
+
+
 static void
 ngx_rl_redis_session_up(ngx_rl_redis_conn_t *conn)
 {
@@ -198,8 +165,8 @@ ngx_rl_redis_session_recovered(ngx_rl_redis_conn_t *conn)
 
 
 static void
-ngx_rl_redis_session_failed(ngx_rl_redis_conn_t *conn,
-    ngx_err_t err, const char *reason)
+ngx_rl_redis_session_failed(ngx_rl_redis_conn_t *conn, ngx_err_t err,
+    const char *reason)
 {
     ngx_str_t  why;
 
@@ -211,34 +178,6 @@ ngx_rl_redis_session_failed(ngx_rl_redis_conn_t *conn,
 }
 
 
-static void
-ngx_rl_redis_session_closed(ngx_rl_redis_conn_t *conn,
-    ngx_rl_redis_state_e was, ngx_uint_t keeps)
-{
-    ngx_rl_redis_node_t  *node;
-
-    node = conn->data;
-    node->loading = 0;
-    ngx_memzero(node->own_id, sizeof(node->own_id));
-
-    if (node->reader) {
-        ngx_rl_redis_reader_free(node->reader, &node->reply);
-        node->reader = NULL;
-    }
-
-    if (was == NGX_RL_REDIS_UP) {
-        node->lost_ms = ngx_current_msec;
-    }
-
-    ngx_rl_redis_session_drop(node, keeps);
-
-    ngx_rl_redis_breaker_lost(node, was == NGX_RL_REDIS_UP
-                                           && !node->stranger);
-
-    ngx_rl_redis_refresh(node->client);
-}
-
-
 /*
  * Ends the calls of a connection that broke. A call that was written may have
  * run: it is never sent again. keeps: calls that were not written are sent over
@@ -246,8 +185,7 @@ ngx_rl_redis_session_closed(ngx_rl_redis_conn_t *conn,
  */
 
 static void
-ngx_rl_redis_session_drop(ngx_rl_redis_node_t *node,
-    ngx_uint_t keeps)
+ngx_rl_redis_session_drop(ngx_rl_redis_node_t *node, ngx_uint_t keeps)
 {
     ngx_queue_t          *q, *next;
     ngx_rl_redis_call_t  *call;
@@ -271,8 +209,7 @@ ngx_rl_redis_session_drop(ngx_rl_redis_node_t *node,
         } else if (!keeps) {
             ngx_rl_redis_call_remove(call);
             ngx_rl_redis_breaker_unsent(call, node);
-            ngx_rl_redis_call_fail(call,
-                                   NGX_RL_REDIS_UNREACHABLE);
+            ngx_rl_redis_call_fail(call, NGX_RL_REDIS_UNREACHABLE);
 
         } else if (call->asking) {
 
@@ -287,6 +224,50 @@ ngx_rl_redis_session_drop(ngx_rl_redis_node_t *node,
 }
 
 
+static void
+ngx_rl_redis_session_closed(ngx_rl_redis_conn_t *conn, ngx_rl_redis_state_e was,
+    ngx_uint_t keeps)
+{
+    ngx_rl_redis_node_t  *node;
+
+    node = conn->data;
+    node->loading = 0;
+    ngx_memzero(node->own_id, sizeof(node->own_id));
+
+    if (node->reader) {
+        ngx_rl_redis_reader_free(node->reader, &node->reply);
+        node->reader = NULL;
+    }
+
+    if (was == NGX_RL_REDIS_UP) {
+        node->lost_ms = ngx_current_msec;
+    }
+
+    ngx_rl_redis_session_drop(node, keeps);
+
+    ngx_rl_redis_breaker_lost(node, was == NGX_RL_REDIS_UP && !node->stranger);
+
+    ngx_rl_redis_refresh(node->client);
+}
+
+
+void
+ngx_rl_redis_session_free(ngx_rl_redis_node_t *node)
+{
+    ngx_queue_t          *q;
+    ngx_rl_redis_call_t  *call;
+
+    while (!ngx_queue_empty(&node->conn.requests)) {
+        q = ngx_queue_head(&node->conn.requests);
+        call = ngx_rl_redis_call_of(q);
+        ngx_rl_redis_call_remove(call);
+        ngx_rl_redis_call_free(call);
+    }
+
+    ngx_rl_redis_node_free(node);
+}
+
+
 static ngx_uint_t
 ngx_rl_redis_session_used(ngx_rl_redis_conn_t *conn)
 {
@@ -298,8 +279,7 @@ ngx_rl_redis_session_used(ngx_rl_redis_conn_t *conn)
     topology = &node->client->topology;
 
     if (node->role == NGX_RL_REDIS_ASKS_MASTER) {
-        used = ngx_current_msec - node->used_ms
-               <= NGX_RL_REDIS_SENTINEL_MS;
+        used = ngx_current_msec - node->used_ms <= NGX_RL_REDIS_SENTINEL_MS;
 
         /* nobody releases a sentinel: it is looked at again */
 
@@ -332,18 +312,12 @@ ngx_rl_redis_session_used(ngx_rl_redis_conn_t *conn)
 }
 
 
-void
-ngx_rl_redis_session_free(ngx_rl_redis_node_t *node)
-{
-    ngx_queue_t          *q;
-    ngx_rl_redis_call_t  *call;
-
-    while (!ngx_queue_empty(&node->conn.requests)) {
-        q = ngx_queue_head(&node->conn.requests);
-        call = ngx_rl_redis_call_of(q);
-        ngx_rl_redis_call_remove(call);
-        ngx_rl_redis_call_free(call);
-    }
-
-    ngx_rl_redis_node_free(node);
-}
+const ngx_rl_redis_owner_t  ngx_rl_redis_session = {
+    ngx_rl_redis_session_open,
+    ngx_rl_redis_session_up,
+    ngx_rl_redis_reply_feed,
+    ngx_rl_redis_session_recovered,
+    ngx_rl_redis_session_failed,
+    ngx_rl_redis_session_closed,
+    ngx_rl_redis_session_used
+};

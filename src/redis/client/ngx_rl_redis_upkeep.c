@@ -47,132 +47,13 @@
 #define NGX_RL_REDIS_HEARTBEAT_VALUES  4
 
 
-static ngx_msec_t ngx_rl_redis_heartbeat(
-    ngx_rl_redis_client_t *client);
-static void ngx_rl_redis_heartbeat_send(
-    ngx_rl_redis_client_t *client);
-static void ngx_rl_redis_heartbeat_answer(void *data,
-    const ngx_rl_redis_result_t *result);
-static ngx_msec_t ngx_rl_redis_probe(ngx_rl_redis_node_t *node);
-static ngx_rl_redis_call_t *ngx_rl_redis_probe_new(
-    ngx_rl_redis_node_t *node);
-
-
-void
-ngx_rl_redis_upkeep_handler(ngx_event_t *ev)
-{
-    ngx_msec_t              next_ms, wait_ms;
-    ngx_rl_redis_node_t    *node;
-    ngx_rl_redis_client_t  *client;
-
-    client = ev->data;
-
-    if (ngx_exiting) {
-        return;
-    }
-
-    ngx_rl_redis_nodes_keep(client);
-    ngx_rl_redis_auth_look(client);
-    ngx_rl_redis_topology_renew(client);
-
-    wait_ms = ngx_rl_redis_heartbeat(client);
-    next_ms = ngx_min(wait_ms, NGX_RL_REDIS_UPKEEP_MS);
-
-    node = NULL;
-
-    while (ngx_rl_redis_node_next(client, &node)) {
-        wait_ms = ngx_rl_redis_probe(node);
-        next_ms = ngx_min(next_ms, wait_ms);
-    }
-
-    ngx_add_timer(ev, next_ms);
-}
-
-
-/*
- * Sends a heartbeat where it is this worker's turn. One whose last heartbeat
- * has no answer yet leaves the turn to the others. Returns when to look again.
- */
-
-static ngx_msec_t
-ngx_rl_redis_heartbeat(ngx_rl_redis_client_t *client)
-{
-    int64_t            passed, interval;
-    uint64_t           last;
-    _Atomic uint64_t  *turn;
-
-    turn = &client->redis->shared->heartbeat_ms;
-    last = atomic_load(turn);
-
-    passed = (int64_t) (ngx_current_msec - last);
-    interval = NGX_RL_REDIS_HEARTBEAT_MS;
-
-    if (client->heartbeat_failed) {
-        interval += NGX_RL_REDIS_YIELD_MS;
-    }
-
-    /* another worker's clock may be a moment ahead, but no second */
-
-    if (last && passed < interval
-        && passed > -NGX_RL_REDIS_HEARTBEAT_MS)
-    {
-        return interval - ngx_max(passed, 0);
-    }
-
-    if (client->heartbeat == NULL
-        && atomic_compare_exchange_strong(turn, &last, ngx_current_msec))
-    {
-        ngx_rl_redis_heartbeat_send(client);
-    }
-
-    return interval;
-}
-
-
-static void
-ngx_rl_redis_heartbeat_send(ngx_rl_redis_client_t *client)
-{
-    u_char               *p;
-    ngx_rl_redis_eval_t   eval;
-
-    u_char  text[sizeof(NGX_RL_REDIS_HEARTBEAT_ARGS)
-                 + NGX_RL_REDIS_BULK(sizeof(uint64_t))];
-
-    p = ngx_cpymem(text, NGX_RL_REDIS_HEARTBEAT_ARGS,
-                   sizeof(NGX_RL_REDIS_HEARTBEAT_ARGS) - 1);
-    p = ngx_rl_redis_write_bulk(p,
-                             (u_char *) &client->redis->shared->gateway,
-                             sizeof(client->redis->shared->gateway));
-
-    ngx_memzero(&eval, sizeof(ngx_rl_redis_eval_t));
-
-    eval.nsets = 1;
-    eval.sets = (u_char *) NGX_RL_REDIS_GATEWAYS_SET;
-    eval.nargs = 8;
-    eval.args.data = text;
-    eval.args.len = p - text;
-    eval.late = 1;
-
-    client->heartbeat = ngx_rl_redis_eval_new(client,
-                                        NGX_RL_REDIS_HEARTBEAT, &eval);
-
-    if (client->heartbeat) {
-        client->heartbeat_ms = ngx_current_msec;
-        ngx_rl_redis_call_start(client->heartbeat,
-                                ngx_rl_redis_heartbeat_answer,
-                                client);
-    }
-}
-
-
 /*
  * Errors that the operator must mend, as a missing right, are logged: an idle
  * gateway has no other line about them. Errors that pass are logged for checks.
  */
 
 static void
-ngx_rl_redis_heartbeat_answer(void *data,
-    const ngx_rl_redis_result_t *result)
+ngx_rl_redis_heartbeat_answer(void *data, const ngx_rl_redis_result_t *result)
 {
     ngx_rl_redis_client_t *client = data;
 
@@ -230,44 +111,75 @@ ngx_rl_redis_heartbeat_answer(void *data,
 }
 
 
-/* Sends a probe where one is due. Returns when to look again. */
+static void
+ngx_rl_redis_heartbeat_send(ngx_rl_redis_client_t *client)
+{
+    u_char               *p;
+    ngx_rl_redis_eval_t   eval;
+
+    u_char  text[sizeof(NGX_RL_REDIS_HEARTBEAT_ARGS)
+                 + NGX_RL_REDIS_BULK(sizeof(uint64_t))];
+
+    p = ngx_cpymem(text, NGX_RL_REDIS_HEARTBEAT_ARGS,
+                   sizeof(NGX_RL_REDIS_HEARTBEAT_ARGS) - 1);
+    p = ngx_rl_redis_write_bulk(p, (u_char *) &client->redis->shared->gateway,
+                                sizeof(client->redis->shared->gateway));
+
+    ngx_memzero(&eval, sizeof(ngx_rl_redis_eval_t));
+
+    eval.nsets = 1;
+    eval.sets = (u_char *) NGX_RL_REDIS_GATEWAYS_SET;
+    eval.nargs = 8;
+    eval.args.data = text;
+    eval.args.len = p - text;
+    eval.late = 1;
+
+    client->heartbeat = ngx_rl_redis_eval_new(client, NGX_RL_REDIS_HEARTBEAT,
+                                              &eval);
+
+    if (client->heartbeat) {
+        client->heartbeat_ms = ngx_current_msec;
+        ngx_rl_redis_call_start(client->heartbeat,
+                                ngx_rl_redis_heartbeat_answer, client);
+    }
+}
+
+
+/*
+ * Sends a heartbeat where it is this worker's turn. One whose last heartbeat
+ * has no answer yet leaves the turn to the others. Returns when to look again.
+ */
 
 static ngx_msec_t
-ngx_rl_redis_probe(ngx_rl_redis_node_t *node)
+ngx_rl_redis_heartbeat(ngx_rl_redis_client_t *client)
 {
-    uint64_t                wait_ms;
-    ngx_rl_redis_call_t    *call;
-    ngx_rl_redis_client_t  *client;
+    int64_t            passed, interval;
+    uint64_t           last;
+    _Atomic uint64_t  *turn;
 
-    client = node->client;
+    turn = &client->redis->shared->heartbeat_ms;
+    last = atomic_load(turn);
 
-    if (node->place == NULL || node->stranger
-        || node->conn.state != NGX_RL_REDIS_UP)
+    passed = (int64_t) (ngx_current_msec - last);
+    interval = NGX_RL_REDIS_HEARTBEAT_MS;
+
+    if (client->heartbeat_failed) {
+        interval += NGX_RL_REDIS_YIELD_MS;
+    }
+
+    /* another worker's clock may be a moment ahead, but no second */
+
+    if (last && passed < interval && passed > -NGX_RL_REDIS_HEARTBEAT_MS) {
+        return interval - ngx_max(passed, 0);
+    }
+
+    if (client->heartbeat == NULL
+        && atomic_compare_exchange_strong(turn, &last, ngx_current_msec))
     {
-        return NGX_RL_REDIS_UPKEEP_MS;
+        ngx_rl_redis_heartbeat_send(client);
     }
 
-    ngx_rl_redis_breaker_settle(node);
-
-    wait_ms = ngx_rl_breaker_probe(&node->place->breaker,
-                      ngx_current_msec,
-                      client->timeout + NGX_RL_REDIS_PROBE_LOST_MS);
-
-    if (wait_ms) {
-        return (ngx_msec_t) wait_ms;
-    }
-
-    /* without memory, or a bucket of that node, it is as one that was lost */
-
-    call = ngx_rl_redis_probe_new(node);
-
-    if (call) {
-        ngx_rl_redis_call_wait(call);
-        call->place = node->place;
-        ngx_rl_redis_call_queue(call, node);
-    }
-
-    return client->timeout + NGX_RL_BREAKER_MIN_MS;
+    return interval;
 }
 
 
@@ -289,8 +201,7 @@ ngx_rl_redis_probe_new(ngx_rl_redis_node_t *node)
 
     for (i = 0; i < NGX_RL_REDIS_PROBE_TRIES; i++) {
         eval.bucket = (uint32_t) ngx_random();
-        call = ngx_rl_redis_eval_new(client,
-                                     NGX_RL_REDIS_PROBE, &eval);
+        call = ngx_rl_redis_eval_new(client, NGX_RL_REDIS_PROBE, &eval);
 
         if (call == NULL) {
             return NULL;
@@ -306,4 +217,75 @@ ngx_rl_redis_probe_new(ngx_rl_redis_node_t *node)
     }
 
     return NULL;
+}
+
+
+/* Sends a probe where one is due. Returns when to look again. */
+
+static ngx_msec_t
+ngx_rl_redis_probe(ngx_rl_redis_node_t *node)
+{
+    uint64_t                wait_ms;
+    ngx_rl_redis_call_t    *call;
+    ngx_rl_redis_client_t  *client;
+
+    client = node->client;
+
+    if (node->place == NULL || node->stranger
+        || node->conn.state != NGX_RL_REDIS_UP)
+    {
+        return NGX_RL_REDIS_UPKEEP_MS;
+    }
+
+    ngx_rl_redis_breaker_settle(node);
+
+    wait_ms = ngx_rl_breaker_probe(&node->place->breaker, ngx_current_msec,
+        client->timeout + NGX_RL_REDIS_PROBE_LOST_MS);
+
+    if (wait_ms) {
+        return (ngx_msec_t) wait_ms;
+    }
+
+    /* without memory, or a bucket of that node, it is as one that was lost */
+
+    call = ngx_rl_redis_probe_new(node);
+
+    if (call) {
+        ngx_rl_redis_call_wait(call);
+        call->place = node->place;
+        ngx_rl_redis_call_queue(call, node);
+    }
+
+    return client->timeout + NGX_RL_BREAKER_MIN_MS;
+}
+
+
+void
+ngx_rl_redis_upkeep_handler(ngx_event_t *ev)
+{
+    ngx_msec_t              next_ms, wait_ms;
+    ngx_rl_redis_node_t    *node;
+    ngx_rl_redis_client_t  *client;
+
+    client = ev->data;
+
+    if (ngx_exiting) {
+        return;
+    }
+
+    ngx_rl_redis_nodes_keep(client);
+    ngx_rl_redis_auth_look(client);
+    ngx_rl_redis_topology_renew(client);
+
+    wait_ms = ngx_rl_redis_heartbeat(client);
+    next_ms = ngx_min(wait_ms, NGX_RL_REDIS_UPKEEP_MS);
+
+    node = NULL;
+
+    while (ngx_rl_redis_node_next(client, &node)) {
+        wait_ms = ngx_rl_redis_probe(node);
+        next_ms = ngx_min(next_ms, wait_ms);
+    }
+
+    ngx_add_timer(ev, next_ms);
 }

@@ -27,127 +27,6 @@ typedef int     ngx_rl_redis_elements_t;
 #endif
 
 
-static size_t ngx_rl_redis_read_values(
-    ngx_rl_redis_reply_t *reply);
-static inline const u_char *ngx_rl_redis_read_number(const u_char *p,
-    const u_char *last, u_char type, int64_t *value);
-static void *ngx_rl_redis_read_string(const redisReadTask *task,
-    char *data, size_t len);
-static void *ngx_rl_redis_read_array(const redisReadTask *task,
-    ngx_rl_redis_elements_t n);
-static void *ngx_rl_redis_read_integer(const redisReadTask *task,
-    long long value);
-static void *ngx_rl_redis_read_nil(const redisReadTask *task);
-static void ngx_rl_redis_read_free(void *object);
-static void ngx_rl_redis_reply_start(
-    ngx_rl_redis_reply_t *reply, int type);
-static ngx_int_t ngx_rl_redis_range_add(
-    ngx_rl_redis_reply_t *reply);
-static void ngx_rl_redis_range_host(
-    ngx_rl_redis_reply_t *reply, char *data, size_t len);
-static void ngx_rl_redis_range_more(
-    ngx_rl_redis_reply_t *reply, ngx_int_t idx, char *data, size_t len);
-static void *ngx_rl_redis_text_add(const redisReadTask *task,
-    const char *data, size_t len);
-static ngx_uint_t ngx_rl_redis_depth(const redisReadTask *task);
-
-
-static redisReplyObjectFunctions  ngx_rl_redis_read_functions = {
-    .createString = ngx_rl_redis_read_string,
-    .createArray = ngx_rl_redis_read_array,
-    .createInteger = ngx_rl_redis_read_integer,
-    .createNil = ngx_rl_redis_read_nil,
-    .freeObject = ngx_rl_redis_read_free
-};
-
-
-u_char *
-ngx_rl_redis_write_array(u_char *p, ngx_uint_t n)
-{
-    *p++ = '*';
-    p = ngx_rl_number_write(p, n);
-    *p++ = CR;
-    *p++ = LF;
-
-    return p;
-}
-
-
-u_char *
-ngx_rl_redis_write_bulk(u_char *p, const u_char *data, size_t len)
-{
-    *p++ = '$';
-    p = ngx_rl_number_write(p, len);
-    *p++ = CR;
-    *p++ = LF;
-    p = ngx_cpymem(p, data, len);
-    *p++ = CR;
-    *p++ = LF;
-
-    return p;
-}
-
-
-u_char *
-ngx_rl_redis_write_command(u_char *p, const ngx_str_t *args,
-    ngx_uint_t nargs)
-{
-    ngx_uint_t  i;
-
-    p = ngx_rl_redis_write_array(p, nargs);
-
-    for (i = 0; i < nargs; i++) {
-        p = ngx_rl_redis_write_bulk(p, args[i].data, args[i].len);
-    }
-
-    return p;
-}
-
-
-void *
-ngx_rl_redis_reader_new(ngx_rl_redis_reply_t *reply)
-{
-    redisReader  *reader;
-
-    reader = redisReaderCreateWithFunctions(
-                 &ngx_rl_redis_read_functions);
-    if (reader == NULL) {
-        return NULL;
-    }
-
-    /* redisReaderSetPrivdata() casts the pointer to int */
-    reader->privdata = reply;
-
-    reply->len = 0;
-    reply->bytes = 0;
-
-    return reader;
-}
-
-
-void
-ngx_rl_redis_reader_free(void *reader,
-    ngx_rl_redis_reply_t *reply)
-{
-    redisReaderFree(reader);
-    ngx_rl_redis_ranges_free(reply);
-    ngx_rl_redis_texts_free(reply);
-}
-
-
-void
-ngx_rl_redis_ranges_free(ngx_rl_redis_reply_t *reply)
-{
-    if (reply->ranges) {
-        ngx_free(reply->ranges);
-    }
-
-    reply->ranges = NULL;
-    reply->nranges = 0;
-    reply->max_ranges = 0;
-}
-
-
 void
 ngx_rl_redis_texts_free(ngx_rl_redis_reply_t *reply)
 {
@@ -163,186 +42,117 @@ ngx_rl_redis_texts_free(ngx_rl_redis_reply_t *reply)
 }
 
 
-void
-ngx_rl_redis_reader_feed(void *reader, const u_char *data, size_t len)
+static void
+ngx_rl_redis_reply_start(ngx_rl_redis_reply_t *reply, int type)
 {
-    redisReader           *rd;
-    ngx_rl_redis_reply_t  *reply;
+    reply->type = type;
+    reply->flat = 0;
+    reply->n = 0;
+    reply->text_len = 0;
+    reply->nranges = 0;
 
-    rd = reader;
-    reply = rd->privdata;
-    reply->data = data;
-    reply->len = len;
+    if (reply->ntexts) {
+        ngx_rl_redis_texts_free(reply);
+    }
 }
 
 
-size_t
-ngx_rl_redis_reader_left(void *reader)
+/* How many arrays stand around an element. */
+
+static ngx_uint_t
+ngx_rl_redis_depth(const redisReadTask *task)
 {
-    redisReader           *rd;
-    ngx_rl_redis_reply_t  *reply;
+    ngx_uint_t  depth;
 
-    rd = reader;
-    reply = rd->privdata;
-
-    return reply->len + rd->len - rd->pos;
-}
-
-
-ngx_int_t
-ngx_rl_redis_reader_next(void *reader,
-    ngx_rl_redis_reply_t *reply, ngx_rl_redis_form_e form)
-{
-    void         *object;
-    size_t        max, len;
-    redisReader  *rd;
-
-    rd = reader;
-    reply->form = form;
-
-    /* only if hiredis has neither begun a reply nor holds bytes of one */
-
-    if (form == NGX_RL_REDIS_FORM_VALUES
-        && rd->ridx == -1 && rd->pos == rd->len)
-    {
-        len = ngx_rl_redis_read_values(reply);
-
-        if (len) {
-            reply->data += len;
-            reply->len -= len;
-            return NGX_OK;
-        }
+    for (depth = 0; task->parent; task = task->parent) {
+        depth++;
     }
 
-    len = reply->len;
-
-    if (len) {
-        reply->bytes += len;
-        reply->len = 0;
-
-        if (redisReaderFeed(rd, (const char *) reply->data, len) != REDIS_OK) {
-            return NGX_ERROR;
-        }
-    }
-
-    if (redisReaderGetReply(rd, &object) != REDIS_OK) {
-        return NGX_ERROR;
-    }
-
-    if (object == NULL) {
-        max = (form == NGX_RL_REDIS_FORM_SLOTS)
-              ? NGX_RL_REDIS_MAX_SLOTS
-              : NGX_RL_REDIS_MAX_REPLY;
-
-        if (form == NGX_RL_REDIS_FORM_TEXTS) {
-            max = NGX_RL_REDIS_CONTROL_BYTES;
-        }
-
-        /* no element of CLUSTER SLOTS is as long as a whole reply of others */
-
-        if (form == NGX_RL_REDIS_FORM_SLOTS
-            && ngx_rl_redis_reader_left(reader)
-               > NGX_RL_REDIS_MAX_REPLY)
-        {
-            return NGX_ERROR;
-        }
-
-        return reply->bytes > max ? NGX_ERROR : NGX_AGAIN;
-    }
-
-    reply->bytes = 0;
-
-    /* types of RESP3, which nobody asked for, do not pass by the functions */
-
-    return object == reply ? NGX_OK : NGX_ERROR;
+    return depth;
 }
 
 
 /*
- * A check's answer: "*<n>\r\n", then n times ":<value>\r\n". Returns its
- * length; 0: what was fed begins with anything else, or ends before it.
+ * One more text, in memory of its own. Elements of an array in an array are
+ * left out: the reply is not flat.
  */
 
-static size_t
-ngx_rl_redis_read_values(ngx_rl_redis_reply_t *reply)
+static void *
+ngx_rl_redis_text_add(const redisReadTask *task, const char *data, size_t len)
 {
-    int64_t        n;
-    ngx_int_t      i;
-    const u_char  *p, *last;
+    u_char                *copy;
+    ngx_str_t             *text;
+    ngx_rl_redis_reply_t  *reply;
 
-    last = reply->data + reply->len;
+    reply = task->privdata;
 
-    p = ngx_rl_redis_read_number(reply->data, last, '*', &n);
-
-    if (p == NULL || n < 1 || n > NGX_RL_REDIS_MAX_VALUES) {
-        return 0;
+    if (ngx_rl_redis_depth(task) > 1) {
+        return reply;
     }
 
-    for (i = 0; i < n; i++) {
-        p = ngx_rl_redis_read_number(p, last, ':', &reply->values[i]);
-
-        if (p == NULL) {
-            return 0;
+    if (reply->texts == NULL) {
+        reply->texts = ngx_alloc(NGX_RL_REDIS_CONTROL_TEXTS
+                                 * sizeof(ngx_str_t), reply->log);
+        if (reply->texts == NULL) {
+            return NULL;
         }
     }
 
-    ngx_rl_redis_reply_start(reply, REDIS_REPLY_ARRAY);
-    reply->flat = 1;
-    reply->n = n;
+    copy = ngx_alloc(len + 1, reply->log);
+    if (copy == NULL) {
+        return NULL;
+    }
 
-    return p - reply->data;
+    ngx_memcpy(copy, data, len);
+
+    text = &reply->texts[reply->ntexts++];
+    text->data = copy;
+    text->len = len;
+
+    return reply;
 }
 
 
-/* Returns the end of a line that is a number as Redis writes it, or NULL. */
+/* Sets the host of the last range. A host that is too long becomes "?". */
 
-static inline const u_char *
-ngx_rl_redis_read_number(const u_char *p, const u_char *last,
-    u_char type, int64_t *value)
+static void
+ngx_rl_redis_range_host(ngx_rl_redis_reply_t *reply, char *data, size_t len)
 {
-    int64_t        number;
-    ngx_uint_t     negative, digit;
-    const u_char  *digits, *end;
+    ngx_rl_redis_range_t  *range;
 
-    /* of one digit, at least */
+    range = &reply->ranges[reply->nranges - 1];
 
-    if (last - p < 4 || *p++ != type) {
-        return NULL;
+    if (len > sizeof(range->host)) {
+        data = "?";
+        len = 1;
     }
 
-    negative = (*p == '-');
-    p += negative;
-    digits = p;
-    end = p + ngx_min(last - p, NGX_RL_REDIS_DIGITS);
+    range->host_len = len;
+    ngx_memcpy(range->host, data, len);
+}
 
-    for (number = 0; p != end; p++) {
-        digit = (ngx_uint_t) *p - '0';
 
-        if (digit > 9) {
-            break;
-        }
+/* A host that is not known, "?", is where the metadata says its "ip" is. */
 
-        number = number * 10 + (int64_t) digit;
+static void
+ngx_rl_redis_range_more(ngx_rl_redis_reply_t *reply, ngx_int_t idx, char *data,
+    size_t len)
+{
+    ngx_rl_redis_range_t  *range;
+
+    range = &reply->ranges[reply->nranges - 1];
+
+    if (idx % 2 == 0) {
+        range->ip = (len == 2 && ngx_memcmp(data, "ip", 2) == 0);
+
+    } else if (range->ip && range->host_len == 1 && range->host[0] == '?') {
+        ngx_rl_redis_range_host(reply, data, len);
     }
-
-    /* no zero before the others, and "-0" is none */
-
-    if (p == digits
-        || (*digits == '0' && (negative || p - digits > 1))
-        || last - p < 2 || p[0] != CR || p[1] != LF)
-    {
-        return NULL;
-    }
-
-    *value = negative ? -number : number;
-
-    return p + 2;
 }
 
 
 static void *
-ngx_rl_redis_read_string(const redisReadTask *task, char *data,
-    size_t len)
+ngx_rl_redis_read_string(const redisReadTask *task, char *data, size_t len)
 {
     ngx_rl_redis_reply_t  *reply;
 
@@ -393,9 +203,42 @@ ngx_rl_redis_read_string(const redisReadTask *task, char *data,
 }
 
 
+static ngx_int_t
+ngx_rl_redis_range_add(ngx_rl_redis_reply_t *reply)
+{
+    ngx_uint_t             max;
+    ngx_rl_redis_range_t  *ranges;
+
+    if (reply->nranges == reply->max_ranges) {
+        max = reply->max_ranges ? reply->max_ranges * 2 : 64;
+
+        ranges = ngx_alloc(max * sizeof(ngx_rl_redis_range_t), reply->log);
+        if (ranges == NULL) {
+            return NGX_ERROR;
+        }
+
+        if (reply->ranges) {
+            ngx_memcpy(ranges, reply->ranges,
+                       reply->nranges * sizeof(ngx_rl_redis_range_t));
+            ngx_free(reply->ranges);
+        }
+
+        reply->ranges = ranges;
+        reply->max_ranges = max;
+    }
+
+    /* what the reply leaves out makes a range that is refused */
+
+    ranges = &reply->ranges[reply->nranges++];
+    ngx_memzero(ranges, sizeof(ngx_rl_redis_range_t));
+    ranges->first = -1;
+
+    return NGX_OK;
+}
+
+
 static void *
-ngx_rl_redis_read_array(const redisReadTask *task,
-    ngx_rl_redis_elements_t n)
+ngx_rl_redis_read_array(const redisReadTask *task, ngx_rl_redis_elements_t n)
 {
     ngx_uint_t             max;
     ngx_rl_redis_reply_t  *reply;
@@ -526,48 +369,6 @@ ngx_rl_redis_read_nil(const redisReadTask *task)
 }
 
 
-/*
- * One more text, in memory of its own. Elements of an array in an array are
- * left out: the reply is not flat.
- */
-
-static void *
-ngx_rl_redis_text_add(const redisReadTask *task, const char *data,
-    size_t len)
-{
-    u_char                *copy;
-    ngx_str_t             *text;
-    ngx_rl_redis_reply_t  *reply;
-
-    reply = task->privdata;
-
-    if (ngx_rl_redis_depth(task) > 1) {
-        return reply;
-    }
-
-    if (reply->texts == NULL) {
-        reply->texts = ngx_alloc(NGX_RL_REDIS_CONTROL_TEXTS
-                                 * sizeof(ngx_str_t), reply->log);
-        if (reply->texts == NULL) {
-            return NULL;
-        }
-    }
-
-    copy = ngx_alloc(len + 1, reply->log);
-    if (copy == NULL) {
-        return NULL;
-    }
-
-    ngx_memcpy(copy, data, len);
-
-    text = &reply->texts[reply->ntexts++];
-    text->data = copy;
-    text->len = len;
-
-    return reply;
-}
-
-
 /* An element has no memory of its own. */
 
 static void
@@ -577,105 +378,271 @@ ngx_rl_redis_read_free(void *object)
 }
 
 
-static void
-ngx_rl_redis_reply_start(ngx_rl_redis_reply_t *reply, int type)
-{
-    reply->type = type;
-    reply->flat = 0;
-    reply->n = 0;
-    reply->text_len = 0;
-    reply->nranges = 0;
+static redisReplyObjectFunctions  ngx_rl_redis_read_functions = {
+    .createString = ngx_rl_redis_read_string,
+    .createArray = ngx_rl_redis_read_array,
+    .createInteger = ngx_rl_redis_read_integer,
+    .createNil = ngx_rl_redis_read_nil,
+    .freeObject = ngx_rl_redis_read_free
+};
 
-    if (reply->ntexts) {
-        ngx_rl_redis_texts_free(reply);
-    }
+
+u_char *
+ngx_rl_redis_write_array(u_char *p, ngx_uint_t n)
+{
+    *p++ = '*';
+    p = ngx_rl_number_write(p, n);
+    *p++ = CR;
+    *p++ = LF;
+
+    return p;
 }
 
 
-static ngx_int_t
-ngx_rl_redis_range_add(ngx_rl_redis_reply_t *reply)
+u_char *
+ngx_rl_redis_write_bulk(u_char *p, const u_char *data, size_t len)
 {
-    ngx_uint_t             max;
-    ngx_rl_redis_range_t  *ranges;
+    *p++ = '$';
+    p = ngx_rl_number_write(p, len);
+    *p++ = CR;
+    *p++ = LF;
+    p = ngx_cpymem(p, data, len);
+    *p++ = CR;
+    *p++ = LF;
 
-    if (reply->nranges == reply->max_ranges) {
-        max = reply->max_ranges ? reply->max_ranges * 2 : 64;
+    return p;
+}
 
-        ranges = ngx_alloc(max * sizeof(ngx_rl_redis_range_t),
-                           reply->log);
-        if (ranges == NULL) {
+
+u_char *
+ngx_rl_redis_write_command(u_char *p, const ngx_str_t *args, ngx_uint_t nargs)
+{
+    ngx_uint_t  i;
+
+    p = ngx_rl_redis_write_array(p, nargs);
+
+    for (i = 0; i < nargs; i++) {
+        p = ngx_rl_redis_write_bulk(p, args[i].data, args[i].len);
+    }
+
+    return p;
+}
+
+
+void *
+ngx_rl_redis_reader_new(ngx_rl_redis_reply_t *reply)
+{
+    redisReader  *reader;
+
+    reader = redisReaderCreateWithFunctions(&ngx_rl_redis_read_functions);
+    if (reader == NULL) {
+        return NULL;
+    }
+
+    /* redisReaderSetPrivdata() casts the pointer to int */
+    reader->privdata = reply;
+
+    reply->len = 0;
+    reply->bytes = 0;
+
+    return reader;
+}
+
+
+void
+ngx_rl_redis_ranges_free(ngx_rl_redis_reply_t *reply)
+{
+    if (reply->ranges) {
+        ngx_free(reply->ranges);
+    }
+
+    reply->ranges = NULL;
+    reply->nranges = 0;
+    reply->max_ranges = 0;
+}
+
+
+void
+ngx_rl_redis_reader_free(void *reader, ngx_rl_redis_reply_t *reply)
+{
+    redisReaderFree(reader);
+    ngx_rl_redis_ranges_free(reply);
+    ngx_rl_redis_texts_free(reply);
+}
+
+
+void
+ngx_rl_redis_reader_feed(void *reader, const u_char *data, size_t len)
+{
+    redisReader           *rd;
+    ngx_rl_redis_reply_t  *reply;
+
+    rd = reader;
+    reply = rd->privdata;
+    reply->data = data;
+    reply->len = len;
+}
+
+
+size_t
+ngx_rl_redis_reader_left(void *reader)
+{
+    redisReader           *rd;
+    ngx_rl_redis_reply_t  *reply;
+
+    rd = reader;
+    reply = rd->privdata;
+
+    return reply->len + rd->len - rd->pos;
+}
+
+
+/* Returns the end of a line that is a number as Redis writes it, or NULL. */
+
+static inline const u_char *
+ngx_rl_redis_read_number(const u_char *p, const u_char *last, u_char type,
+    int64_t *value)
+{
+    int64_t        number;
+    ngx_uint_t     negative, digit;
+    const u_char  *digits, *end;
+
+    /* of one digit, at least */
+
+    if (last - p < 4 || *p++ != type) {
+        return NULL;
+    }
+
+    negative = (*p == '-');
+    p += negative;
+    digits = p;
+    end = p + ngx_min(last - p, NGX_RL_REDIS_DIGITS);
+
+    for (number = 0; p != end; p++) {
+        digit = (ngx_uint_t) *p - '0';
+
+        if (digit > 9) {
+            break;
+        }
+
+        number = number * 10 + (int64_t) digit;
+    }
+
+    /* no zero before the others, and "-0" is none */
+
+    if (p == digits
+        || (*digits == '0' && (negative || p - digits > 1))
+        || last - p < 2 || p[0] != CR || p[1] != LF)
+    {
+        return NULL;
+    }
+
+    *value = negative ? -number : number;
+
+    return p + 2;
+}
+
+
+/*
+ * A check's answer: "*<n>\r\n", then n times ":<value>\r\n". Returns its
+ * length; 0: what was fed begins with anything else, or ends before it.
+ */
+
+static size_t
+ngx_rl_redis_read_values(ngx_rl_redis_reply_t *reply)
+{
+    int64_t        n;
+    ngx_int_t      i;
+    const u_char  *p, *last;
+
+    last = reply->data + reply->len;
+
+    p = ngx_rl_redis_read_number(reply->data, last, '*', &n);
+
+    if (p == NULL || n < 1 || n > NGX_RL_REDIS_MAX_VALUES) {
+        return 0;
+    }
+
+    for (i = 0; i < n; i++) {
+        p = ngx_rl_redis_read_number(p, last, ':', &reply->values[i]);
+
+        if (p == NULL) {
+            return 0;
+        }
+    }
+
+    ngx_rl_redis_reply_start(reply, REDIS_REPLY_ARRAY);
+    reply->flat = 1;
+    reply->n = n;
+
+    return p - reply->data;
+}
+
+
+ngx_int_t
+ngx_rl_redis_reader_next(void *reader, ngx_rl_redis_reply_t *reply,
+    ngx_rl_redis_form_e form)
+{
+    void         *object;
+    size_t        max, len;
+    redisReader  *rd;
+
+    rd = reader;
+    reply->form = form;
+
+    /* only if hiredis has neither begun a reply nor holds bytes of one */
+
+    if (form == NGX_RL_REDIS_FORM_VALUES
+        && rd->ridx == -1 && rd->pos == rd->len)
+    {
+        len = ngx_rl_redis_read_values(reply);
+
+        if (len) {
+            reply->data += len;
+            reply->len -= len;
+            return NGX_OK;
+        }
+    }
+
+    len = reply->len;
+
+    if (len) {
+        reply->bytes += len;
+        reply->len = 0;
+
+        if (redisReaderFeed(rd, (const char *) reply->data, len) != REDIS_OK) {
+            return NGX_ERROR;
+        }
+    }
+
+    if (redisReaderGetReply(rd, &object) != REDIS_OK) {
+        return NGX_ERROR;
+    }
+
+    if (object == NULL) {
+        max = (form == NGX_RL_REDIS_FORM_SLOTS)
+              ? NGX_RL_REDIS_MAX_SLOTS
+              : NGX_RL_REDIS_MAX_REPLY;
+
+        if (form == NGX_RL_REDIS_FORM_TEXTS) {
+            max = NGX_RL_REDIS_CONTROL_BYTES;
+        }
+
+        /* no element of CLUSTER SLOTS is as long as a whole reply of others */
+
+        if (form == NGX_RL_REDIS_FORM_SLOTS
+            && ngx_rl_redis_reader_left(reader)
+               > NGX_RL_REDIS_MAX_REPLY)
+        {
             return NGX_ERROR;
         }
 
-        if (reply->ranges) {
-            ngx_memcpy(ranges, reply->ranges,
-                       reply->nranges * sizeof(ngx_rl_redis_range_t));
-            ngx_free(reply->ranges);
-        }
-
-        reply->ranges = ranges;
-        reply->max_ranges = max;
+        return reply->bytes > max ? NGX_ERROR : NGX_AGAIN;
     }
 
-    /* what the reply leaves out makes a range that is refused */
+    reply->bytes = 0;
 
-    ranges = &reply->ranges[reply->nranges++];
-    ngx_memzero(ranges, sizeof(ngx_rl_redis_range_t));
-    ranges->first = -1;
+    /* types of RESP3, which nobody asked for, do not pass by the functions */
 
-    return NGX_OK;
-}
-
-
-/* Sets the host of the last range. A host that is too long becomes "?". */
-
-static void
-ngx_rl_redis_range_host(ngx_rl_redis_reply_t *reply,
-    char *data, size_t len)
-{
-    ngx_rl_redis_range_t  *range;
-
-    range = &reply->ranges[reply->nranges - 1];
-
-    if (len > sizeof(range->host)) {
-        data = "?";
-        len = 1;
-    }
-
-    range->host_len = len;
-    ngx_memcpy(range->host, data, len);
-}
-
-
-/* A host that is not known, "?", is where the metadata says its "ip" is. */
-
-static void
-ngx_rl_redis_range_more(ngx_rl_redis_reply_t *reply,
-    ngx_int_t idx, char *data, size_t len)
-{
-    ngx_rl_redis_range_t  *range;
-
-    range = &reply->ranges[reply->nranges - 1];
-
-    if (idx % 2 == 0) {
-        range->ip = (len == 2 && ngx_memcmp(data, "ip", 2) == 0);
-
-    } else if (range->ip && range->host_len == 1 && range->host[0] == '?') {
-        ngx_rl_redis_range_host(reply, data, len);
-    }
-}
-
-
-/* How many arrays stand around an element. */
-
-static ngx_uint_t
-ngx_rl_redis_depth(const redisReadTask *task)
-{
-    ngx_uint_t  depth;
-
-    for (depth = 0; task->parent; task = task->parent) {
-        depth++;
-    }
-
-    return depth;
+    return object == reply ? NGX_OK : NGX_ERROR;
 }

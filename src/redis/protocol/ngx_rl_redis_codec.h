@@ -49,8 +49,8 @@ typedef enum {
 /* One reply as the reader builds it. */
 typedef struct {
     int                    type;      /* REDIS_REPLY_* of the whole */
-    unsigned               flat:1;    /* an array of integers alone;
-                                         of TEXTS, without arrays */
+    unsigned               flat:1;    /* an array of integers alone; of TEXTS,
+                                         without arrays */
     ngx_rl_redis_form_e    form;
 
     ngx_uint_t                    n;         /* integers */
@@ -87,8 +87,7 @@ u_char *ngx_rl_redis_write_command(u_char *p, const ngx_str_t *args,
 
 /* A reader that builds into reply; NULL when memory is out. */
 void *ngx_rl_redis_reader_new(ngx_rl_redis_reply_t *reply);
-void ngx_rl_redis_reader_free(void *reader,
-    ngx_rl_redis_reply_t *reply);
+void ngx_rl_redis_reader_free(void *reader, ngx_rl_redis_reply_t *reply);
 
 /* Frees what a reply with ranges, or with texts, left. */
 void ngx_rl_redis_ranges_free(ngx_rl_redis_reply_t *reply);
@@ -98,8 +97,7 @@ void ngx_rl_redis_texts_free(ngx_rl_redis_reply_t *reply);
  * Feeds the next bytes, after those before were read up to NGX_AGAIN. The bytes
  * must stay until they are read up to NGX_AGAIN, too.
  */
-void ngx_rl_redis_reader_feed(void *reader, const u_char *data,
-    size_t len);
+void ngx_rl_redis_reader_feed(void *reader, const u_char *data, size_t len);
 
 /* Bytes fed that are part of no reply read yet. */
 size_t ngx_rl_redis_reader_left(void *reader);
@@ -108,7 +106,7 @@ size_t ngx_rl_redis_reader_left(void *reader);
  * Reads the next reply: NGX_OK, NGX_AGAIN when more bytes must come, NGX_ERROR
  * when this is no protocol or too large, or memory is out.
  */
-ngx_int_t ngx_rl_redis_reader_next(void *reader,
-    ngx_rl_redis_reply_t *reply, ngx_rl_redis_form_e form);
+ngx_int_t ngx_rl_redis_reader_next(void *reader, ngx_rl_redis_reply_t *reply,
+    ngx_rl_redis_form_e form);
 
 #endif /* NGX_RL_REDIS_CODEC_H_INCLUDED */

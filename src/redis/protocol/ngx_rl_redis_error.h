@@ -10,8 +10,7 @@
 #define NGX_RL_REDIS_MAX_WORD  32    /* bytes, in the log */
 
 /* The first word of a reply that is an error, empty for any other reply. */
-ngx_str_t ngx_rl_redis_error_word(
-    const ngx_rl_redis_reply_t *reply);
+ngx_str_t ngx_rl_redis_error_word(const ngx_rl_redis_reply_t *reply);
 
 /*
  * Returns the status of an error. ran: the command has run, or may have in

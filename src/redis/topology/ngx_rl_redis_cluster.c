@@ -12,17 +12,34 @@
      && !(node)->stranger)
 
 
-static ngx_rl_redis_node_t *ngx_rl_redis_seeds_connect(
-    ngx_rl_redis_client_t *client);
-static ngx_rl_redis_node_t *ngx_rl_redis_identified(
-    ngx_rl_redis_client_t *client, const u_char *id);
-static size_t ngx_rl_redis_own_host(ngx_rl_redis_node_t *node,
-    u_char *text);
-static ngx_rl_redis_node_t *ngx_rl_redis_named(
-    ngx_rl_redis_client_t *client,
-    const ngx_rl_slot_node_t *named);
-static ngx_int_t ngx_rl_redis_number(const u_char *text, size_t len,
-    uint64_t min, uint64_t max);
+static ngx_rl_redis_node_t *
+ngx_rl_redis_seeds_connect(ngx_rl_redis_client_t *client)
+{
+    ngx_uint_t            i, n, from;
+    ngx_rl_redis_node_t  *node, *stranger;
+    ngx_rl_redis_host_t  *hosts;
+
+    hosts = client->redis->hosts.elts;
+    n = client->redis->hosts.nelts;
+    from = atomic_load(&client->redis->shared->refreshes) % n;
+
+    stranger = NULL;
+
+    for (i = 0; i < n; i++) {
+        node = ngx_rl_redis_node_get(client, &hosts[(from + i) % n],
+                                     NGX_RL_REDIS_DATA);
+
+        if (node && client->control) {
+            ngx_rl_redis_conn_retry(&node->conn);
+        }
+
+        if (node && node->conn.state == NGX_RL_REDIS_UP) {
+            stranger = node;
+        }
+    }
+
+    return stranger;
+}
 
 
 ngx_rl_redis_node_t *
@@ -59,41 +76,10 @@ ngx_rl_redis_cluster_from(ngx_rl_redis_client_t *client)
 }
 
 
-static ngx_rl_redis_node_t *
-ngx_rl_redis_seeds_connect(ngx_rl_redis_client_t *client)
-{
-    ngx_uint_t            i, n, from;
-    ngx_rl_redis_node_t  *node, *stranger;
-    ngx_rl_redis_host_t  *hosts;
-
-    hosts = client->redis->hosts.elts;
-    n = client->redis->hosts.nelts;
-    from = atomic_load(&client->redis->shared->refreshes) % n;
-
-    stranger = NULL;
-
-    for (i = 0; i < n; i++) {
-        node = ngx_rl_redis_node_get(client, &hosts[(from + i) % n],
-                                     NGX_RL_REDIS_DATA);
-
-        if (node && client->control) {
-            ngx_rl_redis_conn_retry(&node->conn);
-        }
-
-        if (node && node->conn.state == NGX_RL_REDIS_UP) {
-            stranger = node;
-        }
-    }
-
-    return stranger;
-}
-
-
 /* The node that has that id, NULL where none is known. */
 
 static ngx_rl_redis_node_t *
-ngx_rl_redis_identified(ngx_rl_redis_client_t *client,
-    const u_char *id)
+ngx_rl_redis_identified(ngx_rl_redis_client_t *client, const u_char *id)
 {
     const u_char         *known;
     ngx_rl_redis_node_t  *node;
@@ -112,9 +98,35 @@ ngx_rl_redis_identified(ngx_rl_redis_client_t *client,
 }
 
 
+static ngx_int_t
+ngx_rl_redis_number(const u_char *text, size_t len, uint64_t min, uint64_t max)
+{
+    uint64_t  value;
+
+    if (ngx_rl_number_parse(text, len, min, max, &value) != 0) {
+        return NGX_ERROR;
+    }
+
+    return (ngx_int_t) value;
+}
+
+
+/* The address of node, for which an empty host stands. Returns its length. */
+
+static size_t
+ngx_rl_redis_own_host(ngx_rl_redis_node_t *node, u_char *text)
+{
+    if (node->conn.sockaddr.sockaddr.sa_family == AF_UNIX) {
+        return 0;
+    }
+
+    return ngx_sock_ntop(&node->conn.sockaddr.sockaddr, node->conn.socklen,
+                         text, NGX_SOCKADDR_STRLEN, 0);
+}
+
+
 ngx_uint_t
-ngx_rl_redis_map_write(ngx_rl_redis_node_t *node,
-    ngx_rl_slot_map_t *map)
+ngx_rl_redis_map_write(ngx_rl_redis_node_t *node, ngx_rl_slot_map_t *map)
 {
     size_t                 len;
     u_char                *host, text[NGX_SOCKADDR_STRLEN];
@@ -137,12 +149,9 @@ ngx_rl_redis_map_write(ngx_rl_redis_node_t *node,
         && node->reply.n == 0)
     {
         master = node->reply.texts;
-        port = ngx_rl_redis_number(master[1].data, master[1].len, 1,
-                                   65535);
-        valid = ngx_rl_slot_map_add(map, 0,
-                                    NGX_RL_CLUSTER_SLOTS - 1,
-                                    master[0].data, master[0].len,
-                                    port, none);
+        port = ngx_rl_redis_number(master[1].data, master[1].len, 1, 65535);
+        valid = ngx_rl_slot_map_add(map, 0, NGX_RL_CLUSTER_SLOTS - 1,
+                                    master[0].data, master[0].len, port, none);
     }
 
     for (i = 0; i < node->reply.nranges; i++) {
@@ -168,14 +177,96 @@ ngx_rl_redis_map_write(ngx_rl_redis_node_t *node,
             range->port = known->conn.host.port;
         }
 
-        valid += ngx_rl_slot_map_add(map, range->first, range->last,
-                                     host, len, range->port,
-                                     range->id);
+        valid += ngx_rl_slot_map_add(map, range->first, range->last, host, len,
+                                     range->port, range->id);
     }
 
     ngx_rl_slot_map_finish(map);
 
     return valid;
+}
+
+
+/* A node that the configuration names has the addresses known from there. */
+
+static ngx_rl_redis_node_t *
+ngx_rl_redis_named(ngx_rl_redis_client_t *client,
+    const ngx_rl_slot_node_t *named)
+{
+    ngx_uint_t            i;
+    ngx_rl_redis_host_t   host, *hosts;
+
+    ngx_memzero(&host, sizeof(ngx_rl_redis_host_t));
+
+    host.host.data = (u_char *) named->host;
+    host.host.len = named->len;
+    host.port = named->port;
+
+    hosts = client->redis->hosts.elts;
+
+    for (i = 0; i < client->redis->hosts.nelts; i++) {
+
+        if (client->redis->mode == NGX_RL_REDIS_CLUSTER
+            && hosts[i].port == host.port
+            && hosts[i].host.len == host.host.len
+            && ngx_strncasecmp(hosts[i].host.data, host.host.data,
+                               host.host.len)
+               == 0)
+        {
+            host.naddrs = hosts[i].naddrs;
+            host.addrs = hosts[i].addrs;
+        }
+    }
+
+    return ngx_rl_redis_node_get(client, &host, NGX_RL_REDIS_DATA);
+}
+
+
+void
+ngx_rl_redis_slot_set(ngx_rl_redis_client_t *client, ngx_uint_t slot,
+    ngx_rl_redis_node_t *node)
+{
+    if (client->topology.slots[slot]) {
+        client->topology.slots[slot]->owned--;
+    }
+
+    if (node) {
+        node->owned++;
+    }
+
+    client->topology.slots[slot] = node;
+}
+
+
+/* An owner that stays DOWN: a failover is on its way, a new map is wanted. */
+
+void
+ngx_rl_redis_map_settle(ngx_rl_redis_client_t *client)
+{
+    ngx_rl_redis_node_t  *node;
+
+    node = NULL;
+
+    while (ngx_rl_redis_node_next(client, &node)) {
+        if (node->role != NGX_RL_REDIS_DATA) {
+            continue;
+        }
+
+        if (node->owned == 0) {
+            ngx_rl_redis_conn_release(&node->conn);
+            continue;
+        }
+
+        if (client->control) {
+            continue;
+        }
+
+        ngx_rl_redis_conn_retry(&node->conn);
+
+        if (node->conn.state == NGX_RL_REDIS_DOWN) {
+            ngx_rl_redis_refresh(client);
+        }
+    }
 }
 
 
@@ -229,57 +320,8 @@ ngx_rl_redis_map_apply(ngx_rl_redis_client_t *client,
 }
 
 
-void
-ngx_rl_redis_slot_set(ngx_rl_redis_client_t *client,
-    ngx_uint_t slot, ngx_rl_redis_node_t *node)
-{
-    if (client->topology.slots[slot]) {
-        client->topology.slots[slot]->owned--;
-    }
-
-    if (node) {
-        node->owned++;
-    }
-
-    client->topology.slots[slot] = node;
-}
-
-
-/* An owner that stays DOWN: a failover is on its way, a new map is wanted. */
-
-void
-ngx_rl_redis_map_settle(ngx_rl_redis_client_t *client)
-{
-    ngx_rl_redis_node_t  *node;
-
-    node = NULL;
-
-    while (ngx_rl_redis_node_next(client, &node)) {
-        if (node->role != NGX_RL_REDIS_DATA) {
-            continue;
-        }
-
-        if (node->owned == 0) {
-            ngx_rl_redis_conn_release(&node->conn);
-            continue;
-        }
-
-        if (client->control) {
-            continue;
-        }
-
-        ngx_rl_redis_conn_retry(&node->conn);
-
-        if (node->conn.state == NGX_RL_REDIS_DOWN) {
-            ngx_rl_redis_refresh(client);
-        }
-    }
-}
-
-
 ngx_rl_redis_node_t *
-ngx_rl_redis_redirect(ngx_rl_redis_node_t *node,
-    ngx_uint_t *slot)
+ngx_rl_redis_redirect(ngx_rl_redis_node_t *node, ngx_uint_t *slot)
 {
     u_char              *p, *last, *space, *colon;
     u_char               own[NGX_SOCKADDR_STRLEN];
@@ -299,8 +341,7 @@ ngx_rl_redis_redirect(ngx_rl_redis_node_t *node,
         return NULL;
     }
 
-    n = ngx_rl_redis_number(p, space - p, 0,
-                            NGX_RL_CLUSTER_SLOTS - 1);
+    n = ngx_rl_redis_number(p, space - p, 0, NGX_RL_CLUSTER_SLOTS - 1);
     p = space + 1;
 
     /* an IPv6 address has colons of its own, without brackets */
@@ -332,68 +373,4 @@ ngx_rl_redis_redirect(ngx_rl_redis_node_t *node,
     *slot = n;
 
     return ngx_rl_redis_named(node->client, &named);
-}
-
-
-/* The address of node, for which an empty host stands. Returns its length. */
-
-static size_t
-ngx_rl_redis_own_host(ngx_rl_redis_node_t *node, u_char *text)
-{
-    if (node->conn.sockaddr.sockaddr.sa_family == AF_UNIX) {
-        return 0;
-    }
-
-    return ngx_sock_ntop(&node->conn.sockaddr.sockaddr, node->conn.socklen,
-                         text, NGX_SOCKADDR_STRLEN, 0);
-}
-
-
-/* A node that the configuration names has the addresses known from there. */
-
-static ngx_rl_redis_node_t *
-ngx_rl_redis_named(ngx_rl_redis_client_t *client,
-    const ngx_rl_slot_node_t *named)
-{
-    ngx_uint_t            i;
-    ngx_rl_redis_host_t   host, *hosts;
-
-    ngx_memzero(&host, sizeof(ngx_rl_redis_host_t));
-
-    host.host.data = (u_char *) named->host;
-    host.host.len = named->len;
-    host.port = named->port;
-
-    hosts = client->redis->hosts.elts;
-
-    for (i = 0; i < client->redis->hosts.nelts; i++) {
-
-        if (client->redis->mode == NGX_RL_REDIS_CLUSTER
-            && hosts[i].port == host.port
-            && hosts[i].host.len == host.host.len
-            && ngx_strncasecmp(hosts[i].host.data, host.host.data,
-                               host.host.len)
-               == 0)
-        {
-            host.naddrs = hosts[i].naddrs;
-            host.addrs = hosts[i].addrs;
-        }
-    }
-
-    return ngx_rl_redis_node_get(client, &host,
-                                 NGX_RL_REDIS_DATA);
-}
-
-
-static ngx_int_t
-ngx_rl_redis_number(const u_char *text, size_t len, uint64_t min,
-    uint64_t max)
-{
-    uint64_t  value;
-
-    if (ngx_rl_number_parse(text, len, min, max, &value) != 0) {
-        return NGX_ERROR;
-    }
-
-    return (ngx_int_t) value;
 }

@@ -14,21 +14,141 @@
 #define NGX_RL_REDIS_SENTINEL_REMIND_MS  60000
 
 
-static u_char *ngx_rl_redis_node_name(u_char *p,
-    const ngx_rl_redis_host_t *host);
-static ngx_rl_redis_node_t *ngx_rl_redis_node_find(
-    ngx_rl_redis_client_t *client, const ngx_str_t *name,
-    ngx_rl_redis_role_e role);
-static ngx_rl_redis_node_t *ngx_rl_redis_node_at(
-    ngx_rl_redis_client_t *client,
-    const ngx_rl_redis_host_t *host);
-static ngx_rl_redis_node_t *ngx_rl_redis_node_new(
-    ngx_rl_redis_client_t *client,
+/* The host comes first: "10.0.0.1:6379", "::1 6379", "/run/redis". */
+
+static u_char *
+ngx_rl_redis_node_name(u_char *p, const ngx_rl_redis_host_t *host)
+{
+    u_char  *colon;
+
+    p = ngx_cpymem(p, host->host.data, host->host.len);
+
+    if (host->port == 0) {
+        return p;
+    }
+
+    colon = ngx_strlchr(host->host.data, host->host.data + host->host.len, ':');
+
+    return ngx_sprintf(p, "%c%ui", colon ? ' ' : ':', (ngx_uint_t) host->port);
+}
+
+
+ngx_uint_t
+ngx_rl_redis_node_next(ngx_rl_redis_client_t *client,
+    ngx_rl_redis_node_t **node)
+{
+    ngx_queue_t  *q;
+
+    q = ngx_queue_next(*node ? &(*node)->queue : &client->nodes);
+
+    if (q == ngx_queue_sentinel(&client->nodes)) {
+        return 0;
+    }
+
+    *node = ngx_rl_redis_node_of(q);
+
+    return 1;
+}
+
+
+static ngx_rl_redis_node_t *
+ngx_rl_redis_node_find(ngx_rl_redis_client_t *client, const ngx_str_t *name,
+    ngx_rl_redis_role_e role)
+{
+    ngx_rl_redis_node_t  *node;
+
+    node = NULL;
+
+    while (ngx_rl_redis_node_next(client, &node)) {
+        if (node->conn.name.len == name->len
+            && node->role == role
+            && ngx_strncasecmp(node->conn.name.data, name->data, name->len)
+               == 0)
+        {
+            return node;
+        }
+    }
+
+    return NULL;
+}
+
+
+/*
+ * The node whose connection leads to a numeric host, NULL where none does. In
+ * its handshake it must stay who it is: a name is verified at the end of that.
+ */
+
+static ngx_rl_redis_node_t *
+ngx_rl_redis_node_at(ngx_rl_redis_client_t *client,
+    const ngx_rl_redis_host_t *host)
+{
+    socklen_t             socklen;
+    ngx_sockaddr_t        sa;
+    ngx_rl_redis_node_t  *node;
+    ngx_rl_redis_state_e  least;
+
+    socklen = ngx_rl_redis_resolve_numeric(host, &sa);
+
+    if (socklen == 0) {
+        return NULL;
+    }
+
+    least = client->redis->tls.on ? NGX_RL_REDIS_UP : NGX_RL_REDIS_CONNECTING;
+
+    node = NULL;
+
+    while (ngx_rl_redis_node_next(client, &node)) {
+        if (node->conn.state >= least
+            && node->role == NGX_RL_REDIS_DATA
+            && ngx_cmp_sockaddr(&node->conn.sockaddr.sockaddr,
+                                node->conn.socklen, &sa.sockaddr, socklen, 1)
+               == NGX_OK)
+        {
+            return node;
+        }
+    }
+
+    return NULL;
+}
+
+
+static void
+ngx_rl_redis_node_identify(ngx_rl_redis_node_t *node,
+    const ngx_rl_redis_host_t *host, const ngx_str_t *name)
+{
+    ngx_rl_redis_conn_set_host(&node->conn, host, name);
+
+    if (node->role != NGX_RL_REDIS_ASKS_MASTER) {
+        node->place = ngx_rl_redis_place(node->client->redis->shared,
+                                         &node->conn.name);
+    }
+}
+
+
+static ngx_rl_redis_node_t *
+ngx_rl_redis_node_new(ngx_rl_redis_client_t *client,
     const ngx_rl_redis_host_t *host, const ngx_str_t *name,
-    ngx_rl_redis_role_e role);
-static void ngx_rl_redis_node_identify(
-    ngx_rl_redis_node_t *node, const ngx_rl_redis_host_t *host,
-    const ngx_str_t *name);
+    ngx_rl_redis_role_e role)
+{
+    ngx_rl_redis_node_t  *node;
+
+    node = ngx_calloc(sizeof(ngx_rl_redis_node_t), client->log);
+    if (node == NULL) {
+        return NULL;
+    }
+
+    node->client = client;
+    node->reply.log = client->log;
+    node->role = role;
+    node->used_ms = ngx_current_msec;
+    node->lost_ms = ngx_current_msec;
+
+    ngx_rl_redis_conn_init(&node->conn, &client->net, client->owner, node);
+    node->conn.lazy = (client->control && role != NGX_RL_REDIS_LISTENS);
+    ngx_rl_redis_node_identify(node, host, name);
+
+    return node;
+}
 
 
 ngx_rl_redis_node_t *
@@ -39,9 +159,7 @@ ngx_rl_redis_node_get(ngx_rl_redis_client_t *client,
     ngx_str_t             name;
     ngx_rl_redis_node_t  *node;
 
-    if (host->host.len == 0
-        || host->host.len > NGX_RL_REDIS_MAX_HOST)
-    {
+    if (host->host.len == 0 || host->host.len > NGX_RL_REDIS_MAX_HOST) {
         return NULL;
     }
 
@@ -97,148 +215,6 @@ ngx_rl_redis_node_get(ngx_rl_redis_client_t *client,
 }
 
 
-/* The host comes first: "10.0.0.1:6379", "::1 6379", "/run/redis". */
-
-static u_char *
-ngx_rl_redis_node_name(u_char *p,
-    const ngx_rl_redis_host_t *host)
-{
-    u_char  *colon;
-
-    p = ngx_cpymem(p, host->host.data, host->host.len);
-
-    if (host->port == 0) {
-        return p;
-    }
-
-    colon = ngx_strlchr(host->host.data, host->host.data + host->host.len,
-                        ':');
-
-    return ngx_sprintf(p, "%c%ui", colon ? ' ' : ':',
-                       (ngx_uint_t) host->port);
-}
-
-
-static ngx_rl_redis_node_t *
-ngx_rl_redis_node_find(ngx_rl_redis_client_t *client,
-    const ngx_str_t *name, ngx_rl_redis_role_e role)
-{
-    ngx_rl_redis_node_t  *node;
-
-    node = NULL;
-
-    while (ngx_rl_redis_node_next(client, &node)) {
-        if (node->conn.name.len == name->len
-            && node->role == role
-            && ngx_strncasecmp(node->conn.name.data, name->data, name->len)
-               == 0)
-        {
-            return node;
-        }
-    }
-
-    return NULL;
-}
-
-
-/*
- * The node whose connection leads to a numeric host, NULL where none does. In
- * its handshake it must stay who it is: a name is verified at the end of that.
- */
-
-static ngx_rl_redis_node_t *
-ngx_rl_redis_node_at(ngx_rl_redis_client_t *client,
-    const ngx_rl_redis_host_t *host)
-{
-    socklen_t             socklen;
-    ngx_sockaddr_t        sa;
-    ngx_rl_redis_node_t  *node;
-    ngx_rl_redis_state_e  least;
-
-    socklen = ngx_rl_redis_resolve_numeric(host, &sa);
-
-    if (socklen == 0) {
-        return NULL;
-    }
-
-    least = client->redis->tls.on ? NGX_RL_REDIS_UP
-                                  : NGX_RL_REDIS_CONNECTING;
-
-    node = NULL;
-
-    while (ngx_rl_redis_node_next(client, &node)) {
-        if (node->conn.state >= least
-            && node->role == NGX_RL_REDIS_DATA
-            && ngx_cmp_sockaddr(&node->conn.sockaddr.sockaddr,
-                                node->conn.socklen, &sa.sockaddr, socklen, 1)
-               == NGX_OK)
-        {
-            return node;
-        }
-    }
-
-    return NULL;
-}
-
-
-static ngx_rl_redis_node_t *
-ngx_rl_redis_node_new(ngx_rl_redis_client_t *client,
-    const ngx_rl_redis_host_t *host, const ngx_str_t *name,
-    ngx_rl_redis_role_e role)
-{
-    ngx_rl_redis_node_t  *node;
-
-    node = ngx_calloc(sizeof(ngx_rl_redis_node_t), client->log);
-    if (node == NULL) {
-        return NULL;
-    }
-
-    node->client = client;
-    node->reply.log = client->log;
-    node->role = role;
-    node->used_ms = ngx_current_msec;
-    node->lost_ms = ngx_current_msec;
-
-    ngx_rl_redis_conn_init(&node->conn, &client->net, client->owner,
-                           node);
-    node->conn.lazy = (client->control && role != NGX_RL_REDIS_LISTENS);
-    ngx_rl_redis_node_identify(node, host, name);
-
-    return node;
-}
-
-
-static void
-ngx_rl_redis_node_identify(ngx_rl_redis_node_t *node,
-    const ngx_rl_redis_host_t *host, const ngx_str_t *name)
-{
-    ngx_rl_redis_conn_set_host(&node->conn, host, name);
-
-    if (node->role != NGX_RL_REDIS_ASKS_MASTER) {
-        node->place = ngx_rl_redis_place(node->client->redis->shared,
-                                         &node->conn.name);
-    }
-}
-
-
-ngx_uint_t
-ngx_rl_redis_node_next(ngx_rl_redis_client_t *client,
-    ngx_rl_redis_node_t **node)
-{
-    ngx_queue_t  *q;
-
-    q = ngx_queue_next(*node ? &(*node)->queue : &client->nodes);
-
-    if (q == ngx_queue_sentinel(&client->nodes)) {
-        return 0;
-    }
-
-    *node = ngx_rl_redis_node_of(q);
-
-    return 1;
-}
-
-
 void
 ngx_rl_redis_node_free(ngx_rl_redis_node_t *node)
 {
@@ -252,6 +228,15 @@ ngx_rl_redis_node_free(ngx_rl_redis_node_t *node)
     node->client->nnodes--;
 
     ngx_free(node);
+}
+
+
+void
+ngx_rl_redis_node_up(ngx_rl_redis_node_t *node)
+{
+    if (node->place && !node->stranger && node->client->control == NULL) {
+        atomic_store(&node->place->up_ms, ngx_current_msec);
+    }
 }
 
 
@@ -303,25 +288,15 @@ ngx_rl_redis_node_known(ngx_rl_redis_node_t *node)
 
     if (node->stranger && (!was || node->conn.lazy)) {
         node->conn.good = 0;
-        ngx_rl_redis_conn_break(&node->conn, 0,
-                                NGX_RL_REDIS_STRANGER);
+        ngx_rl_redis_conn_break(&node->conn, 0, NGX_RL_REDIS_STRANGER);
     }
 }
 
 
 void
-ngx_rl_redis_node_up(ngx_rl_redis_node_t *node)
-{
-    if (node->place && !node->stranger && node->client->control == NULL) {
-        atomic_store(&node->place->up_ms, ngx_current_msec);
-    }
-}
-
-
-void
-ngx_rl_redis_log(ngx_rl_redis_client_t *client,
-    ngx_rl_log_limit_t *limit, ngx_msec_t interval_ms,
-    ngx_uint_t level, ngx_err_t err, const char *fmt, ...)
+ngx_rl_redis_log(ngx_rl_redis_client_t *client, ngx_rl_log_limit_t *limit,
+    ngx_msec_t interval_ms, ngx_uint_t level, ngx_err_t err, const char *fmt,
+    ...)
 {
     char        note[NGX_RL_LOG_NOTE];
     u_char      text[NGX_RL_REDIS_LOG_TEXT], *last;
@@ -341,9 +316,8 @@ ngx_rl_redis_log(ngx_rl_redis_client_t *client,
 
 
 void
-ngx_rl_redis_node_log(ngx_rl_redis_node_t *node,
-    ngx_rl_redis_line_e line, ngx_err_t err, const char *what,
-    const char *how, const ngx_str_t *why)
+ngx_rl_redis_node_log(ngx_rl_redis_node_t *node, ngx_rl_redis_line_e line,
+    ngx_err_t err, const char *what, const char *how, const ngx_str_t *why)
 {
     uint32_t                      hash;
     ngx_msec_t                    interval_ms;
@@ -411,8 +385,7 @@ ngx_rl_redis_node_error(ngx_rl_redis_node_t *node,
 
 
 void
-ngx_rl_redis_node_log_reply(ngx_rl_redis_node_t *node,
-    const char *command)
+ngx_rl_redis_node_log_reply(ngx_rl_redis_node_t *node, const char *command)
 {
     u_char     buf[NGX_RL_REDIS_ERROR_TEXT];
     char       how[sizeof(" answered SENTINEL GET-MASTER-ADDR-BY-NAME with ")];
@@ -423,6 +396,5 @@ ngx_rl_redis_node_log_reply(ngx_rl_redis_node_t *node,
     *ngx_snprintf((u_char *) how, sizeof(how) - 1, " answered %s with ",
                   command) = 0;
 
-    ngx_rl_redis_node_log(node, NGX_RL_REDIS_LINE_REPLY, 0, "",
-                          how, &text);
+    ngx_rl_redis_node_log(node, NGX_RL_REDIS_LINE_REPLY, 0, "", how, &text);
 }

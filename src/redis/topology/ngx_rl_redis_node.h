@@ -22,8 +22,7 @@ typedef struct ngx_rl_redis_node_s  ngx_rl_redis_node_t;
 /* The purpose of a connection. */
 typedef enum {
     NGX_RL_REDIS_DATA = 0,    /* calls */
-    NGX_RL_REDIS_ASKS_MASTER, /* to a sentinel: the question for the
-                                 master */
+    NGX_RL_REDIS_ASKS_MASTER, /* to a sentinel: the question for the master */
     NGX_RL_REDIS_LISTENS      /* to messages of a channel */
 } ngx_rl_redis_role_e;
 
@@ -103,9 +102,9 @@ void ngx_rl_redis_node_up(ngx_rl_redis_node_t *node);
  * Logs a line about a block, unless limit has had one within interval_ms. Its
  * end says how many lines were suppressed.
  */
-void ngx_rl_redis_log(ngx_rl_redis_client_t *client,
-    ngx_rl_log_limit_t *limit, ngx_msec_t interval_ms,
-    ngx_uint_t level, ngx_err_t err, const char *fmt, ...);
+void ngx_rl_redis_log(ngx_rl_redis_client_t *client, ngx_rl_log_limit_t *limit,
+    ngx_msec_t interval_ms, ngx_uint_t level, ngx_err_t err, const char *fmt,
+    ...);
 
 /*
  * Logs such a line of level error about a node: "<what><node><how><why>". All
@@ -113,9 +112,8 @@ void ngx_rl_redis_log(ngx_rl_redis_client_t *client,
  * again comes once in ten seconds while the breaker is open, and once a minute
  * of a Sentinel.
  */
-void ngx_rl_redis_node_log(ngx_rl_redis_node_t *node,
-    ngx_rl_redis_line_e line, ngx_err_t err, const char *what,
-    const char *how, const ngx_str_t *why);
+void ngx_rl_redis_node_log(ngx_rl_redis_node_t *node, ngx_rl_redis_line_e line,
+    ngx_err_t err, const char *what, const char *how, const ngx_str_t *why);
 
 /* The text of node's reply, an error, as the log may have it; partly in buf. */
 ngx_str_t ngx_rl_redis_node_error(ngx_rl_redis_node_t *node,

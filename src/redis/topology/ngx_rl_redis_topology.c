@@ -17,74 +17,12 @@
 
 #define NGX_RL_REDIS_REFRESH_MS  1000
 #define NGX_RL_REDIS_FIRST_MS    100   /* while there is no map */
-#define NGX_RL_REDIS_NEXT_MS     10    /* and a call waits for it, or
-                                          the node asked is gone */
+#define NGX_RL_REDIS_NEXT_MS     10    /* and a call waits for it, or the node
+                                          asked is gone */
 #define NGX_RL_REDIS_LOOK_MS     100
 #define NGX_RL_REDIS_RENEW_MS    60000
 #define NGX_RL_REDIS_ANEW_MS     600000
 #define NGX_RL_REDIS_KEEP_MS     50    /* while an answer comes */
-
-
-static void ngx_rl_redis_map_take(
-    ngx_rl_redis_client_t *client);
-static void ngx_rl_redis_map_publish(
-    ngx_rl_redis_client_t *client,
-    const ngx_rl_slot_map_t *map, ngx_uint_t current);
-static void ngx_rl_redis_map_useless(ngx_rl_redis_node_t *node);
-static void ngx_rl_redis_topology_notice(
-    ngx_rl_redis_client_t *client);
-static void ngx_rl_redis_question(
-    ngx_rl_redis_client_t *client);
-static uint64_t ngx_rl_redis_right_take(
-    ngx_rl_redis_client_t *client);
-static ngx_uint_t ngx_rl_redis_right_keep(
-    ngx_rl_redis_client_t *client);
-static void ngx_rl_redis_question_send(
-    ngx_rl_redis_client_t *client, ngx_rl_redis_node_t *node);
-static ngx_uint_t ngx_rl_redis_question_arrives(
-    ngx_rl_redis_client_t *client);
-static ngx_rl_redis_node_t *ngx_rl_redis_sentinel_from(
-    ngx_rl_redis_client_t *client, ngx_uint_t next);
-static uint64_t ngx_rl_redis_topology_due(
-    ngx_rl_redis_client_t *client);
-static ngx_uint_t ngx_rl_redis_asks(
-    ngx_rl_redis_client_t *client);
-static ngx_msec_t ngx_rl_redis_interval(
-    ngx_rl_redis_client_t *client);
-
-
-ngx_int_t
-ngx_rl_redis_topology_start(ngx_rl_redis_client_t *client)
-{
-    ngx_rl_redis_topology_t  *t;
-
-    t = &client->topology;
-
-    t->slots = ngx_calloc(NGX_RL_CLUSTER_SLOTS
-                          * sizeof(ngx_rl_redis_node_t *),
-                          client->log);
-    if (t->slots == NULL) {
-        return NGX_ERROR;
-    }
-
-    ngx_rl_redis_topology_look(client);
-
-    t->wanted = !t->mapped;
-    ngx_rl_redis_topology_tick(client);
-
-    return NGX_OK;
-}
-
-
-void
-ngx_rl_redis_topology_look(ngx_rl_redis_client_t *client)
-{
-    if (ngx_rl_blob_newest(client->redis->shared->map)
-        != client->topology.number)
-    {
-        ngx_rl_redis_map_take(client);
-    }
-}
 
 
 static void
@@ -121,91 +59,12 @@ ngx_rl_redis_map_take(ngx_rl_redis_client_t *client)
 
 
 void
-ngx_rl_redis_refresh(ngx_rl_redis_client_t *client)
+ngx_rl_redis_topology_look(ngx_rl_redis_client_t *client)
 {
-    uint64_t                  asked;
-    ngx_rl_redis_topology_t  *t;
-
-    t = &client->topology;
-
-    if (t->slots == NULL || ngx_exiting) {
-        return;
-    }
-
-    asked = atomic_load(&client->redis->shared->asked_ms);
-    t->wanted_ms = ngx_current_msec;
-
-    if (!t->mapped
-        && t->state != NGX_RL_REDIS_ANSWERED
-        && t->question == NULL
-        && asked == t->right_ms)
+    if (ngx_rl_blob_newest(client->redis->shared->map)
+        != client->topology.number)
     {
-        t->state = NGX_RL_REDIS_ANEW;
-
-    } else if (t->wanted && t->timer.timer_set) {
-        return;
-
-    } else if (!ngx_rl_redis_asks(client)) {
-
-        /* the workers of all gateways see the same event at once */
-
-        t->due_ms = ngx_current_msec
-                    + ngx_random()
-                      % (ngx_rl_redis_interval(client) / 10);
-    }
-
-    t->wanted = 1;
-    ngx_rl_redis_topology_wait(client);
-}
-
-
-void
-ngx_rl_redis_topology_tick(ngx_rl_redis_client_t *client)
-{
-    ngx_rl_redis_topology_t  *t;
-
-    t = &client->topology;
-
-    if (ngx_exiting) {
-        return;
-    }
-
-    ngx_rl_redis_topology_notice(client);
-
-    if (!ngx_rl_redis_asks(client)) {
-        return;
-    }
-
-    if (ngx_rl_redis_question_arrives(client)) {
-
-        /* a large map is on its way: until it is here nobody asks again */
-
-        (void) ngx_rl_redis_right_keep(client);
-
-    } else if (t->state == NGX_RL_REDIS_ANEW
-               || ngx_current_msec >= ngx_rl_redis_topology_due(client))
-    {
-        ngx_rl_redis_question(client);
-    }
-
-    ngx_rl_redis_topology_wait(client);
-}
-
-
-void
-ngx_rl_redis_topology_renew(ngx_rl_redis_client_t *client)
-{
-    uint64_t  asked;
-
-    asked = atomic_load(&client->redis->shared->asked_ms);
-
-    /* another worker's clock may be a moment ahead */
-
-    if (client->redis->mode == NGX_RL_REDIS_CLUSTER
-        && (int64_t) (ngx_current_msec - asked)
-           >= NGX_RL_REDIS_RENEW_MS)
-    {
-        ngx_rl_redis_refresh(client);
+        ngx_rl_redis_map_take(client);
     }
 }
 
@@ -245,6 +104,213 @@ ngx_rl_redis_topology_notice(ngx_rl_redis_client_t *client)
     }
 
     ngx_rl_redis_map_settle(client);
+}
+
+
+static ngx_uint_t
+ngx_rl_redis_asks(ngx_rl_redis_client_t *client)
+{
+    return client->topology.wanted
+           || (client->redis->mode == NGX_RL_REDIS_SENTINEL
+               && client->control == NULL);
+}
+
+
+/* Whether a part of the answer has come. */
+
+static ngx_uint_t
+ngx_rl_redis_question_arrives(ngx_rl_redis_client_t *client)
+{
+    ngx_rl_redis_call_t  *question;
+
+    question = client->topology.question;
+
+    return question
+           && question->node->reply.bytes
+           && ngx_rl_redis_conn_head(&question->node->conn)
+              == &question->request;
+}
+
+
+/* Has the right begin anew, unless another worker has it now. */
+
+static ngx_uint_t
+ngx_rl_redis_right_keep(ngx_rl_redis_client_t *client)
+{
+    uint64_t  mine_ms;
+
+    mine_ms = client->topology.right_ms;
+
+    if (!atomic_compare_exchange_strong(&client->redis->shared->asked_ms,
+                                        &mine_ms, ngx_current_msec))
+    {
+        return 0;
+    }
+
+    client->topology.right_ms = ngx_current_msec;
+
+    return 1;
+}
+
+
+static ngx_msec_t
+ngx_rl_redis_interval(ngx_rl_redis_client_t *client)
+{
+    return ngx_rl_blob_newest(client->redis->shared->map)
+           ? NGX_RL_REDIS_REFRESH_MS : NGX_RL_REDIS_FIRST_MS;
+}
+
+
+/*
+ * When to ask next: a while after the last question, and the worker that asked
+ * last comes first again.
+ */
+
+static uint64_t
+ngx_rl_redis_topology_due(ngx_rl_redis_client_t *client)
+{
+    uint64_t                  asked, due_ms;
+    ngx_msec_t                interval;
+    ngx_rl_redis_topology_t  *t;
+
+    t = &client->topology;
+    asked = atomic_load(&client->redis->shared->asked_ms);
+
+    if (asked == 0) {
+        return t->due_ms;
+    }
+
+    interval = ngx_rl_redis_interval(client);
+    due_ms = asked + interval + client->jitter % (interval / 10);
+
+    if (asked != t->right_ms) {
+        due_ms += interval / 10;
+    }
+
+    return ngx_max(due_ms, t->due_ms);
+}
+
+
+/*
+ * Takes the right to ask, which is the time of the last question: so it comes
+ * back by itself when its owner dies. Returns 0, or the milliseconds until it
+ * can be taken.
+ */
+
+static uint64_t
+ngx_rl_redis_right_take(ngx_rl_redis_client_t *client)
+{
+    int64_t            passed, interval;
+    uint64_t           asked;
+    _Atomic uint64_t  *right;
+
+    right = &client->redis->shared->asked_ms;
+    interval = (int64_t) ngx_rl_redis_interval(client);
+
+    asked = atomic_load(right);
+    passed = (int64_t) (ngx_current_msec - asked);
+
+    /*
+     * Below 0: this worker read the clock some time ago. Far below: the clock
+     * has started anew.
+     */
+
+    if (asked && passed < interval && passed > -NGX_RL_REDIS_ANEW_MS) {
+        return interval - ngx_max(passed, 0);
+    }
+
+    if (!atomic_compare_exchange_strong(right, &asked, ngx_current_msec)) {
+        return interval;
+    }
+
+    client->topology.right_ms = ngx_current_msec;
+
+    return 0;
+}
+
+
+/*
+ * The sentinel to ask: an open connection is kept, a connection to one takes no
+ * calls and has no breaker. next: the one before did not answer, or knew
+ * nothing. NULL where none can be connected to now.
+ */
+
+static ngx_rl_redis_node_t *
+ngx_rl_redis_sentinel_from(ngx_rl_redis_client_t *client, ngx_uint_t next)
+{
+    ngx_uint_t                i, n;
+    ngx_rl_redis_node_t      *node;
+    ngx_rl_redis_host_t      *hosts;
+    ngx_rl_redis_topology_t  *t;
+
+    t = &client->topology;
+    hosts = client->redis->hosts.elts;
+    n = client->redis->hosts.nelts;
+
+    t->sentinel += next;
+
+    for (i = 0; i < n; i++) {
+        t->sentinel %= n;
+
+        node = ngx_rl_redis_node_get(client, &hosts[t->sentinel],
+                                     NGX_RL_REDIS_ASKS_MASTER);
+
+        if (node && node->conn.state != NGX_RL_REDIS_DOWN) {
+            return node;
+        }
+
+        t->sentinel++;
+    }
+
+    return NULL;
+}
+
+
+/* The one moment at which the gateway asks. */
+
+static void
+ngx_rl_redis_question_send(ngx_rl_redis_client_t *client,
+    ngx_rl_redis_node_t *node)
+{
+    ngx_str_t                 args[3];
+    ngx_rl_redis_topology_t  *t;
+
+    t = &client->topology;
+
+    /* it may have been sent as soon as node came up */
+
+    if (t->state != NGX_RL_REDIS_TURN && t->state != NGX_RL_REDIS_ANEW) {
+        return;
+    }
+
+    t->state = NGX_RL_REDIS_ASKED;
+
+    if (!ngx_rl_redis_right_keep(client)) {
+        return;
+    }
+
+    t->asked_ms = ngx_current_msec;
+    t->wanted_ms = ngx_current_msec - 1;
+
+    node->used_ms = ngx_current_msec;
+
+    if (node->role == NGX_RL_REDIS_ASKS_MASTER) {
+        ngx_str_set(&args[0], "SENTINEL");
+        ngx_str_set(&args[1], "GET-MASTER-ADDR-BY-NAME");
+        args[2] = client->redis->master;
+
+        t->question = ngx_rl_redis_command(node, NGX_RL_REDIS_MASTER, args, 3);
+
+    } else {
+        ngx_str_set(&args[0], "CLUSTER");
+        ngx_str_set(&args[1], "SLOTS");
+
+        t->question = ngx_rl_redis_command(node, NGX_RL_REDIS_SLOTS, args, 2);
+    }
+
+    if (t->question) {
+        ngx_rl_redis_count(client->redis->shared->refreshes);
+    }
 }
 
 
@@ -294,130 +360,156 @@ ngx_rl_redis_question(ngx_rl_redis_client_t *client)
 }
 
 
-/*
- * Takes the right to ask, which is the time of the last question: so it comes
- * back by itself when its owner dies. Returns 0, or the milliseconds until it
- * can be taken.
- */
-
-static uint64_t
-ngx_rl_redis_right_take(ngx_rl_redis_client_t *client)
+void
+ngx_rl_redis_topology_wait(ngx_rl_redis_client_t *client)
 {
-    int64_t            passed, interval;
-    uint64_t           asked;
-    _Atomic uint64_t  *right;
-
-    right = &client->redis->shared->asked_ms;
-    interval = (int64_t) ngx_rl_redis_interval(client);
-
-    asked = atomic_load(right);
-    passed = (int64_t) (ngx_current_msec - asked);
-
-    /*
-     * Below 0: this worker read the clock some time ago. Far below: the clock
-     * has started anew.
-     */
-
-    if (asked && passed < interval && passed > -NGX_RL_REDIS_ANEW_MS) {
-        return interval - ngx_max(passed, 0);
-    }
-
-    if (!atomic_compare_exchange_strong(right, &asked, ngx_current_msec)) {
-        return interval;
-    }
-
-    client->topology.right_ms = ngx_current_msec;
-
-    return 0;
-}
-
-
-/* Has the right begin anew, unless another worker has it now. */
-
-static ngx_uint_t
-ngx_rl_redis_right_keep(ngx_rl_redis_client_t *client)
-{
-    uint64_t  mine_ms;
-
-    mine_ms = client->topology.right_ms;
-
-    if (!atomic_compare_exchange_strong(&client->redis->shared->asked_ms,
-                                        &mine_ms, ngx_current_msec))
-    {
-        return 0;
-    }
-
-    client->topology.right_ms = ngx_current_msec;
-
-    return 1;
-}
-
-
-/* The one moment at which the gateway asks. */
-
-static void
-ngx_rl_redis_question_send(ngx_rl_redis_client_t *client,
-    ngx_rl_redis_node_t *node)
-{
-    ngx_str_t                 args[3];
+    uint64_t                  due_ms;
+    ngx_msec_t                delay;
     ngx_rl_redis_topology_t  *t;
 
     t = &client->topology;
 
-    /* it may have been sent as soon as node came up */
+    if (ngx_exiting || !ngx_rl_redis_asks(client)) {
+        return;
+    }
 
-    if (t->state != NGX_RL_REDIS_TURN
-        && t->state != NGX_RL_REDIS_ANEW)
+    due_ms = ngx_rl_redis_topology_due(client);
+    delay = due_ms > ngx_current_msec ? due_ms - ngx_current_msec : 1;
+
+    if (t->wanted) {
+        delay = ngx_min(delay, NGX_RL_REDIS_LOOK_MS);
+    }
+
+    if (ngx_rl_redis_question_arrives(client)) {
+        delay = NGX_RL_REDIS_KEEP_MS;
+    }
+
+    if (t->state == NGX_RL_REDIS_ANEW
+        || (!t->mapped && !ngx_queue_empty(&client->unmapped)))
     {
-        return;
+        delay = ngx_min(delay, NGX_RL_REDIS_NEXT_MS);
     }
 
-    t->state = NGX_RL_REDIS_ASKED;
+    /* nginx leaves a timer as it is for a change below 300 ms */
 
-    if (!ngx_rl_redis_right_keep(client)) {
-        return;
+    if (t->timer.timer_set) {
+        ngx_del_timer(&t->timer);
     }
 
-    t->asked_ms = ngx_current_msec;
-    t->wanted_ms = ngx_current_msec - 1;
-
-    node->used_ms = ngx_current_msec;
-
-    if (node->role == NGX_RL_REDIS_ASKS_MASTER) {
-        ngx_str_set(&args[0], "SENTINEL");
-        ngx_str_set(&args[1], "GET-MASTER-ADDR-BY-NAME");
-        args[2] = client->redis->master;
-
-        t->question = ngx_rl_redis_command(node,
-                                         NGX_RL_REDIS_MASTER, args, 3);
-
-    } else {
-        ngx_str_set(&args[0], "CLUSTER");
-        ngx_str_set(&args[1], "SLOTS");
-
-        t->question = ngx_rl_redis_command(node,
-                                          NGX_RL_REDIS_SLOTS, args, 2);
-    }
-
-    if (t->question) {
-        ngx_rl_redis_count(client->redis->shared->refreshes);
-    }
+    ngx_add_timer(&t->timer, delay);
 }
 
 
-/* Whether a part of the answer has come. */
-
-static ngx_uint_t
-ngx_rl_redis_question_arrives(ngx_rl_redis_client_t *client)
+void
+ngx_rl_redis_topology_tick(ngx_rl_redis_client_t *client)
 {
-    ngx_rl_redis_call_t  *question;
+    ngx_rl_redis_topology_t  *t;
 
-    question = client->topology.question;
+    t = &client->topology;
 
-    return question
-           && question->node->reply.bytes
-           && ngx_rl_redis_conn_head(&question->node->conn)
-              == &question->request;
+    if (ngx_exiting) {
+        return;
+    }
+
+    ngx_rl_redis_topology_notice(client);
+
+    if (!ngx_rl_redis_asks(client)) {
+        return;
+    }
+
+    if (ngx_rl_redis_question_arrives(client)) {
+
+        /* a large map is on its way: until it is here nobody asks again */
+
+        (void) ngx_rl_redis_right_keep(client);
+
+    } else if (t->state == NGX_RL_REDIS_ANEW
+               || ngx_current_msec >= ngx_rl_redis_topology_due(client))
+    {
+        ngx_rl_redis_question(client);
+    }
+
+    ngx_rl_redis_topology_wait(client);
+}
+
+
+ngx_int_t
+ngx_rl_redis_topology_start(ngx_rl_redis_client_t *client)
+{
+    ngx_rl_redis_topology_t  *t;
+
+    t = &client->topology;
+
+    t->slots = ngx_calloc(NGX_RL_CLUSTER_SLOTS
+                          * sizeof(ngx_rl_redis_node_t *),
+                          client->log);
+    if (t->slots == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_rl_redis_topology_look(client);
+
+    t->wanted = !t->mapped;
+    ngx_rl_redis_topology_tick(client);
+
+    return NGX_OK;
+}
+
+
+void
+ngx_rl_redis_refresh(ngx_rl_redis_client_t *client)
+{
+    uint64_t                  asked;
+    ngx_rl_redis_topology_t  *t;
+
+    t = &client->topology;
+
+    if (t->slots == NULL || ngx_exiting) {
+        return;
+    }
+
+    asked = atomic_load(&client->redis->shared->asked_ms);
+    t->wanted_ms = ngx_current_msec;
+
+    if (!t->mapped
+        && t->state != NGX_RL_REDIS_ANSWERED
+        && t->question == NULL
+        && asked == t->right_ms)
+    {
+        t->state = NGX_RL_REDIS_ANEW;
+
+    } else if (t->wanted && t->timer.timer_set) {
+        return;
+
+    } else if (!ngx_rl_redis_asks(client)) {
+
+        /* the workers of all gateways see the same event at once */
+
+        t->due_ms = ngx_current_msec
+                    + ngx_random()
+                      % (ngx_rl_redis_interval(client) / 10);
+    }
+
+    t->wanted = 1;
+    ngx_rl_redis_topology_wait(client);
+}
+
+
+void
+ngx_rl_redis_topology_renew(ngx_rl_redis_client_t *client)
+{
+    uint64_t  asked;
+
+    asked = atomic_load(&client->redis->shared->asked_ms);
+
+    /* another worker's clock may be a moment ahead */
+
+    if (client->redis->mode == NGX_RL_REDIS_CLUSTER
+        && (int64_t) (ngx_current_msec - asked)
+           >= NGX_RL_REDIS_RENEW_MS)
+    {
+        ngx_rl_redis_refresh(client);
+    }
 }
 
 
@@ -458,9 +550,91 @@ ngx_rl_redis_topology_up(ngx_rl_redis_node_t *node)
 }
 
 
+/* The lock is free again when its owner has died: nginx' master does that. */
+
+static void
+ngx_rl_redis_map_publish(ngx_rl_redis_client_t *client,
+    const ngx_rl_slot_map_t *map, ngx_uint_t current)
+{
+    uint64_t                  number;
+    ngx_rl_blob_entry_t       entry, new;
+    ngx_rl_redis_shared_t    *shared;
+    ngx_rl_redis_topology_t  *t;
+
+    static const u_char  key[NGX_RL_SIPHASH_KEY_BYTES];
+
+    t = &client->topology;
+    shared = client->redis->shared;
+
+    new.version = 0;
+    new.len = ngx_rl_slot_map_bytes(map);
+    new.id = ngx_rl_siphash(key, (const u_char *) map, new.len, 1, 3).lo;
+
+    if (!ngx_shmtx_trylock(&shared->slab->mutex)) {
+        ngx_rl_redis_refresh(client);
+        return;
+    }
+
+    number = ngx_rl_blob_newest(shared->map);
+
+    /* asked later, another worker may have been answered already */
+
+    if (number && (!current || atomic_load(&shared->answered_ms) > t->asked_ms))
+    {
+        ngx_shmtx_unlock(&shared->slab->mutex);
+        ngx_rl_redis_topology_notice(client);
+        return;
+    }
+
+    if (!ngx_rl_blob_find(shared->map, number, &entry)
+        || entry.len != new.len || entry.id != new.id)
+    {
+        number = ngx_rl_blob_publish(shared->map, &new, (const u_char *) map,
+                                     NGX_RL_BLOB_ANEW);
+    }
+
+    if (current) {
+        atomic_store(&shared->answered_ms, t->asked_ms);
+    }
+
+    ngx_shmtx_unlock(&shared->slab->mutex);
+
+    if (number != t->number || t->moved || !t->mapped) {
+        t->number = number;
+        ngx_rl_redis_map_apply(client, map);
+    }
+
+    ngx_rl_redis_topology_notice(client);
+}
+
+
+/* As it may be of a node that was reset, or whose name is not known yet. */
+
+static void
+ngx_rl_redis_map_useless(ngx_rl_redis_node_t *node)
+{
+    u_char                 buf[NGX_RL_REDIS_MAX_HOST + 64];
+    ngx_str_t              why;
+    ngx_rl_redis_reply_t  *reply;
+
+    reply = &node->reply;
+
+    why.data = buf;
+    why.len = ngx_snprintf(buf, sizeof(buf), "%ui ranges, host \"%*s\"",
+                           reply->nranges,
+                           (size_t) (reply->nranges
+                                     ? reply->ranges[0].host_len : 0),
+                           reply->nranges ? reply->ranges[0].host : buf)
+              - buf;
+
+    ngx_rl_redis_node_log(node, NGX_RL_REDIS_LINE_REPLY, 0, "",
+                       " answered CLUSTER SLOTS without a usable range: ",
+                       &why);
+}
+
+
 void
-ngx_rl_redis_topology_reply(ngx_rl_redis_node_t *node,
-    ngx_uint_t current)
+ngx_rl_redis_topology_reply(ngx_rl_redis_node_t *node, ngx_uint_t current)
 {
     u_char                    buf[NGX_RL_REDIS_MAX_HOST];
     ngx_str_t                 master;
@@ -526,219 +700,7 @@ ngx_rl_redis_topology_reply(ngx_rl_redis_node_t *node,
 
     /* the next sentinel may know more */
 
-    if (!valid && sentinel
-        && t->state == NGX_RL_REDIS_ANSWERED)
-    {
+    if (!valid && sentinel && t->state == NGX_RL_REDIS_ANSWERED) {
         t->state = NGX_RL_REDIS_ASKED;
     }
-}
-
-
-/* As it may be of a node that was reset, or whose name is not known yet. */
-
-static void
-ngx_rl_redis_map_useless(ngx_rl_redis_node_t *node)
-{
-    u_char                 buf[NGX_RL_REDIS_MAX_HOST + 64];
-    ngx_str_t              why;
-    ngx_rl_redis_reply_t  *reply;
-
-    reply = &node->reply;
-
-    why.data = buf;
-    why.len = ngx_snprintf(buf, sizeof(buf), "%ui ranges, host \"%*s\"",
-                           reply->nranges,
-                           (size_t) (reply->nranges
-                                     ? reply->ranges[0].host_len : 0),
-                           reply->nranges ? reply->ranges[0].host : buf)
-              - buf;
-
-    ngx_rl_redis_node_log(node, NGX_RL_REDIS_LINE_REPLY, 0, "",
-                       " answered CLUSTER SLOTS without a usable range: ",
-                       &why);
-}
-
-
-/* The lock is free again when its owner has died: nginx' master does that. */
-
-static void
-ngx_rl_redis_map_publish(ngx_rl_redis_client_t *client,
-    const ngx_rl_slot_map_t *map, ngx_uint_t current)
-{
-    uint64_t                  number;
-    ngx_rl_blob_entry_t       entry, new;
-    ngx_rl_redis_shared_t    *shared;
-    ngx_rl_redis_topology_t  *t;
-
-    static const u_char  key[NGX_RL_SIPHASH_KEY_BYTES];
-
-    t = &client->topology;
-    shared = client->redis->shared;
-
-    new.version = 0;
-    new.len = ngx_rl_slot_map_bytes(map);
-    new.id = ngx_rl_siphash(key, (const u_char *) map, new.len, 1,
-                            3).lo;
-
-    if (!ngx_shmtx_trylock(&shared->slab->mutex)) {
-        ngx_rl_redis_refresh(client);
-        return;
-    }
-
-    number = ngx_rl_blob_newest(shared->map);
-
-    /* asked later, another worker may have been answered already */
-
-    if (number && (!current || atomic_load(&shared->answered_ms) > t->asked_ms))
-    {
-        ngx_shmtx_unlock(&shared->slab->mutex);
-        ngx_rl_redis_topology_notice(client);
-        return;
-    }
-
-    if (!ngx_rl_blob_find(shared->map, number, &entry)
-        || entry.len != new.len || entry.id != new.id)
-    {
-        number = ngx_rl_blob_publish(shared->map, &new,
-                                     (const u_char *) map,
-                                     NGX_RL_BLOB_ANEW);
-    }
-
-    if (current) {
-        atomic_store(&shared->answered_ms, t->asked_ms);
-    }
-
-    ngx_shmtx_unlock(&shared->slab->mutex);
-
-    if (number != t->number || t->moved || !t->mapped) {
-        t->number = number;
-        ngx_rl_redis_map_apply(client, map);
-    }
-
-    ngx_rl_redis_topology_notice(client);
-}
-
-
-/*
- * The sentinel to ask: an open connection is kept, a connection to one takes no
- * calls and has no breaker. next: the one before did not answer, or knew
- * nothing. NULL where none can be connected to now.
- */
-
-static ngx_rl_redis_node_t *
-ngx_rl_redis_sentinel_from(ngx_rl_redis_client_t *client,
-    ngx_uint_t next)
-{
-    ngx_uint_t                i, n;
-    ngx_rl_redis_node_t      *node;
-    ngx_rl_redis_host_t      *hosts;
-    ngx_rl_redis_topology_t  *t;
-
-    t = &client->topology;
-    hosts = client->redis->hosts.elts;
-    n = client->redis->hosts.nelts;
-
-    t->sentinel += next;
-
-    for (i = 0; i < n; i++) {
-        t->sentinel %= n;
-
-        node = ngx_rl_redis_node_get(client, &hosts[t->sentinel],
-                                     NGX_RL_REDIS_ASKS_MASTER);
-
-        if (node && node->conn.state != NGX_RL_REDIS_DOWN) {
-            return node;
-        }
-
-        t->sentinel++;
-    }
-
-    return NULL;
-}
-
-
-/*
- * When to ask next: a while after the last question, and the worker that asked
- * last comes first again.
- */
-
-static uint64_t
-ngx_rl_redis_topology_due(ngx_rl_redis_client_t *client)
-{
-    uint64_t                  asked, due_ms;
-    ngx_msec_t                interval;
-    ngx_rl_redis_topology_t  *t;
-
-    t = &client->topology;
-    asked = atomic_load(&client->redis->shared->asked_ms);
-
-    if (asked == 0) {
-        return t->due_ms;
-    }
-
-    interval = ngx_rl_redis_interval(client);
-    due_ms = asked + interval + client->jitter % (interval / 10);
-
-    if (asked != t->right_ms) {
-        due_ms += interval / 10;
-    }
-
-    return ngx_max(due_ms, t->due_ms);
-}
-
-
-void
-ngx_rl_redis_topology_wait(ngx_rl_redis_client_t *client)
-{
-    uint64_t                  due_ms;
-    ngx_msec_t                delay;
-    ngx_rl_redis_topology_t  *t;
-
-    t = &client->topology;
-
-    if (ngx_exiting || !ngx_rl_redis_asks(client)) {
-        return;
-    }
-
-    due_ms = ngx_rl_redis_topology_due(client);
-    delay = due_ms > ngx_current_msec ? due_ms - ngx_current_msec : 1;
-
-    if (t->wanted) {
-        delay = ngx_min(delay, NGX_RL_REDIS_LOOK_MS);
-    }
-
-    if (ngx_rl_redis_question_arrives(client)) {
-        delay = NGX_RL_REDIS_KEEP_MS;
-    }
-
-    if (t->state == NGX_RL_REDIS_ANEW
-        || (!t->mapped && !ngx_queue_empty(&client->unmapped)))
-    {
-        delay = ngx_min(delay, NGX_RL_REDIS_NEXT_MS);
-    }
-
-    /* nginx leaves a timer as it is for a change below 300 ms */
-
-    if (t->timer.timer_set) {
-        ngx_del_timer(&t->timer);
-    }
-
-    ngx_add_timer(&t->timer, delay);
-}
-
-
-static ngx_uint_t
-ngx_rl_redis_asks(ngx_rl_redis_client_t *client)
-{
-    return client->topology.wanted
-           || (client->redis->mode == NGX_RL_REDIS_SENTINEL
-               && client->control == NULL);
-}
-
-
-static ngx_msec_t
-ngx_rl_redis_interval(ngx_rl_redis_client_t *client)
-{
-    return ngx_rl_blob_newest(client->redis->shared->map)
-           ? NGX_RL_REDIS_REFRESH_MS : NGX_RL_REDIS_FIRST_MS;
 }

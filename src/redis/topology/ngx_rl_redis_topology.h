@@ -15,8 +15,8 @@ typedef enum {
     NGX_RL_REDIS_TURN,     /* it has the right to ask and waits for a
                               connection */
     NGX_RL_REDIS_ASKED,    /* it has asked, or lost the right */
-    NGX_RL_REDIS_ANEW      /* the node that was asked is gone: another
-                              one is asked soon */
+    NGX_RL_REDIS_ANEW      /* the node that was asked is gone: another one is
+                              asked soon */
 } ngx_rl_redis_question_e;
 
 typedef struct {
@@ -26,8 +26,8 @@ typedef struct {
     ngx_event_t             timer;
     ngx_rl_redis_question_e state;
     ngx_rl_redis_call_t    *question;  /* waited for */
-    uint64_t                right_ms;  /* the right to ask, as taken or
-                                          kept last */
+    uint64_t                right_ms;  /* the right to ask, as taken or kept
+                                          last */
     uint64_t                asked_ms;  /* when this worker asked */
     uint64_t                wanted_ms; /* what was asked later will do */
     uint64_t                answered_ms; /* the last that was noticed */
@@ -46,8 +46,7 @@ typedef struct {
  * Takes the map that the gateway has, or asks for the first one. Returns
  * NGX_OK, or NGX_ERROR when memory is out.
  */
-ngx_int_t ngx_rl_redis_topology_start(
-    ngx_rl_redis_client_t *client);
+ngx_int_t ngx_rl_redis_topology_start(ngx_rl_redis_client_t *client);
 
 /* Takes the gateway's map where that is another one: before slots is read. */
 void ngx_rl_redis_topology_look(ngx_rl_redis_client_t *client);
@@ -71,8 +70,7 @@ void ngx_rl_redis_topology_up(ngx_rl_redis_node_t *node);
  * Takes the reply to the question from node: a map, which all workers get, or
  * nothing. current: it is the one last asked by this worker.
  */
-void ngx_rl_redis_topology_reply(ngx_rl_redis_node_t *node,
-    ngx_uint_t current);
+void ngx_rl_redis_topology_reply(ngx_rl_redis_node_t *node, ngx_uint_t current);
 
 
 /* cluster.c */
@@ -82,8 +80,7 @@ void ngx_rl_redis_topology_reply(ngx_rl_redis_node_t *node,
  * connected to; one that is a stranger by the old map is asked for the new one.
  * NULL: none is UP yet.
  */
-ngx_rl_redis_node_t *ngx_rl_redis_cluster_from(
-    ngx_rl_redis_client_t *client);
+ngx_rl_redis_node_t *ngx_rl_redis_cluster_from(ngx_rl_redis_client_t *client);
 
 /* Writes what node answered as a map. Returns how many ranges were of use. */
 ngx_uint_t ngx_rl_redis_map_write(ngx_rl_redis_node_t *node,
@@ -107,7 +104,7 @@ ngx_rl_redis_node_t *ngx_rl_redis_redirect(
     ngx_rl_redis_node_t *node, ngx_uint_t *slot);
 
 /* Makes node (or NULL) the owner of a hash slot. */
-void ngx_rl_redis_slot_set(ngx_rl_redis_client_t *client,
-    ngx_uint_t slot, ngx_rl_redis_node_t *node);
+void ngx_rl_redis_slot_set(ngx_rl_redis_client_t *client, ngx_uint_t slot,
+    ngx_rl_redis_node_t *node);
 
 #endif /* NGX_RL_REDIS_TOPOLOGY_H_INCLUDED */

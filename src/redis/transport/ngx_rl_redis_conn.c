@@ -18,21 +18,6 @@
 #define NGX_RL_REDIS_USER_TIMEOUT_MS 30000
 
 
-static void ngx_rl_redis_conn_timer_handler(ngx_event_t *ev);
-static void ngx_rl_redis_conn_mark(ngx_rl_redis_conn_t *conn);
-static ngx_uint_t ngx_rl_redis_conn_healthy(
-    const ngx_rl_redis_conn_t *conn);
-static void ngx_rl_redis_conn_opened(ngx_rl_redis_conn_t *conn);
-static void ngx_rl_redis_conn_up(ngx_rl_redis_conn_t *conn);
-static void ngx_rl_redis_conn_watch(ngx_rl_redis_conn_t *conn);
-static ngx_int_t ngx_rl_redis_conn_open(
-    ngx_rl_redis_conn_t *conn);
-static void ngx_rl_redis_conn_close(ngx_rl_redis_conn_t *conn);
-static void ngx_rl_redis_conn_shaking(
-    ngx_rl_redis_conn_t *conn);
-static void ngx_rl_redis_conn_check(ngx_rl_redis_conn_t *conn);
-
-
 /* of a connection by TCP, beside SO_KEEPALIVE, which the connect sets */
 static const struct {
     int  name;
@@ -44,63 +29,14 @@ static const struct {
 };
 
 
-void
-ngx_rl_redis_conn_init(ngx_rl_redis_conn_t *conn,
-    ngx_rl_redis_net_t *net, const ngx_rl_redis_owner_t *owner,
-    void *data)
+/* The next attempt begins a pause from now: an attempt begins, or ended. */
+
+static void
+ngx_rl_redis_conn_mark(ngx_rl_redis_conn_t *conn)
 {
-    conn->data = data;
-    conn->owner = owner;
-    conn->net = net;
-    conn->fd = (ngx_socket_t) -1;
-    conn->name.data = conn->text;
-
-    ngx_queue_init(&conn->requests);
-    conn->next = &conn->requests;
-
-    conn->timer.data = conn;
-    conn->timer.log = net->log;
-    conn->timer.handler = ngx_rl_redis_conn_timer_handler;
-    conn->timer.cancelable = 1;
-
-    conn->flush.data = conn;
-    conn->flush.log = net->log;
-    conn->flush.handler = ngx_rl_redis_conn_flush_handler;
-}
-
-
-void
-ngx_rl_redis_conn_set_host(ngx_rl_redis_conn_t *conn,
-    const ngx_rl_redis_host_t *host, const ngx_str_t *name)
-{
-    /* it was verified under the name before */
-
-    ngx_rl_redis_tls_forget(conn);
-
-    conn->name.len = name->len;
-
-    if (host->port) {
-        ngx_strlow(conn->name.data, name->data, name->len);
-
-    } else {
-        ngx_memcpy(conn->name.data, name->data, name->len);
-    }
-
-    conn->host = *host;
-    conn->host.host.data = conn->name.data;
-}
-
-
-void
-ngx_rl_redis_conn_free(ngx_rl_redis_conn_t *conn)
-{
-    ngx_rl_redis_conn_close(conn);
-
-    if (conn->timer.timer_set) {
-        ngx_del_timer(&conn->timer);
-    }
-
-    ngx_rl_redis_tls_forget(conn);
+    conn->begin_ms = ngx_current_msec;
+    conn->pause_ms = ngx_rl_backoff_pause_ms(conn->failures, conn->busy,
+                                             (uint32_t) ngx_random());
 }
 
 
@@ -124,29 +60,66 @@ ngx_rl_redis_conn_healthy(const ngx_rl_redis_conn_t *conn)
 }
 
 
-/* The next attempt begins a pause from now: an attempt begins, or ended. */
-
 static void
-ngx_rl_redis_conn_mark(ngx_rl_redis_conn_t *conn)
+ngx_rl_redis_conn_close(ngx_rl_redis_conn_t *conn)
 {
-    conn->begin_ms = ngx_current_msec;
-    conn->pause_ms = ngx_rl_backoff_pause_ms(conn->failures, conn->busy,
-                                             (uint32_t) ngx_random());
+    ngx_rl_redis_resolve_cancel(conn);
+
+    if (conn->connection) {
+        ngx_rl_redis_tls_end(conn);
+        ngx_close_connection(conn->connection);
+        conn->connection = NULL;
+    }
+
+    if (conn->flush.posted) {
+        ngx_delete_posted_event(&conn->flush);
+    }
+
+    conn->offset = 0;
+    conn->alert = NULL;
 }
 
 
-/*
- * All workers of a fleet may start at the same time. A connection that nobody
- * waits for yet takes its time; the first request begins it.
- */
-
 void
-ngx_rl_redis_conn_begin_soon(ngx_rl_redis_conn_t *conn)
+ngx_rl_redis_conn_break(ngx_rl_redis_conn_t *conn, ngx_err_t err,
+    const char *reason)
 {
-    conn->state = NGX_RL_REDIS_BROKEN;
+    ngx_msec_t  passed;
+    ngx_uint_t  healthy;
 
-    ngx_add_timer(&conn->timer,
-                  1 + ngx_random() % NGX_RL_BACKOFF_FIRST_MS);
+    healthy = ngx_rl_redis_conn_healthy(conn);
+
+    conn->owner->failed(conn, err, reason);
+
+    if (conn->state == NGX_RL_REDIS_UP) {
+        ngx_rl_redis_conn_mark(conn);
+    }
+
+    ngx_rl_redis_conn_close(conn);
+    conn->owner->closed(conn, conn->state, healthy);
+
+    if (conn->timer.timer_set) {
+        ngx_del_timer(&conn->timer);
+    }
+
+    conn->failures++;
+
+    if (healthy) {
+
+        /* in this turn, but not from inside the socket's handler */
+
+        conn->state = NGX_RL_REDIS_BROKEN;
+        ngx_post_event(&conn->flush, &ngx_posted_events);
+        return;
+    }
+
+    conn->state = NGX_RL_REDIS_DOWN;
+
+    if (!ngx_exiting && !conn->lazy) {
+        passed = ngx_current_msec - conn->begin_ms;
+        ngx_add_timer(&conn->timer, (passed < conn->pause_ms)
+                                    ? conn->pause_ms - passed : 1);
+    }
 }
 
 
@@ -205,109 +178,62 @@ ngx_rl_redis_conn_begin(ngx_rl_redis_conn_t *conn)
 }
 
 
-void
-ngx_rl_redis_conn_resolved(ngx_rl_redis_conn_t *conn,
-    const char *reason)
+/*
+ * The handshake's time is over. If the other side's kernel has all that was
+ * sent, the server is there and has not come to it yet.
+ */
+
+static void
+ngx_rl_redis_conn_shaking(ngx_rl_redis_conn_t *conn)
 {
-    if (reason) {
-        ngx_rl_redis_conn_break(conn, 0, reason);
+    ngx_msec_t       passed;
+    socklen_t        len;
+    struct tcp_info  info;
+
+    passed = ngx_current_msec - conn->begin_ms;
+    len = sizeof(info);
+    ngx_memzero(&info, sizeof(info));
+
+    (void) getsockopt(conn->connection->fd, IPPROTO_TCP, TCP_INFO, &info, &len);
+
+    if (passed < NGX_RL_BACKOFF_HANDSHAKE_MS && info.tcpi_unacked == 0) {
+        ngx_add_timer(&conn->timer,
+                      ngx_min(NGX_RL_BACKOFF_MAX_MS,
+                              NGX_RL_BACKOFF_HANDSHAKE_MS - passed));
         return;
     }
 
-    /* the resolver may have taken all the time that there was */
-
-    if (!conn->timer.timer_set) {
-        ngx_add_timer(&conn->timer, NGX_RL_BACKOFF_ATTEMPT_MS);
+    if (info.tcpi_unacked == 0) {
+        conn->busy++;
+        ngx_rl_redis_conn_mark(conn);
     }
 
-    conn->state = NGX_RL_REDIS_CONNECTING;
-
-    switch (ngx_rl_redis_conn_open(conn)) {
-
-    case NGX_OK:
-        ngx_rl_redis_conn_opened(conn);
-        return;
-
-    case NGX_ERROR:
-        ngx_rl_redis_conn_break(conn, ngx_socket_errno,
-                                "connect() failed");
-        return;
-
-    default: /* NGX_AGAIN */
-        return;
-    }
+    ngx_rl_redis_conn_break(conn, NGX_ETIMEDOUT, "the TLS handshake timed out");
 }
 
 
-/* There is a connection, to be encrypted or not. */
-
-static void
-ngx_rl_redis_conn_opened(ngx_rl_redis_conn_t *conn)
+ngx_rl_redis_request_t *
+ngx_rl_redis_conn_head(ngx_rl_redis_conn_t *conn)
 {
-    if (!conn->net->redis->tls.on) {
-        ngx_rl_redis_conn_up(conn);
-        return;
+    if (ngx_queue_empty(&conn->requests)) {
+        return NULL;
     }
 
-    conn->state = NGX_RL_REDIS_HANDSHAKE;
-    ngx_rl_redis_tls_begin(conn);
+    return ngx_queue_data(ngx_queue_head(&conn->requests),
+                          ngx_rl_redis_request_t, queue);
 }
 
 
 void
-ngx_rl_redis_conn_shook(ngx_rl_redis_conn_t *conn,
-    const char *reason)
+ngx_rl_redis_conn_recovered(ngx_rl_redis_conn_t *conn)
 {
-    ngx_connection_t  *c;
+    conn->good = 1;
+    conn->busy = 0;
 
-    if (reason) {
-        ngx_rl_redis_conn_break(conn, 0, reason);
-        return;
+    if (conn->failures) {
+        conn->failures = 0;
+        conn->owner->recovered(conn);
     }
-
-    c = conn->connection;
-    c->read->handler = ngx_rl_redis_conn_read_handler;
-    c->write->handler = ngx_rl_redis_conn_write_handler;
-
-    /* TLS may have read ahead: no event would come for that */
-
-    ngx_post_event(c->read, &ngx_posted_events);
-
-    ngx_rl_redis_conn_up(conn);
-}
-
-
-static void
-ngx_rl_redis_conn_up(ngx_rl_redis_conn_t *conn)
-{
-    int         value;
-    ngx_uint_t  i;
-
-    conn->state = NGX_RL_REDIS_UP;
-    conn->up_ms = ngx_current_msec;
-
-    /* one write a turn is small: it must not wait for the last one's ACK */
-
-    (void) ngx_tcp_nodelay(conn->connection);
-
-    /* a kernel that refuses an option, or a path, does without it */
-
-    for (i = 0;
-         i < sizeof(ngx_rl_redis_conn_options)
-             / sizeof(ngx_rl_redis_conn_options[0]);
-         i++)
-    {
-        value = ngx_rl_redis_conn_options[i].value;
-
-        (void) setsockopt(conn->connection->fd, IPPROTO_TCP,
-                          ngx_rl_redis_conn_options[i].name, &value,
-                          sizeof(int));
-    }
-
-    ngx_rl_redis_conn_watch(conn);
-    ngx_post_event(&conn->flush, &ngx_posted_next_events);
-
-    conn->owner->up(conn);
 }
 
 
@@ -325,236 +251,6 @@ ngx_rl_redis_conn_watch(ngx_rl_redis_conn_t *conn)
     }
 
     ngx_add_timer(&conn->timer, delay);
-}
-
-
-/* Returns NGX_OK: connected, NGX_AGAIN: soon, or NGX_ERROR. */
-
-static ngx_int_t
-ngx_rl_redis_conn_open(ngx_rl_redis_conn_t *conn)
-{
-    ngx_int_t               rc;
-    ngx_connection_t       *c;
-    ngx_peer_connection_t   pc;
-
-    ngx_memzero(&pc, sizeof(ngx_peer_connection_t));
-
-    pc.sockaddr = &conn->sockaddr.sockaddr;
-    pc.socklen = conn->socklen;
-    pc.name = &conn->name;
-    pc.get = ngx_event_get_peer;
-    pc.log = &conn->net->muted;
-    pc.log_error = NGX_ERROR_ERR;
-    pc.so_keepalive = 1;
-
-    rc = ngx_event_connect_peer(&pc);
-
-    if (rc != NGX_OK && rc != NGX_AGAIN) {
-        return NGX_ERROR;
-    }
-
-    c = pc.connection;
-    c->data = conn;
-    c->read->handler = ngx_rl_redis_conn_read_handler;
-    c->write->handler = ngx_rl_redis_conn_write_handler;
-
-    conn->connection = c;
-
-    return rc;
-}
-
-
-static void
-ngx_rl_redis_conn_close(ngx_rl_redis_conn_t *conn)
-{
-    ngx_rl_redis_resolve_cancel(conn);
-
-    if (conn->connection) {
-        ngx_rl_redis_tls_end(conn);
-        ngx_close_connection(conn->connection);
-        conn->connection = NULL;
-    }
-
-    if (conn->flush.posted) {
-        ngx_delete_posted_event(&conn->flush);
-    }
-
-    conn->offset = 0;
-    conn->alert = NULL;
-}
-
-
-void
-ngx_rl_redis_conn_break(ngx_rl_redis_conn_t *conn,
-    ngx_err_t err, const char *reason)
-{
-    ngx_msec_t  passed;
-    ngx_uint_t  healthy;
-
-    healthy = ngx_rl_redis_conn_healthy(conn);
-
-    conn->owner->failed(conn, err, reason);
-
-    if (conn->state == NGX_RL_REDIS_UP) {
-        ngx_rl_redis_conn_mark(conn);
-    }
-
-    ngx_rl_redis_conn_close(conn);
-    conn->owner->closed(conn, conn->state, healthy);
-
-    if (conn->timer.timer_set) {
-        ngx_del_timer(&conn->timer);
-    }
-
-    conn->failures++;
-
-    if (healthy) {
-
-        /* in this turn, but not from inside the socket's handler */
-
-        conn->state = NGX_RL_REDIS_BROKEN;
-        ngx_post_event(&conn->flush, &ngx_posted_events);
-        return;
-    }
-
-    conn->state = NGX_RL_REDIS_DOWN;
-
-    if (!ngx_exiting && !conn->lazy) {
-        passed = ngx_current_msec - conn->begin_ms;
-        ngx_add_timer(&conn->timer, (passed < conn->pause_ms)
-                                    ? conn->pause_ms - passed : 1);
-    }
-}
-
-
-void
-ngx_rl_redis_conn_recovered(ngx_rl_redis_conn_t *conn)
-{
-    conn->good = 1;
-    conn->busy = 0;
-
-    if (conn->failures) {
-        conn->failures = 0;
-        conn->owner->recovered(conn);
-    }
-}
-
-
-void
-ngx_rl_redis_conn_release(ngx_rl_redis_conn_t *conn)
-{
-    if (!conn->timer.timer_set && !ngx_exiting) {
-        ngx_add_timer(&conn->timer, conn->net->dead_ms);
-    }
-}
-
-
-void
-ngx_rl_redis_conn_retry(ngx_rl_redis_conn_t *conn)
-{
-    /* a worker that exits connects for what somebody still waits for alone */
-
-    if (conn->state != NGX_RL_REDIS_DOWN
-        || (ngx_exiting && !conn->lazy)
-        || ngx_current_msec - conn->retried_ms < NGX_RL_REDIS_RETRY_MS)
-    {
-        return;
-    }
-
-    conn->retried_ms = ngx_current_msec;
-
-    if (conn->timer.timer_set) {
-        ngx_del_timer(&conn->timer);
-    }
-
-    ngx_rl_redis_conn_begin(conn);
-}
-
-
-static void
-ngx_rl_redis_conn_timer_handler(ngx_event_t *ev)
-{
-    ngx_rl_redis_conn_t  *conn;
-
-    conn = ev->data;
-
-    switch (conn->state) {
-
-    case NGX_RL_REDIS_DOWN:
-
-        if (ngx_exiting) {
-            return;
-        }
-
-        if (conn->owner->used(conn) && !conn->lazy) {
-            ngx_rl_redis_conn_begin(conn);
-        }
-
-        return;
-
-    case NGX_RL_REDIS_BROKEN:
-
-        if (!ngx_exiting) {
-            ngx_rl_redis_conn_begin(conn);
-        }
-
-        return;
-
-    case NGX_RL_REDIS_RESOLVING:
-        ngx_rl_redis_resolve_timeout(conn);
-        return;
-
-    case NGX_RL_REDIS_CONNECTING:
-        ngx_rl_redis_conn_break(conn, NGX_ETIMEDOUT,
-                                "connect() timed out");
-        return;
-
-    case NGX_RL_REDIS_HANDSHAKE:
-        ngx_rl_redis_conn_shaking(conn);
-        return;
-
-    case NGX_RL_REDIS_UP:
-        ngx_rl_redis_conn_check(conn);
-        return;
-    }
-}
-
-
-/*
- * The handshake's time is over. If the other side's kernel has all that was
- * sent, the server is there and has not come to it yet.
- */
-
-static void
-ngx_rl_redis_conn_shaking(ngx_rl_redis_conn_t *conn)
-{
-    ngx_msec_t       passed;
-    socklen_t        len;
-    struct tcp_info  info;
-
-    passed = ngx_current_msec - conn->begin_ms;
-    len = sizeof(info);
-    ngx_memzero(&info, sizeof(info));
-
-    (void) getsockopt(conn->connection->fd, IPPROTO_TCP, TCP_INFO, &info,
-                      &len);
-
-    if (passed < NGX_RL_BACKOFF_HANDSHAKE_MS
-        && info.tcpi_unacked == 0)
-    {
-        ngx_add_timer(&conn->timer,
-                      ngx_min(NGX_RL_BACKOFF_MAX_MS,
-                              NGX_RL_BACKOFF_HANDSHAKE_MS - passed));
-        return;
-    }
-
-    if (info.tcpi_unacked == 0) {
-        conn->busy++;
-        ngx_rl_redis_conn_mark(conn);
-    }
-
-    ngx_rl_redis_conn_break(conn, NGX_ETIMEDOUT,
-                            "the TLS handshake timed out");
 }
 
 
@@ -602,6 +298,297 @@ ngx_rl_redis_conn_check(ngx_rl_redis_conn_t *conn)
 }
 
 
+static void
+ngx_rl_redis_conn_timer_handler(ngx_event_t *ev)
+{
+    ngx_rl_redis_conn_t  *conn;
+
+    conn = ev->data;
+
+    switch (conn->state) {
+
+    case NGX_RL_REDIS_DOWN:
+
+        if (ngx_exiting) {
+            return;
+        }
+
+        if (conn->owner->used(conn) && !conn->lazy) {
+            ngx_rl_redis_conn_begin(conn);
+        }
+
+        return;
+
+    case NGX_RL_REDIS_BROKEN:
+
+        if (!ngx_exiting) {
+            ngx_rl_redis_conn_begin(conn);
+        }
+
+        return;
+
+    case NGX_RL_REDIS_RESOLVING:
+        ngx_rl_redis_resolve_timeout(conn);
+        return;
+
+    case NGX_RL_REDIS_CONNECTING:
+        ngx_rl_redis_conn_break(conn, NGX_ETIMEDOUT, "connect() timed out");
+        return;
+
+    case NGX_RL_REDIS_HANDSHAKE:
+        ngx_rl_redis_conn_shaking(conn);
+        return;
+
+    case NGX_RL_REDIS_UP:
+        ngx_rl_redis_conn_check(conn);
+        return;
+    }
+}
+
+
+void
+ngx_rl_redis_conn_init(ngx_rl_redis_conn_t *conn, ngx_rl_redis_net_t *net,
+    const ngx_rl_redis_owner_t *owner, void *data)
+{
+    conn->data = data;
+    conn->owner = owner;
+    conn->net = net;
+    conn->fd = (ngx_socket_t) -1;
+    conn->name.data = conn->text;
+
+    ngx_queue_init(&conn->requests);
+    conn->next = &conn->requests;
+
+    conn->timer.data = conn;
+    conn->timer.log = net->log;
+    conn->timer.handler = ngx_rl_redis_conn_timer_handler;
+    conn->timer.cancelable = 1;
+
+    conn->flush.data = conn;
+    conn->flush.log = net->log;
+    conn->flush.handler = ngx_rl_redis_conn_flush_handler;
+}
+
+
+void
+ngx_rl_redis_conn_set_host(ngx_rl_redis_conn_t *conn,
+    const ngx_rl_redis_host_t *host, const ngx_str_t *name)
+{
+    /* it was verified under the name before */
+
+    ngx_rl_redis_tls_forget(conn);
+
+    conn->name.len = name->len;
+
+    if (host->port) {
+        ngx_strlow(conn->name.data, name->data, name->len);
+
+    } else {
+        ngx_memcpy(conn->name.data, name->data, name->len);
+    }
+
+    conn->host = *host;
+    conn->host.host.data = conn->name.data;
+}
+
+
+void
+ngx_rl_redis_conn_free(ngx_rl_redis_conn_t *conn)
+{
+    ngx_rl_redis_conn_close(conn);
+
+    if (conn->timer.timer_set) {
+        ngx_del_timer(&conn->timer);
+    }
+
+    ngx_rl_redis_tls_forget(conn);
+}
+
+
+/*
+ * All workers of a fleet may start at the same time. A connection that nobody
+ * waits for yet takes its time; the first request begins it.
+ */
+
+void
+ngx_rl_redis_conn_begin_soon(ngx_rl_redis_conn_t *conn)
+{
+    conn->state = NGX_RL_REDIS_BROKEN;
+
+    ngx_add_timer(&conn->timer, 1 + ngx_random() % NGX_RL_BACKOFF_FIRST_MS);
+}
+
+
+/* Returns NGX_OK: connected, NGX_AGAIN: soon, or NGX_ERROR. */
+
+static ngx_int_t
+ngx_rl_redis_conn_open(ngx_rl_redis_conn_t *conn)
+{
+    ngx_int_t               rc;
+    ngx_connection_t       *c;
+    ngx_peer_connection_t   pc;
+
+    ngx_memzero(&pc, sizeof(ngx_peer_connection_t));
+
+    pc.sockaddr = &conn->sockaddr.sockaddr;
+    pc.socklen = conn->socklen;
+    pc.name = &conn->name;
+    pc.get = ngx_event_get_peer;
+    pc.log = &conn->net->muted;
+    pc.log_error = NGX_ERROR_ERR;
+    pc.so_keepalive = 1;
+
+    rc = ngx_event_connect_peer(&pc);
+
+    if (rc != NGX_OK && rc != NGX_AGAIN) {
+        return NGX_ERROR;
+    }
+
+    c = pc.connection;
+    c->data = conn;
+    c->read->handler = ngx_rl_redis_conn_read_handler;
+    c->write->handler = ngx_rl_redis_conn_write_handler;
+
+    conn->connection = c;
+
+    return rc;
+}
+
+
+static void
+ngx_rl_redis_conn_up(ngx_rl_redis_conn_t *conn)
+{
+    int         value;
+    ngx_uint_t  i;
+
+    conn->state = NGX_RL_REDIS_UP;
+    conn->up_ms = ngx_current_msec;
+
+    /* one write a turn is small: it must not wait for the last one's ACK */
+
+    (void) ngx_tcp_nodelay(conn->connection);
+
+    /* a kernel that refuses an option, or a path, does without it */
+
+    for (i = 0;
+         i < sizeof(ngx_rl_redis_conn_options)
+             / sizeof(ngx_rl_redis_conn_options[0]);
+         i++)
+    {
+        value = ngx_rl_redis_conn_options[i].value;
+
+        (void) setsockopt(conn->connection->fd, IPPROTO_TCP,
+                          ngx_rl_redis_conn_options[i].name, &value,
+                          sizeof(int));
+    }
+
+    ngx_rl_redis_conn_watch(conn);
+    ngx_post_event(&conn->flush, &ngx_posted_next_events);
+
+    conn->owner->up(conn);
+}
+
+
+/* There is a connection, to be encrypted or not. */
+
+static void
+ngx_rl_redis_conn_opened(ngx_rl_redis_conn_t *conn)
+{
+    if (!conn->net->redis->tls.on) {
+        ngx_rl_redis_conn_up(conn);
+        return;
+    }
+
+    conn->state = NGX_RL_REDIS_HANDSHAKE;
+    ngx_rl_redis_tls_begin(conn);
+}
+
+
+void
+ngx_rl_redis_conn_resolved(ngx_rl_redis_conn_t *conn, const char *reason)
+{
+    if (reason) {
+        ngx_rl_redis_conn_break(conn, 0, reason);
+        return;
+    }
+
+    /* the resolver may have taken all the time that there was */
+
+    if (!conn->timer.timer_set) {
+        ngx_add_timer(&conn->timer, NGX_RL_BACKOFF_ATTEMPT_MS);
+    }
+
+    conn->state = NGX_RL_REDIS_CONNECTING;
+
+    switch (ngx_rl_redis_conn_open(conn)) {
+
+    case NGX_OK:
+        ngx_rl_redis_conn_opened(conn);
+        return;
+
+    case NGX_ERROR:
+        ngx_rl_redis_conn_break(conn, ngx_socket_errno, "connect() failed");
+        return;
+
+    default: /* NGX_AGAIN */
+        return;
+    }
+}
+
+
+void
+ngx_rl_redis_conn_shook(ngx_rl_redis_conn_t *conn, const char *reason)
+{
+    ngx_connection_t  *c;
+
+    if (reason) {
+        ngx_rl_redis_conn_break(conn, 0, reason);
+        return;
+    }
+
+    c = conn->connection;
+    c->read->handler = ngx_rl_redis_conn_read_handler;
+    c->write->handler = ngx_rl_redis_conn_write_handler;
+
+    /* TLS may have read ahead: no event would come for that */
+
+    ngx_post_event(c->read, &ngx_posted_events);
+
+    ngx_rl_redis_conn_up(conn);
+}
+
+
+void
+ngx_rl_redis_conn_release(ngx_rl_redis_conn_t *conn)
+{
+    if (!conn->timer.timer_set && !ngx_exiting) {
+        ngx_add_timer(&conn->timer, conn->net->dead_ms);
+    }
+}
+
+
+void
+ngx_rl_redis_conn_retry(ngx_rl_redis_conn_t *conn)
+{
+    /* a worker that exits connects for what somebody still waits for alone */
+
+    if (conn->state != NGX_RL_REDIS_DOWN
+        || (ngx_exiting && !conn->lazy)
+        || ngx_current_msec - conn->retried_ms < NGX_RL_REDIS_RETRY_MS)
+    {
+        return;
+    }
+
+    conn->retried_ms = ngx_current_msec;
+
+    if (conn->timer.timer_set) {
+        ngx_del_timer(&conn->timer);
+    }
+
+    ngx_rl_redis_conn_begin(conn);
+}
+
+
 ngx_int_t
 ngx_rl_redis_conn_connected(ngx_rl_redis_conn_t *conn)
 {
@@ -626,16 +613,4 @@ ngx_rl_redis_conn_connected(ngx_rl_redis_conn_t *conn)
     ngx_rl_redis_conn_opened(conn);
 
     return (conn->state == NGX_RL_REDIS_UP) ? NGX_OK : NGX_AGAIN;
-}
-
-
-ngx_rl_redis_request_t *
-ngx_rl_redis_conn_head(ngx_rl_redis_conn_t *conn)
-{
-    if (ngx_queue_empty(&conn->requests)) {
-        return NULL;
-    }
-
-    return ngx_queue_data(ngx_queue_head(&conn->requests),
-                          ngx_rl_redis_request_t, queue);
 }

@@ -85,8 +85,8 @@ typedef struct {
 typedef struct {
     ngx_rl_redis_t         *redis;     /* TLS, resolver */
     ngx_log_t              *log;       /* the cycle's */
-    ngx_log_t               muted;     /* for nginx's own socket lines:
-                                          this layer writes its own */
+    ngx_log_t               muted;     /* for nginx's own socket lines: this
+                                          layer writes its own */
     u_char                 *io;        /* one read or write */
     ngx_msec_t              dead_ms;   /* no reply for so long: dead */
 } ngx_rl_redis_net_t;
@@ -108,8 +108,8 @@ struct ngx_rl_redis_conn_s {
     ngx_queue_t                   *next;      /* first not written whole */
     size_t                         offset;    /* bytes of it written */
     ngx_uint_t                     pending;   /* how many in requests */
-    ngx_uint_t                     batch;     /* how many left at the last
-                                                 turn that wrote */
+    ngx_uint_t                     batch;     /* how many left at the last turn
+                                                 that wrote */
 
     ngx_event_t                    timer;     /* what for depends on state */
     ngx_event_t                    flush;     /* posted: write what is queued,
@@ -144,9 +144,8 @@ struct ngx_rl_redis_conn_s {
 
 
 /* Prepares zeroed memory. It stays DOWN until it is begun. */
-void ngx_rl_redis_conn_init(ngx_rl_redis_conn_t *conn,
-    ngx_rl_redis_net_t *net, const ngx_rl_redis_owner_t *owner,
-    void *data);
+void ngx_rl_redis_conn_init(ngx_rl_redis_conn_t *conn, ngx_rl_redis_net_t *net,
+    const ngx_rl_redis_owner_t *owner, void *data);
 
 /* Says where conn leads to, also when it led elsewhere before. */
 void ngx_rl_redis_conn_set_host(ngx_rl_redis_conn_t *conn,
@@ -169,8 +168,8 @@ void ngx_rl_redis_conn_retry(ngx_rl_redis_conn_t *conn);
  * backoff. A healthy one connects again in this turn and keeps the requests
  * that were not written. reason is for the log, err an errno or 0.
  */
-void ngx_rl_redis_conn_break(ngx_rl_redis_conn_t *conn,
-    ngx_err_t err, const char *reason);
+void ngx_rl_redis_conn_break(ngx_rl_redis_conn_t *conn, ngx_err_t err,
+    const char *reason);
 
 /*
  * conn is good: it answered a check, or stayed up for the greatest backoff.
@@ -186,20 +185,16 @@ void ngx_rl_redis_conn_release(ngx_rl_redis_conn_t *conn);
  * Ends CONNECTING at the socket's first event. Returns NGX_OK: conn is UP, or
  * NGX_AGAIN: it is not, and may have been closed as by break.
  */
-ngx_int_t ngx_rl_redis_conn_connected(
-    ngx_rl_redis_conn_t *conn);
+ngx_int_t ngx_rl_redis_conn_connected(ngx_rl_redis_conn_t *conn);
 
 /* Ends RESOLVING. reason: why there is no address; NULL: it is in sockaddr. */
-void ngx_rl_redis_conn_resolved(ngx_rl_redis_conn_t *conn,
-    const char *reason);
+void ngx_rl_redis_conn_resolved(ngx_rl_redis_conn_t *conn, const char *reason);
 
 /* Ends HANDSHAKE. reason: why it failed; NULL: it did not. */
-void ngx_rl_redis_conn_shook(ngx_rl_redis_conn_t *conn,
-    const char *reason);
+void ngx_rl_redis_conn_shook(ngx_rl_redis_conn_t *conn, const char *reason);
 
 /* The request that was sent first and is not answered; NULL: there is none. */
-ngx_rl_redis_request_t *ngx_rl_redis_conn_head(
-    ngx_rl_redis_conn_t *conn);
+ngx_rl_redis_request_t *ngx_rl_redis_conn_head(ngx_rl_redis_conn_t *conn);
 
 
 /* io.c */

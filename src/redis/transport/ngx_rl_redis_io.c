@@ -17,19 +17,6 @@
 #define NGX_RL_REDIS_TLS_BYTES  16384   /* of one write, a record */
 
 
-static void ngx_rl_redis_conn_write(ngx_rl_redis_conn_t *conn);
-static void ngx_rl_redis_conn_failed(ngx_rl_redis_conn_t *conn,
-    const char *reason);
-static size_t ngx_rl_redis_conn_gather(
-    ngx_rl_redis_conn_t *conn);
-static void ngx_rl_redis_conn_advance(ngx_rl_redis_conn_t *conn,
-    size_t sent);
-static void ngx_rl_redis_conn_attempted(
-    ngx_rl_redis_conn_t *conn, size_t len);
-static void ngx_rl_redis_request_written(
-    ngx_rl_redis_request_t *request, uint64_t now_us);
-
-
 void
 ngx_rl_redis_conn_append(ngx_rl_redis_conn_t *conn,
     ngx_rl_redis_request_t *request)
@@ -73,40 +60,104 @@ ngx_rl_redis_conn_remove(ngx_rl_redis_conn_t *conn,
 }
 
 
-void
-ngx_rl_redis_conn_flush_handler(ngx_event_t *ev)
+/* Copies what is to be sent, as much as one write takes. */
+
+static size_t
+ngx_rl_redis_conn_gather(ngx_rl_redis_conn_t *conn)
 {
-    ngx_rl_redis_conn_t  *conn;
+    size_t                       offset, n, room;
+    u_char                      *io;
+    ngx_queue_t                 *q;
+    ngx_rl_redis_request_t  *request;
 
-    conn = ev->data;
+    io = conn->net->io;
+    offset = conn->offset;
 
-    if (conn->state == NGX_RL_REDIS_BROKEN) {
-        ngx_rl_redis_conn_begin(conn);
-        return;
+    room = conn->connection->ssl ? NGX_RL_REDIS_TLS_BYTES
+                                 : NGX_RL_REDIS_IO_BYTES;
+
+    for (q = conn->next; q != &conn->requests && room; q = ngx_queue_next(q)) {
+        request = ngx_queue_data(q, ngx_rl_redis_request_t, queue);
+        n = ngx_min(request->len - offset, room);
+        io = ngx_cpymem(io, request->text + offset, n);
+        room -= n;
+        offset = 0;
     }
 
-    if (conn->connection->write->ready) {
-        ngx_rl_redis_conn_write(conn);
+    return io - conn->net->io;
+}
+
+
+/* TLS knows its own reasons, and errno only now and then. */
+
+static void
+ngx_rl_redis_conn_failed(ngx_rl_redis_conn_t *conn, const char *reason)
+{
+    ngx_rl_redis_conn_break(conn, conn->connection->ssl ? 0 : ngx_socket_errno,
+                            ngx_rl_redis_tls_reason(conn, reason));
+}
+
+
+static void
+ngx_rl_redis_request_written(ngx_rl_redis_request_t *request, uint64_t now_us)
+{
+    if (!request->written) {
+        request->written = 1;
+        request->written_us = now_us;
+        request->since_ms = ngx_current_msec;
     }
 }
 
 
-void
-ngx_rl_redis_conn_write_handler(ngx_event_t *wev)
+/*
+ * TLS holds a record made of the next len bytes, and wants to be given the
+ * same ones again: their requests must stay in the queue, as what was written
+ * does. None of them can be answered before the record is out.
+ */
+
+static void
+ngx_rl_redis_conn_attempted(ngx_rl_redis_conn_t *conn, size_t len)
 {
-    ngx_connection_t     *c;
-    ngx_rl_redis_conn_t  *conn;
+    ngx_queue_t                 *q;
+    ngx_rl_redis_request_t  *request;
 
-    c = wev->data;
-    conn = c->data;
+    len += conn->offset;
 
-    if (conn->state == NGX_RL_REDIS_CONNECTING
-        && ngx_rl_redis_conn_connected(conn) != NGX_OK)
-    {
-        return;
+    for (q = conn->next; q != &conn->requests; q = ngx_queue_next(q)) {
+        request = ngx_queue_data(q, ngx_rl_redis_request_t, queue);
+        ngx_rl_redis_request_written(request, ngx_rl_clock_us());
+
+        if (len <= request->len) {
+            return;
+        }
+
+        len -= request->len;
     }
+}
 
-    ngx_rl_redis_conn_write(conn);
+
+static void
+ngx_rl_redis_conn_advance(ngx_rl_redis_conn_t *conn, size_t sent)
+{
+    uint64_t                 now_us;
+    ngx_rl_redis_request_t  *request;
+
+    now_us = ngx_rl_clock_us();
+
+    while (sent) {
+        conn->batch++;
+        request = ngx_queue_data(conn->next, ngx_rl_redis_request_t, queue);
+        ngx_rl_redis_request_written(request, now_us);
+
+        if (sent < request->len - conn->offset) {
+            conn->offset += sent;
+            return;
+        }
+
+        sent -= request->len - conn->offset;
+        conn->offset = 0;
+        conn->next = ngx_queue_next(conn->next);
+    }
 }
 
 
@@ -158,111 +209,40 @@ ngx_rl_redis_conn_write(ngx_rl_redis_conn_t *conn)
 }
 
 
-/* TLS knows its own reasons, and errno only now and then. */
-
-static void
-ngx_rl_redis_conn_failed(ngx_rl_redis_conn_t *conn,
-    const char *reason)
+void
+ngx_rl_redis_conn_flush_handler(ngx_event_t *ev)
 {
-    ngx_rl_redis_conn_break(conn,
-                       conn->connection->ssl ? 0 : ngx_socket_errno,
-                       ngx_rl_redis_tls_reason(conn, reason));
-}
+    ngx_rl_redis_conn_t  *conn;
 
+    conn = ev->data;
 
-/* Copies what is to be sent, as much as one write takes. */
-
-static size_t
-ngx_rl_redis_conn_gather(ngx_rl_redis_conn_t *conn)
-{
-    size_t                       offset, n, room;
-    u_char                      *io;
-    ngx_queue_t                 *q;
-    ngx_rl_redis_request_t  *request;
-
-    io = conn->net->io;
-    offset = conn->offset;
-
-    room = conn->connection->ssl ? NGX_RL_REDIS_TLS_BYTES
-                                 : NGX_RL_REDIS_IO_BYTES;
-
-    for (q = conn->next; q != &conn->requests && room; q = ngx_queue_next(q)) {
-        request = ngx_queue_data(q, ngx_rl_redis_request_t, queue);
-        n = ngx_min(request->len - offset, room);
-        io = ngx_cpymem(io, request->text + offset, n);
-        room -= n;
-        offset = 0;
+    if (conn->state == NGX_RL_REDIS_BROKEN) {
+        ngx_rl_redis_conn_begin(conn);
+        return;
     }
 
-    return io - conn->net->io;
-}
-
-
-static void
-ngx_rl_redis_conn_advance(ngx_rl_redis_conn_t *conn,
-    size_t sent)
-{
-    uint64_t                 now_us;
-    ngx_rl_redis_request_t  *request;
-
-    now_us = ngx_rl_clock_us();
-
-    while (sent) {
-        conn->batch++;
-        request = ngx_queue_data(conn->next, ngx_rl_redis_request_t,
-                                 queue);
-        ngx_rl_redis_request_written(request, now_us);
-
-        if (sent < request->len - conn->offset) {
-            conn->offset += sent;
-            return;
-        }
-
-        sent -= request->len - conn->offset;
-        conn->offset = 0;
-        conn->next = ngx_queue_next(conn->next);
+    if (conn->connection->write->ready) {
+        ngx_rl_redis_conn_write(conn);
     }
 }
 
 
-/*
- * TLS holds a record made of the next len bytes, and wants to be given the
- * same ones again: their requests must stay in the queue, as what was written
- * does. None of them can be answered before the record is out.
- */
-
-static void
-ngx_rl_redis_conn_attempted(ngx_rl_redis_conn_t *conn,
-    size_t len)
+void
+ngx_rl_redis_conn_write_handler(ngx_event_t *wev)
 {
-    ngx_queue_t                 *q;
-    ngx_rl_redis_request_t  *request;
+    ngx_connection_t     *c;
+    ngx_rl_redis_conn_t  *conn;
 
-    len += conn->offset;
+    c = wev->data;
+    conn = c->data;
 
-    for (q = conn->next; q != &conn->requests; q = ngx_queue_next(q)) {
-        request = ngx_queue_data(q, ngx_rl_redis_request_t, queue);
-        ngx_rl_redis_request_written(request,
-                                     ngx_rl_clock_us());
-
-        if (len <= request->len) {
-            return;
-        }
-
-        len -= request->len;
+    if (conn->state == NGX_RL_REDIS_CONNECTING
+        && ngx_rl_redis_conn_connected(conn) != NGX_OK)
+    {
+        return;
     }
-}
 
-
-static void
-ngx_rl_redis_request_written(ngx_rl_redis_request_t *request,
-    uint64_t now_us)
-{
-    if (!request->written) {
-        request->written = 1;
-        request->written_us = now_us;
-        request->since_ms = ngx_current_msec;
-    }
+    ngx_rl_redis_conn_write(conn);
 }
 
 

@@ -11,16 +11,6 @@
 #include "ngx_rl_redis_conn.h"
 
 
-static void ngx_rl_redis_resolve_handler(ngx_resolver_ctx_t *ctx);
-static void ngx_rl_redis_resolve_failed(
-    ngx_rl_redis_conn_t *conn, ngx_int_t state);
-static void ngx_rl_redis_resolve_offer(
-    const ngx_rl_redis_conn_t *conn, ngx_addr_t *best,
-    struct sockaddr *sockaddr, socklen_t socklen);
-static void ngx_rl_redis_resolve_set(ngx_rl_redis_conn_t *conn,
-    const ngx_addr_t *addr);
-
-
 socklen_t
 ngx_rl_redis_resolve_numeric(const ngx_rl_redis_host_t *host,
     ngx_sockaddr_t *sa)
@@ -58,6 +48,112 @@ ngx_rl_redis_resolve_numeric(const ngx_rl_redis_host_t *host,
 }
 
 
+/* Keeps in best the one that comes first, up and around from the last. */
+
+static void
+ngx_rl_redis_resolve_offer(const ngx_rl_redis_conn_t *conn, ngx_addr_t *best,
+    struct sockaddr *sockaddr, socklen_t socklen)
+{
+    u_char     *last, *one, *two;
+    ngx_int_t   one_above, two_above;
+
+    if (best->sockaddr) {
+        last = (u_char *) &conn->sockaddr;
+        one = (u_char *) sockaddr;
+        two = (u_char *) best->sockaddr;
+
+        one_above = ngx_memn2cmp(one, last, socklen, conn->socklen) > 0;
+        two_above = ngx_memn2cmp(two, last, best->socklen, conn->socklen) > 0;
+
+        if (one_above < two_above
+            || (one_above == two_above
+                && ngx_memn2cmp(one, two, socklen, best->socklen) >= 0))
+        {
+            return;
+        }
+    }
+
+    best->sockaddr = sockaddr;
+    best->socklen = socklen;
+}
+
+
+static void
+ngx_rl_redis_resolve_set(ngx_rl_redis_conn_t *conn, const ngx_addr_t *addr)
+{
+    ngx_memcpy(&conn->sockaddr, addr->sockaddr, addr->socklen);
+    conn->socklen = addr->socklen;
+}
+
+
+/*
+ * A name server that is out of order takes away no address that was good. One
+ * that says that there is no such name does.
+ */
+
+static void
+ngx_rl_redis_resolve_failed(ngx_rl_redis_conn_t *conn, ngx_int_t state)
+{
+    const char  *reason;
+
+    switch (state) {
+
+    case NGX_RESOLVE_NXDOMAIN:
+        conn->socklen = 0;
+        reason = "its name was not found";
+        break;
+
+    case NGX_RESOLVE_TIMEDOUT:
+        reason = "the resolver did not answer";
+        break;
+
+    default:
+        reason = "the resolver answered with a failure";
+    }
+
+    ngx_rl_redis_conn_resolved(conn, conn->socklen ? NULL : reason);
+}
+
+
+static void
+ngx_rl_redis_resolve_handler(ngx_resolver_ctx_t *ctx)
+{
+    ngx_int_t             state;
+    ngx_uint_t            i;
+    ngx_addr_t            best;
+    ngx_rl_redis_conn_t  *conn;
+
+    conn = ctx->data;
+    state = ctx->state;
+
+    if (state == NGX_OK && ctx->naddrs == 0) {
+        state = NGX_RESOLVE_NXDOMAIN;
+    }
+
+    if (state == NGX_OK) {
+        ngx_memzero(&best, sizeof(ngx_addr_t));
+
+        for (i = 0; i < ctx->naddrs; i++) {
+            ngx_inet_set_port(ctx->addrs[i].sockaddr, conn->host.port);
+            ngx_rl_redis_resolve_offer(conn, &best, ctx->addrs[i].sockaddr,
+                                       ctx->addrs[i].socklen);
+        }
+
+        ngx_rl_redis_resolve_set(conn, &best);
+    }
+
+    conn->query = NULL;
+    ngx_resolve_name_done(ctx);
+
+    if (state == NGX_OK) {
+        ngx_rl_redis_conn_resolved(conn, NULL);
+        return;
+    }
+
+    ngx_rl_redis_resolve_failed(conn, state);
+}
+
+
 void
 ngx_rl_redis_resolve(ngx_rl_redis_conn_t *conn)
 {
@@ -72,8 +168,7 @@ ngx_rl_redis_resolve(ngx_rl_redis_conn_t *conn)
     ngx_memzero(&best, sizeof(ngx_addr_t));
 
     for (i = 0; i < conn->host.naddrs; i++) {
-        ngx_rl_redis_resolve_offer(conn, &best,
-                                   conn->host.addrs[i].sockaddr,
+        ngx_rl_redis_resolve_offer(conn, &best, conn->host.addrs[i].sockaddr,
                                    conn->host.addrs[i].socklen);
     }
 
@@ -121,84 +216,6 @@ ngx_rl_redis_resolve(ngx_rl_redis_conn_t *conn)
 }
 
 
-static void
-ngx_rl_redis_resolve_handler(ngx_resolver_ctx_t *ctx)
-{
-    ngx_int_t             state;
-    ngx_uint_t            i;
-    ngx_addr_t            best;
-    ngx_rl_redis_conn_t  *conn;
-
-    conn = ctx->data;
-    state = ctx->state;
-
-    if (state == NGX_OK && ctx->naddrs == 0) {
-        state = NGX_RESOLVE_NXDOMAIN;
-    }
-
-    if (state == NGX_OK) {
-        ngx_memzero(&best, sizeof(ngx_addr_t));
-
-        for (i = 0; i < ctx->naddrs; i++) {
-            ngx_inet_set_port(ctx->addrs[i].sockaddr, conn->host.port);
-            ngx_rl_redis_resolve_offer(conn, &best,
-                                       ctx->addrs[i].sockaddr,
-                                       ctx->addrs[i].socklen);
-        }
-
-        ngx_rl_redis_resolve_set(conn, &best);
-    }
-
-    conn->query = NULL;
-    ngx_resolve_name_done(ctx);
-
-    if (state == NGX_OK) {
-        ngx_rl_redis_conn_resolved(conn, NULL);
-        return;
-    }
-
-    ngx_rl_redis_resolve_failed(conn, state);
-}
-
-
-void
-ngx_rl_redis_resolve_timeout(ngx_rl_redis_conn_t *conn)
-{
-    ngx_rl_redis_resolve_cancel(conn);
-    ngx_rl_redis_resolve_failed(conn, NGX_RESOLVE_TIMEDOUT);
-}
-
-
-/*
- * A name server that is out of order takes away no address that was good. One
- * that says that there is no such name does.
- */
-
-static void
-ngx_rl_redis_resolve_failed(ngx_rl_redis_conn_t *conn,
-    ngx_int_t state)
-{
-    const char  *reason;
-
-    switch (state) {
-
-    case NGX_RESOLVE_NXDOMAIN:
-        conn->socklen = 0;
-        reason = "its name was not found";
-        break;
-
-    case NGX_RESOLVE_TIMEDOUT:
-        reason = "the resolver did not answer";
-        break;
-
-    default:
-        reason = "the resolver answered with a failure";
-    }
-
-    ngx_rl_redis_conn_resolved(conn, conn->socklen ? NULL : reason);
-}
-
-
 void
 ngx_rl_redis_resolve_cancel(ngx_rl_redis_conn_t *conn)
 {
@@ -209,40 +226,9 @@ ngx_rl_redis_resolve_cancel(ngx_rl_redis_conn_t *conn)
 }
 
 
-/* Keeps in best the one that comes first, up and around from the last. */
-
-static void
-ngx_rl_redis_resolve_offer(const ngx_rl_redis_conn_t *conn,
-    ngx_addr_t *best, struct sockaddr *sockaddr, socklen_t socklen)
+void
+ngx_rl_redis_resolve_timeout(ngx_rl_redis_conn_t *conn)
 {
-    u_char     *last, *one, *two;
-    ngx_int_t   one_above, two_above;
-
-    if (best->sockaddr) {
-        last = (u_char *) &conn->sockaddr;
-        one = (u_char *) sockaddr;
-        two = (u_char *) best->sockaddr;
-
-        one_above = ngx_memn2cmp(one, last, socklen, conn->socklen) > 0;
-        two_above = ngx_memn2cmp(two, last, best->socklen, conn->socklen) > 0;
-
-        if (one_above < two_above
-            || (one_above == two_above
-                && ngx_memn2cmp(one, two, socklen, best->socklen) >= 0))
-        {
-            return;
-        }
-    }
-
-    best->sockaddr = sockaddr;
-    best->socklen = socklen;
-}
-
-
-static void
-ngx_rl_redis_resolve_set(ngx_rl_redis_conn_t *conn,
-    const ngx_addr_t *addr)
-{
-    ngx_memcpy(&conn->sockaddr, addr->sockaddr, addr->socklen);
-    conn->socklen = addr->socklen;
+    ngx_rl_redis_resolve_cancel(conn);
+    ngx_rl_redis_resolve_failed(conn, NGX_RESOLVE_TIMEDOUT);
 }

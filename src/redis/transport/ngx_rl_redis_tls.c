@@ -26,15 +26,93 @@
 #define NGX_RL_REDIS_TLS_POOL  512
 
 
-static ngx_int_t ngx_rl_redis_tls_trust(ngx_conf_t *cf,
-    ngx_rl_redis_tls_t *tls, ngx_ssl_t *ssl);
-static ngx_int_t ngx_rl_redis_tls_open(
-    ngx_rl_redis_conn_t *conn);
-static ngx_int_t ngx_rl_redis_tls_name(
-    ngx_rl_redis_conn_t *conn, SSL *ssl);
-static void ngx_rl_redis_tls_handler(ngx_connection_t *c);
-static void ngx_rl_redis_tls_info(const SSL *ssl, int where, int value);
-static int ngx_rl_redis_tls_session(SSL *ssl, SSL_SESSION *session);
+static ngx_int_t
+ngx_rl_redis_tls_trust(ngx_conf_t *cf, ngx_rl_redis_tls_t *tls, ngx_ssl_t *ssl)
+{
+    if (tls->ca.len == 0) {
+
+        if (SSL_CTX_set_default_verify_paths(ssl->ctx) == 0) {
+            ngx_ssl_error(NGX_LOG_EMERG, ssl->log, 0,
+                          "SSL_CTX_set_default_verify_paths() failed");
+            return NGX_ERROR;
+        }
+
+    } else {
+
+        if (ngx_conf_full_name(cf->cycle, &tls->ca, 1) != NGX_OK) {
+            return NGX_ERROR;
+        }
+
+        if (SSL_CTX_load_verify_locations(ssl->ctx, (char *) tls->ca.data,
+                                          NULL)
+            == 0)
+        {
+            ngx_ssl_error(NGX_LOG_EMERG, ssl->log, 0,
+                          "SSL_CTX_load_verify_locations(\"%V\") failed",
+                          &tls->ca);
+            return NGX_ERROR;
+        }
+    }
+
+    /* what a success may leave would be called a stale error later */
+
+    ERR_clear_error();
+
+    return NGX_OK;
+}
+
+
+/* Keeps the peer's alert: nginx's line about it is not logged here. */
+
+static void
+ngx_rl_redis_tls_info(const SSL *ssl, int where, int value)
+{
+    ngx_connection_t     *c;
+    ngx_rl_redis_conn_t  *conn;
+
+    if ((where & SSL_CB_READ_ALERT) != SSL_CB_READ_ALERT
+        || (value & 0xff) == SSL3_AD_CLOSE_NOTIFY)
+    {
+        return;
+    }
+
+    c = ngx_ssl_get_connection((ngx_ssl_conn_t *) ssl);
+    conn = c->data;
+
+    /* OpenSSL 1.1.1 and 3.0 have no text for it */
+
+    conn->alert = ((value & 0xff) == SSL_AD_CERTIFICATE_REQUIRED)
+                  ? "certificate required"
+                  : SSL_alert_desc_string_long(value);
+}
+
+
+void
+ngx_rl_redis_tls_forget(ngx_rl_redis_conn_t *conn)
+{
+    if (conn->session) {
+        SSL_SESSION_free(conn->session);
+        conn->session = NULL;
+    }
+}
+
+
+/* A ticket, or the session itself: conn owns it from now on. */
+
+static int
+ngx_rl_redis_tls_session(SSL *ssl, SSL_SESSION *session)
+{
+    ngx_connection_t     *c;
+    ngx_rl_redis_conn_t  *conn;
+
+    c = ngx_ssl_get_connection((ngx_ssl_conn_t *) ssl);
+    conn = c->data;
+
+    ngx_rl_redis_tls_forget(conn);
+    conn->session = session;
+
+    return 1;
+}
 
 
 ngx_int_t
@@ -104,120 +182,6 @@ ngx_rl_redis_tls_prepare(ngx_conf_t *cf, ngx_rl_redis_t *redis)
 }
 
 
-static ngx_int_t
-ngx_rl_redis_tls_trust(ngx_conf_t *cf, ngx_rl_redis_tls_t *tls,
-    ngx_ssl_t *ssl)
-{
-    if (tls->ca.len == 0) {
-
-        if (SSL_CTX_set_default_verify_paths(ssl->ctx) == 0) {
-            ngx_ssl_error(NGX_LOG_EMERG, ssl->log, 0,
-                          "SSL_CTX_set_default_verify_paths() failed");
-            return NGX_ERROR;
-        }
-
-    } else {
-
-        if (ngx_conf_full_name(cf->cycle, &tls->ca, 1) != NGX_OK) {
-            return NGX_ERROR;
-        }
-
-        if (SSL_CTX_load_verify_locations(ssl->ctx, (char *) tls->ca.data,
-                                          NULL)
-            == 0)
-        {
-            ngx_ssl_error(NGX_LOG_EMERG, ssl->log, 0,
-                          "SSL_CTX_load_verify_locations(\"%V\") failed",
-                          &tls->ca);
-            return NGX_ERROR;
-        }
-    }
-
-    /* what a success may leave would be called a stale error later */
-
-    ERR_clear_error();
-
-    return NGX_OK;
-}
-
-
-void
-ngx_rl_redis_tls_begin(ngx_rl_redis_conn_t *conn)
-{
-    ngx_connection_t  *c;
-
-    if (ngx_rl_redis_tls_open(conn) != NGX_OK) {
-        ngx_rl_redis_conn_shook(conn, "no memory");
-        return;
-    }
-
-    c = conn->connection;
-    c->ssl->handler = ngx_rl_redis_tls_handler;
-
-    if (ngx_ssl_handshake(c) != NGX_AGAIN) {
-        ngx_rl_redis_tls_handler(c);
-    }
-}
-
-
-static ngx_int_t
-ngx_rl_redis_tls_open(ngx_rl_redis_conn_t *conn)
-{
-    ngx_connection_t  *c;
-
-    c = conn->connection;
-
-    c->pool = ngx_create_pool(NGX_RL_REDIS_TLS_POOL, c->log);
-    if (c->pool == NULL) {
-        return NGX_ERROR;
-    }
-
-    if (ngx_ssl_create_connection(conn->net->redis->tls.ssl, c,
-                                  NGX_SSL_CLIENT)
-        != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    if (conn->session
-        && SSL_set_session(c->ssl->connection, conn->session) != 1)
-    {
-        ERR_clear_error();
-        ngx_rl_redis_tls_forget(conn);
-    }
-
-    return ngx_rl_redis_tls_name(conn, c->ssl->connection);
-}
-
-
-/* A ticket, or the session itself: conn owns it from now on. */
-
-static int
-ngx_rl_redis_tls_session(SSL *ssl, SSL_SESSION *session)
-{
-    ngx_connection_t     *c;
-    ngx_rl_redis_conn_t  *conn;
-
-    c = ngx_ssl_get_connection((ngx_ssl_conn_t *) ssl);
-    conn = c->data;
-
-    ngx_rl_redis_tls_forget(conn);
-    conn->session = session;
-
-    return 1;
-}
-
-
-void
-ngx_rl_redis_tls_forget(ngx_rl_redis_conn_t *conn)
-{
-    if (conn->session) {
-        SSL_SESSION_free(conn->session);
-        conn->session = NULL;
-    }
-}
-
-
 /*
  * Sets the name that the certificate must have: "tls_name", else the host. An
  * address has no SNI.
@@ -262,36 +226,38 @@ ngx_rl_redis_tls_name(ngx_rl_redis_conn_t *conn, SSL *ssl)
 }
 
 
-static void
-ngx_rl_redis_tls_handler(ngx_connection_t *c)
+static ngx_int_t
+ngx_rl_redis_tls_open(ngx_rl_redis_conn_t *conn)
 {
-    ngx_rl_redis_conn_t  *conn;
+    ngx_connection_t  *c;
 
-    conn = c->data;
+    c = conn->connection;
 
-    if (!c->ssl->handshaked) {
+    c->pool = ngx_create_pool(NGX_RL_REDIS_TLS_POOL, c->log);
+    if (c->pool == NULL) {
+        return NGX_ERROR;
+    }
 
-        /* a session that the server does not like must not fail for ever */
+    if (ngx_ssl_create_connection(conn->net->redis->tls.ssl, c,
+                                  NGX_SSL_CLIENT)
+        != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
 
+    if (conn->session
+        && SSL_set_session(c->ssl->connection, conn->session) != 1)
+    {
+        ERR_clear_error();
         ngx_rl_redis_tls_forget(conn);
-        ngx_rl_redis_conn_shook(conn,
-            ngx_rl_redis_tls_reason(conn, "the TLS handshake failed"));
-        return;
     }
 
-    ngx_rl_redis_count(conn->net->redis->shared->handshakes);
-
-    if (SSL_session_reused(c->ssl->connection)) {
-        ngx_rl_redis_count(conn->net->redis->shared->resumed);
-    }
-
-    ngx_rl_redis_conn_shook(conn, NULL);
+    return ngx_rl_redis_tls_name(conn, c->ssl->connection);
 }
 
 
 const char *
-ngx_rl_redis_tls_reason(ngx_rl_redis_conn_t *conn,
-    const char *otherwise)
+ngx_rl_redis_tls_reason(ngx_rl_redis_conn_t *conn, const char *otherwise)
 {
     long               result;
     ngx_connection_t  *c;
@@ -320,28 +286,49 @@ ngx_rl_redis_tls_reason(ngx_rl_redis_conn_t *conn,
 }
 
 
-/* Keeps the peer's alert: nginx's line about it is not logged here. */
-
 static void
-ngx_rl_redis_tls_info(const SSL *ssl, int where, int value)
+ngx_rl_redis_tls_handler(ngx_connection_t *c)
 {
-    ngx_connection_t     *c;
     ngx_rl_redis_conn_t  *conn;
 
-    if ((where & SSL_CB_READ_ALERT) != SSL_CB_READ_ALERT
-        || (value & 0xff) == SSL3_AD_CLOSE_NOTIFY)
-    {
+    conn = c->data;
+
+    if (!c->ssl->handshaked) {
+
+        /* a session that the server does not like must not fail for ever */
+
+        ngx_rl_redis_tls_forget(conn);
+        ngx_rl_redis_conn_shook(conn,
+            ngx_rl_redis_tls_reason(conn, "the TLS handshake failed"));
         return;
     }
 
-    c = ngx_ssl_get_connection((ngx_ssl_conn_t *) ssl);
-    conn = c->data;
+    ngx_rl_redis_count(conn->net->redis->shared->handshakes);
 
-    /* OpenSSL 1.1.1 and 3.0 have no text for it */
+    if (SSL_session_reused(c->ssl->connection)) {
+        ngx_rl_redis_count(conn->net->redis->shared->resumed);
+    }
 
-    conn->alert = ((value & 0xff) == SSL_AD_CERTIFICATE_REQUIRED)
-                  ? "certificate required"
-                  : SSL_alert_desc_string_long(value);
+    ngx_rl_redis_conn_shook(conn, NULL);
+}
+
+
+void
+ngx_rl_redis_tls_begin(ngx_rl_redis_conn_t *conn)
+{
+    ngx_connection_t  *c;
+
+    if (ngx_rl_redis_tls_open(conn) != NGX_OK) {
+        ngx_rl_redis_conn_shook(conn, "no memory");
+        return;
+    }
+
+    c = conn->connection;
+    c->ssl->handler = ngx_rl_redis_tls_handler;
+
+    if (ngx_ssl_handshake(c) != NGX_AGAIN) {
+        ngx_rl_redis_tls_handler(c);
+    }
 }
 
 

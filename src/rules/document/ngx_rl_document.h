@@ -13,12 +13,12 @@
 #define NGX_RL_DOCUMENT_MINOR  0
 
 /* of a document, beside its bytes (NGX_RL_DOCUMENT_MAX) */
-#define NGX_RL_DOCUMENT_DEPTH       32      /* arrays and objects in
-                                               one another */
+#define NGX_RL_DOCUMENT_DEPTH       32      /* arrays and objects in one
+                                               another */
 #define NGX_RL_DOCUMENT_CONTAINERS  100000  /* of them in all */
 #define NGX_RL_DOCUMENT_RULES       1000
-#define NGX_RL_DOCUMENT_ENTRIES     10000   /* of a list, of overrides,
-                                               of assignments */
+#define NGX_RL_DOCUMENT_ENTRIES     10000   /* of a list, of overrides, of
+                                               assignments */
 
 /* Before the first thread runs: jansson draws the seed of its hashes. */
 void ngx_rl_document_init(void);
@@ -85,15 +85,15 @@ ngx_rl_policy_t *ngx_rl_document_read(
  * were written as far as a double knows it, and a line end behind it.
  * NGX_ERROR: memory is out.
  */
-ngx_int_t ngx_rl_document_write(const struct json_t *root,
-    ngx_pool_t *pool, ngx_str_t *text);
+ngx_int_t ngx_rl_document_write(const struct json_t *root, ngx_pool_t *pool,
+    ngx_str_t *text);
 
 /*
  * A name of a list's entry in pool, which no entry of another client has: an
  * API key and its hash have the same one. NGX_ERROR: memory is out.
  */
-ngx_int_t ngx_rl_document_entry(const struct json_t *entry,
-    ngx_pool_t *pool, ngx_str_t *name);
+ngx_int_t ngx_rl_document_entry(const struct json_t *entry, ngx_pool_t *pool,
+    ngx_str_t *name);
 
 /*
  * Writes the stored form of an API key, where no glob is allowed, to buf: a key

@@ -12,27 +12,79 @@ typedef struct {
     ngx_uint_t  digits;    /* that its numbers need */
 } ngx_rl_measure_t;
 
-static const char *ngx_rl_document_scan(const ngx_str_t *text,
-    size_t *at);
-static void ngx_rl_document_policy(ngx_rl_reader_t *reader,
-    json_t *root);
-static ngx_int_t ngx_rl_document_format(
-    ngx_rl_reader_t *reader, json_t *root);
-static void ngx_rl_document_rules(ngx_rl_reader_t *reader,
-    json_t *value, void *data);
-static void ngx_rl_document_rule(ngx_rl_reader_t *reader,
-    json_t *value, void *data);
-static void ngx_rl_document_enter(ngx_rl_reader_t *reader,
-    const ngx_rl_rule_t *rule, uint32_t number);
-static ngx_int_t ngx_rl_document_complete(
-    ngx_rl_reader_t *reader);
-static ngx_uint_t ngx_rl_document_denies_all(
-    const ngx_rl_reader_t *reader, json_t *root);
-static ngx_uint_t ngx_rl_document_any(json_t *list);
-static ngx_uint_t ngx_rl_document_never(
-    const ngx_rl_rule_t *rule);
-static void ngx_rl_document_measure(json_t *value, ngx_uint_t depth,
-    ngx_rl_measure_t *measure);
+
+/* Under its id. */
+static void
+ngx_rl_document_enter(ngx_rl_reader_t *reader, const ngx_rl_rule_t *rule,
+    uint32_t number)
+{
+    uint32_t  before;
+
+    before = ngx_rl_read_find(&reader->ids, &rule->id);
+
+    if (before == NGX_RL_MAP_NONE) {
+        (void) ngx_rl_read_enter(&reader->ids, &rule->id, number);
+        return;
+    }
+
+    ngx_rl_read_wrong(reader, NULL, "id",
+                      (before < reader->nfixed)
+                      ? "is taken by a rule of nginx.conf"
+                      : "is taken by another rule");
+}
+
+
+static void
+ngx_rl_document_rule(ngx_rl_reader_t *reader, json_t *value, void *data)
+{
+    ngx_rl_policy_t *policy = data;
+
+    ngx_uint_t               problems;
+    ngx_rl_rule_t    *rule, **entry;
+
+    problems = reader->problems->n;
+
+    rule = ngx_rl_read_alloc(reader, reader->pool, sizeof(ngx_rl_rule_t));
+    if (rule == NULL) {
+        return;
+    }
+
+    rule->number = reader->nfixed + reader->at->number;
+
+    reader->inside = 1;
+    ngx_rl_read_rule(reader, value, rule);
+    reader->inside = 0;
+
+    if (ngx_rl_read_skip(reader, problems, &rule->id)) {
+        return;
+    }
+
+    if (rule->id.len) {
+        ngx_rl_document_enter(reader, rule, reader->nrules);
+    }
+
+    if (ngx_rl_read_skip(reader, problems, &rule->id)) {
+        return;
+    }
+
+    entry = ngx_array_push(&policy->rules);
+    if (entry == NULL) {
+        reader->failed = 1;
+        return;
+    }
+
+    *entry = rule;
+    reader->rules[reader->nrules++] = rule;
+}
+
+
+static void
+ngx_rl_document_rules(ngx_rl_reader_t *reader, json_t *value, void *data)
+{
+    ngx_rl_read_each(reader, value, NGX_RL_IS_OBJECT,
+                     ngx_rl_document_rule, data);
+}
+
 
 /* of a policy; rules before what refers to them */
 
@@ -53,6 +105,7 @@ static const ngx_rl_member_t  ngx_rl_document_members[] = {
     { .name = NULL }
 };
 
+
 static const struct {
     const char  *old;
     const char  *name;
@@ -70,91 +123,6 @@ void
 ngx_rl_document_init(void)
 {
     json_object_seed(0);
-}
-
-
-json_t *
-ngx_rl_document_parse(const ngx_str_t *text,
-    ngx_rl_problems_t *problems)
-{
-    int            failed;
-    char          *near;
-    size_t         at, i;
-    json_t        *root, *rule;
-    const char    *wrong;
-    json_error_t   error;
-
-    static const ngx_str_t  whole = ngx_string("");
-
-    wrong = ngx_rl_document_scan(text, &at);
-
-    if (wrong) {
-        ngx_rl_problem(problems, &whole, "%s at byte %uz", wrong, at);
-        return NULL;
-    }
-
-    root = json_loadb((const char *) text->data, text->len,
-                      JSON_REJECT_DUPLICATES|JSON_DECODE_ANY, &error);
-    if (root) {
-        failed = ngx_rl_document_rename(root, 0);
-
-        json_array_foreach(json_object_get(root, "rules"), i, rule) {
-            failed |= ngx_rl_document_rename(rule, 1);
-        }
-
-        if (failed) {
-            json_decref(root);
-            return NULL;
-        }
-
-        return root;
-    }
-
-    if (error.text[0] == '\0'
-        || json_error_code(&error) == json_error_out_of_memory)
-    {
-        return NULL;
-    }
-
-    /* the text near the error may be an API key, which no log may have */
-
-    near = strstr(error.text, " near ");
-    if (near) {
-        *near = '\0';
-    }
-
-    ngx_rl_problem(problems, &whole, "is no JSON: %s at line %d, column "
-                   "%d (byte %d)", error.text, error.line, error.column,
-                   error.position);
-
-    return NULL;
-}
-
-
-int
-ngx_rl_document_rename(json_t *value, ngx_uint_t rule)
-{
-    int          failed;
-    json_t      *member;
-    ngx_uint_t   i;
-    const char  *old, *name;
-
-    failed = 0;
-
-    for (i = 0; ngx_rl_document_renamed[i].old; i++) {
-        old = ngx_rl_document_renamed[i].old;
-        name = ngx_rl_document_renamed[i].name;
-        member = json_object_get(value, old);
-
-        if (ngx_rl_document_renamed[i].rule == rule && member
-            && json_object_get(value, name) == NULL)
-        {
-            failed |= json_object_set(value, name, member);
-            (void) json_object_del(value, old);
-        }
-    }
-
-    return failed;
 }
 
 
@@ -218,149 +186,87 @@ ngx_rl_document_scan(const ngx_str_t *text, size_t *at)
 }
 
 
-ngx_rl_policy_t *
-ngx_rl_document_compile(ngx_rl_limiter_t *limiter,
-    const ngx_str_t *text, ngx_rl_problems_t *problems,
-    ngx_rl_problems_t *warnings, ngx_log_t *log)
+int
+ngx_rl_document_rename(json_t *value, ngx_uint_t rule)
 {
-    json_t           *root;
-    ngx_rl_policy_t  *policy;
+    int          failed;
+    json_t      *member;
+    ngx_uint_t   i;
+    const char  *old, *name;
 
-    root = ngx_rl_document_parse(text, problems);
+    failed = 0;
 
-    if (root == NULL) {
+    for (i = 0; ngx_rl_document_renamed[i].old; i++) {
+        old = ngx_rl_document_renamed[i].old;
+        name = ngx_rl_document_renamed[i].name;
+        member = json_object_get(value, old);
+
+        if (ngx_rl_document_renamed[i].rule == rule && member
+            && json_object_get(value, name) == NULL)
+        {
+            failed |= json_object_set(value, name, member);
+            (void) json_object_del(value, old);
+        }
+    }
+
+    return failed;
+}
+
+
+json_t *
+ngx_rl_document_parse(const ngx_str_t *text, ngx_rl_problems_t *problems)
+{
+    int            failed;
+    char          *near;
+    size_t         at, i;
+    json_t        *root, *rule;
+    const char    *wrong;
+    json_error_t   error;
+
+    static const ngx_str_t  whole = ngx_string("");
+
+    wrong = ngx_rl_document_scan(text, &at);
+
+    if (wrong) {
+        ngx_rl_problem(problems, &whole, "%s at byte %uz", wrong, at);
         return NULL;
     }
 
-    policy = ngx_rl_document_read(limiter, root, 1, problems, warnings,
-                                  NULL, NULL, log);
-    json_decref(root);
+    root = json_loadb((const char *) text->data, text->len,
+                      JSON_REJECT_DUPLICATES|JSON_DECODE_ANY, &error);
+    if (root) {
+        failed = ngx_rl_document_rename(root, 0);
 
-    return policy;
-}
-
-
-ngx_rl_policy_t *
-ngx_rl_document_read(ngx_rl_limiter_t *limiter, json_t *root,
-    ngx_uint_t clear, ngx_rl_problems_t *problems,
-    ngx_rl_problems_t *warnings, ngx_uint_t *deny_all,
-    const ngx_rl_problems_t *known, ngx_log_t *log)
-{
-    ngx_rl_policy_t  *policy;
-    ngx_rl_reader_t   reader;
-
-    ngx_memzero(&reader, sizeof(ngx_rl_reader_t));
-
-    reader.limiter = limiter;
-    reader.problems = problems;
-    reader.warnings = warnings;
-    reader.hashed = !clear;
-    reader.written = (deny_all != NULL);
-    reader.known = known;
-
-    policy = ngx_rl_policy_create(limiter, log);
-    reader.policy = policy;
-    reader.temp = ngx_create_pool(4096, log);
-
-    if (policy == NULL || reader.temp == NULL) {
-        reader.failed = 1;
-
-    } else {
-        reader.pool = policy->pool;
-        ngx_rl_document_policy(&reader, root);
-    }
-
-    if (!reader.failed && problems->n == 0) {
-
-        if (deny_all) {
-            *deny_all = ngx_rl_document_denies_all(&reader, root);
+        json_array_foreach(json_object_get(root, "rules"), i, rule) {
+            failed |= ngx_rl_document_rename(rule, 1);
         }
 
-        if (ngx_rl_document_complete(&reader) != NGX_OK) {
-            reader.failed = 1;
+        if (failed) {
+            json_decref(root);
+            return NULL;
         }
+
+        return root;
     }
 
-    if (reader.temp) {
-        ngx_destroy_pool(reader.temp);
+    if (error.text[0] == '\0'
+        || json_error_code(&error) == json_error_out_of_memory)
+    {
+        return NULL;
     }
 
-    if (!reader.failed && problems->n == 0) {
-        return policy;
+    /* the text near the error may be an API key, which no log may have */
+
+    near = strstr(error.text, " near ");
+    if (near) {
+        *near = '\0';
     }
 
-    if (reader.failed) {
-        problems->n = 0;
-        problems->list.nelts = 0;
-    }
-
-    if (policy) {
-        ngx_rl_policy_release(policy);
-    }
+    ngx_rl_problem(problems, &whole, "is no JSON: %s at line %d, column "
+                   "%d (byte %d)", error.text, error.line, error.column,
+                   error.position);
 
     return NULL;
-}
-
-
-static void
-ngx_rl_document_policy(ngx_rl_reader_t *reader, json_t *root)
-{
-    size_t             n;
-    uint32_t           i;
-    ngx_array_t       *rules;
-    ngx_rl_place_t     at;
-    ngx_rl_measure_t   measure;
-
-    ngx_memzero(&at, sizeof(ngx_rl_place_t));
-    reader->at = &at;
-
-    if (!ngx_rl_read_is(reader, root, NGX_RL_IS_OBJECT)
-        || ngx_rl_document_format(reader, root) != NGX_OK)
-    {
-        return;
-    }
-
-    /* a tree that was edited may be deeper than its texts were */
-
-    ngx_memzero(&measure, sizeof(ngx_rl_measure_t));
-    ngx_rl_document_measure(root, 1, &measure);
-
-    if (measure.depth > NGX_RL_DOCUMENT_DEPTH) {
-        ngx_rl_read_problem(reader, "has more than 32 arrays and "
-                            "objects in one another");
-        return;
-    }
-
-    if (!ngx_rl_read_few(reader, "rules", json_object_get(root, "rules"),
-                         NGX_RL_DOCUMENT_RULES))
-    {
-        return;
-    }
-
-    /* those of nginx.conf are known, and all others will be */
-
-    rules = &reader->policy->rules;
-    n = rules->nelts + json_array_size(json_object_get(root, "rules")) + 1;
-
-    reader->rules = ngx_rl_read_alloc(reader, reader->temp,
-                                           n * sizeof(ngx_rl_rule_t *));
-    if (reader->rules == NULL
-        || ngx_rl_read_map(reader, reader->temp, &reader->ids, n)
-           != NGX_OK)
-    {
-        return;
-    }
-
-    reader->nfixed = (uint32_t) rules->nelts;
-    reader->nrules = reader->nfixed;
-
-    for (i = 0; i < reader->nfixed; i++) {
-        reader->rules[i] = ((ngx_rl_rule_t **) rules->elts)[i];
-        ngx_rl_document_enter(reader, reader->rules[i], i);
-    }
-
-    ngx_rl_read_members(reader, root, ngx_rl_document_members,
-                        reader->policy);
 }
 
 
@@ -413,125 +319,107 @@ ngx_rl_document_format(ngx_rl_reader_t *reader, json_t *root)
 }
 
 
+/*
+ * Fifteen digits show a number as it was written, in all but rare cases; with
+ * seventeen there are none. Numbers that are not known here are kept, too. The
+ * tree is not changed: jansson's iterators take no const object.
+ */
 static void
-ngx_rl_document_rules(ngx_rl_reader_t *reader, json_t *value,
-    void *data)
+ngx_rl_document_measure(json_t *value, ngx_uint_t depth,
+    ngx_rl_measure_t *measure)
 {
-    ngx_rl_read_each(reader, value, NGX_RL_IS_OBJECT,
-                     ngx_rl_document_rule, data);
-}
+    char    text[32];
+    void   *iter;
+    size_t  i;
+    double  real;
 
+    if (json_is_real(value)) {
+        real = json_real_value(value);
+        (void) snprintf(text, sizeof(text), "%.15g", real);
 
-static void
-ngx_rl_document_rule(ngx_rl_reader_t *reader, json_t *value,
-    void *data)
-{
-    ngx_rl_policy_t *policy = data;
-
-    ngx_uint_t               problems;
-    ngx_rl_rule_t    *rule, **entry;
-
-    problems = reader->problems->n;
-
-    rule = ngx_rl_read_alloc(reader, reader->pool,
-                             sizeof(ngx_rl_rule_t));
-    if (rule == NULL) {
-        return;
-    }
-
-    rule->number = reader->nfixed + reader->at->number;
-
-    reader->inside = 1;
-    ngx_rl_read_rule(reader, value, rule);
-    reader->inside = 0;
-
-    if (ngx_rl_read_skip(reader, problems, &rule->id)) {
-        return;
-    }
-
-    if (rule->id.len) {
-        ngx_rl_document_enter(reader, rule, reader->nrules);
-    }
-
-    if (ngx_rl_read_skip(reader, problems, &rule->id)) {
-        return;
-    }
-
-    entry = ngx_array_push(&policy->rules);
-    if (entry == NULL) {
-        reader->failed = 1;
-        return;
-    }
-
-    *entry = rule;
-    reader->rules[reader->nrules++] = rule;
-}
-
-
-/* Under its id. */
-static void
-ngx_rl_document_enter(ngx_rl_reader_t *reader,
-    const ngx_rl_rule_t *rule, uint32_t number)
-{
-    uint32_t  before;
-
-    before = ngx_rl_read_find(&reader->ids, &rule->id);
-
-    if (before == NGX_RL_MAP_NONE) {
-        (void) ngx_rl_read_enter(&reader->ids, &rule->id, number);
-        return;
-    }
-
-    ngx_rl_read_wrong(reader, NULL, "id",
-                      (before < reader->nfixed)
-                      ? "is taken by a rule of nginx.conf"
-                      : "is taken by another rule");
-}
-
-
-/* The policy and the layer above complete the rules. */
-static ngx_int_t
-ngx_rl_document_complete(ngx_rl_reader_t *reader)
-{
-    uint32_t   i;
-
-    if (ngx_rl_policy_complete(reader->policy) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    for (i = reader->nfixed; i < reader->nrules; i++) {
-        if (reader->limiter->above.prepare(reader->rules[i], reader->pool)
-            != NGX_OK)
-        {
-            return NGX_ERROR;
+        if (strtod(text, NULL) < real || strtod(text, NULL) > real) {
+            measure->digits = 17;
         }
     }
 
-    return NGX_OK;
+    if (!json_is_array(value) && !json_is_object(value)) {
+        return;
+    }
+
+    measure->depth = ngx_max(measure->depth, depth);
+
+    for (i = 0; i < json_array_size(value); i++) {
+        ngx_rl_document_measure(json_array_get(value, i), depth + 1, measure);
+    }
+
+    for (iter = json_object_iter(value);
+         iter;
+         iter = json_object_iter_next(value, iter))
+    {
+        ngx_rl_document_measure(json_object_iter_value(iter), depth + 1,
+                                measure);
+    }
 }
 
 
-static ngx_uint_t
-ngx_rl_document_denies_all(const ngx_rl_reader_t *reader,
-    json_t *root)
+static void
+ngx_rl_document_policy(ngx_rl_reader_t *reader, json_t *root)
 {
-    uint32_t  i;
+    size_t             n;
+    uint32_t           i;
+    ngx_array_t       *rules;
+    ngx_rl_place_t     at;
+    ngx_rl_measure_t   measure;
 
-    if (ngx_rl_document_any(json_object_get(root, "deny"))) {
-        return 1;
+    ngx_memzero(&at, sizeof(ngx_rl_place_t));
+    reader->at = &at;
+
+    if (!ngx_rl_read_is(reader, root, NGX_RL_IS_OBJECT)
+        || ngx_rl_document_format(reader, root) != NGX_OK)
+    {
+        return;
     }
 
-    if (ngx_rl_document_any(json_object_get(root, "allow"))) {
-        return 0;
+    /* a tree that was edited may be deeper than its texts were */
+
+    ngx_memzero(&measure, sizeof(ngx_rl_measure_t));
+    ngx_rl_document_measure(root, 1, &measure);
+
+    if (measure.depth > NGX_RL_DOCUMENT_DEPTH) {
+        ngx_rl_read_problem(reader, "has more than 32 arrays and "
+                            "objects in one another");
+        return;
     }
 
-    for (i = reader->nfixed; i < reader->nrules; i++) {
-        if (ngx_rl_document_never(reader->rules[i])) {
-            return 1;
-        }
+    if (!ngx_rl_read_few(reader, "rules", json_object_get(root, "rules"),
+                         NGX_RL_DOCUMENT_RULES))
+    {
+        return;
     }
 
-    return 0;
+    /* those of nginx.conf are known, and all others will be */
+
+    rules = &reader->policy->rules;
+    n = rules->nelts + json_array_size(json_object_get(root, "rules")) + 1;
+
+    reader->rules = ngx_rl_read_alloc(reader, reader->temp,
+                                      n * sizeof(ngx_rl_rule_t *));
+    if (reader->rules == NULL
+        || ngx_rl_read_map(reader, reader->temp, &reader->ids, n)
+           != NGX_OK)
+    {
+        return;
+    }
+
+    reader->nfixed = (uint32_t) rules->nelts;
+    reader->nrules = reader->nfixed;
+
+    for (i = 0; i < reader->nfixed; i++) {
+        reader->rules[i] = ((ngx_rl_rule_t **) rules->elts)[i];
+        ngx_rl_document_enter(reader, reader->rules[i], i);
+    }
+
+    ngx_rl_read_members(reader, root, ngx_rl_document_members, reader->policy);
 }
 
 
@@ -618,10 +506,136 @@ ngx_rl_document_never(const ngx_rl_rule_t *rule)
 }
 
 
+static ngx_uint_t
+ngx_rl_document_denies_all(const ngx_rl_reader_t *reader, json_t *root)
+{
+    uint32_t  i;
+
+    if (ngx_rl_document_any(json_object_get(root, "deny"))) {
+        return 1;
+    }
+
+    if (ngx_rl_document_any(json_object_get(root, "allow"))) {
+        return 0;
+    }
+
+    for (i = reader->nfixed; i < reader->nrules; i++) {
+        if (ngx_rl_document_never(reader->rules[i])) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+/* The policy and the layer above complete the rules. */
+static ngx_int_t
+ngx_rl_document_complete(ngx_rl_reader_t *reader)
+{
+    uint32_t   i;
+
+    if (ngx_rl_policy_complete(reader->policy) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    for (i = reader->nfixed; i < reader->nrules; i++) {
+        if (reader->limiter->above.prepare(reader->rules[i], reader->pool)
+            != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_rl_policy_t *
+ngx_rl_document_read(ngx_rl_limiter_t *limiter, json_t *root, ngx_uint_t clear,
+    ngx_rl_problems_t *problems, ngx_rl_problems_t *warnings,
+    ngx_uint_t *deny_all, const ngx_rl_problems_t *known, ngx_log_t *log)
+{
+    ngx_rl_policy_t  *policy;
+    ngx_rl_reader_t   reader;
+
+    ngx_memzero(&reader, sizeof(ngx_rl_reader_t));
+
+    reader.limiter = limiter;
+    reader.problems = problems;
+    reader.warnings = warnings;
+    reader.hashed = !clear;
+    reader.written = (deny_all != NULL);
+    reader.known = known;
+
+    policy = ngx_rl_policy_create(limiter, log);
+    reader.policy = policy;
+    reader.temp = ngx_create_pool(4096, log);
+
+    if (policy == NULL || reader.temp == NULL) {
+        reader.failed = 1;
+
+    } else {
+        reader.pool = policy->pool;
+        ngx_rl_document_policy(&reader, root);
+    }
+
+    if (!reader.failed && problems->n == 0) {
+
+        if (deny_all) {
+            *deny_all = ngx_rl_document_denies_all(&reader, root);
+        }
+
+        if (ngx_rl_document_complete(&reader) != NGX_OK) {
+            reader.failed = 1;
+        }
+    }
+
+    if (reader.temp) {
+        ngx_destroy_pool(reader.temp);
+    }
+
+    if (!reader.failed && problems->n == 0) {
+        return policy;
+    }
+
+    if (reader.failed) {
+        problems->n = 0;
+        problems->list.nelts = 0;
+    }
+
+    if (policy) {
+        ngx_rl_policy_release(policy);
+    }
+
+    return NULL;
+}
+
+
+ngx_rl_policy_t *
+ngx_rl_document_compile(ngx_rl_limiter_t *limiter, const ngx_str_t *text,
+    ngx_rl_problems_t *problems, ngx_rl_problems_t *warnings, ngx_log_t *log)
+{
+    json_t           *root;
+    ngx_rl_policy_t  *policy;
+
+    root = ngx_rl_document_parse(text, problems);
+
+    if (root == NULL) {
+        return NULL;
+    }
+
+    policy = ngx_rl_document_read(limiter, root, 1, problems, warnings,
+                                  NULL, NULL, log);
+    json_decref(root);
+
+    return policy;
+}
+
+
 /* json_dumps() leaves names out if memory is; this one needs none. */
 ngx_int_t
-ngx_rl_document_write(const json_t *root, ngx_pool_t *pool,
-    ngx_str_t *text)
+ngx_rl_document_write(const json_t *root, ngx_pool_t *pool, ngx_str_t *text)
 {
     size_t             flags, len;
     ngx_rl_measure_t   measure;
@@ -645,48 +659,4 @@ ngx_rl_document_write(const json_t *root, ngx_pool_t *pool,
     text->data[len] = LF;
 
     return NGX_OK;
-}
-
-
-/*
- * Fifteen digits show a number as it was written, in all but rare cases; with
- * seventeen there are none. Numbers that are not known here are kept, too. The
- * tree is not changed: jansson's iterators take no const object.
- */
-static void
-ngx_rl_document_measure(json_t *value, ngx_uint_t depth,
-    ngx_rl_measure_t *measure)
-{
-    char    text[32];
-    void   *iter;
-    size_t  i;
-    double  real;
-
-    if (json_is_real(value)) {
-        real = json_real_value(value);
-        (void) snprintf(text, sizeof(text), "%.15g", real);
-
-        if (strtod(text, NULL) < real || strtod(text, NULL) > real) {
-            measure->digits = 17;
-        }
-    }
-
-    if (!json_is_array(value) && !json_is_object(value)) {
-        return;
-    }
-
-    measure->depth = ngx_max(measure->depth, depth);
-
-    for (i = 0; i < json_array_size(value); i++) {
-        ngx_rl_document_measure(json_array_get(value, i), depth + 1,
-                                measure);
-    }
-
-    for (iter = json_object_iter(value);
-         iter;
-         iter = json_object_iter_next(value, iter))
-    {
-        ngx_rl_document_measure(json_object_iter_value(iter), depth + 1,
-                                measure);
-    }
 }

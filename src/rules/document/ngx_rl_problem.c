@@ -9,20 +9,18 @@
 
 
 ngx_int_t
-ngx_rl_problems_init(ngx_rl_problems_t *problems,
-    ngx_pool_t *pool)
+ngx_rl_problems_init(ngx_rl_problems_t *problems, ngx_pool_t *pool)
 {
     problems->pool = pool;
     problems->n = 0;
 
-    return ngx_array_init(&problems->list, pool, 4,
-                          sizeof(ngx_rl_problem_t));
+    return ngx_array_init(&problems->list, pool, 4, sizeof(ngx_rl_problem_t));
 }
 
 
 void
-ngx_rl_problem(ngx_rl_problems_t *problems,
-    const ngx_str_t *pointer, const char *detail, ...)
+ngx_rl_problem(ngx_rl_problems_t *problems, const ngx_str_t *pointer,
+    const char *detail, ...)
 {
     u_char            *p, *last, text[NGX_RL_PROBLEM_BYTES];
     va_list            args;

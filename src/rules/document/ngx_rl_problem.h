@@ -23,11 +23,10 @@ typedef struct {
 } ngx_rl_problems_t;
 
 /* Returns NGX_OK, or NGX_ERROR when memory is out. */
-ngx_int_t ngx_rl_problems_init(ngx_rl_problems_t *problems,
-    ngx_pool_t *pool);
+ngx_int_t ngx_rl_problems_init(ngx_rl_problems_t *problems, ngx_pool_t *pool);
 
 /* Adds one: both texts are copied; detail is a format of ngx_sprintf(). */
-void ngx_rl_problem(ngx_rl_problems_t *problems,
-    const ngx_str_t *pointer, const char *detail, ...);
+void ngx_rl_problem(ngx_rl_problems_t *problems, const ngx_str_t *pointer,
+    const char *detail, ...);
 
 #endif /* NGX_RL_PROBLEM_H_INCLUDED */

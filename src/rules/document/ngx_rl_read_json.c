@@ -14,17 +14,12 @@
 
 #define NGX_RL_READ_DETAIL  1024   /* bytes */
 
-static size_t ngx_rl_read_pointer(const ngx_rl_place_t *at,
-    u_char *out);
-static void ngx_rl_read_member(ngx_rl_reader_t *reader,
-    const ngx_rl_member_t *m, json_t *value, void *data);
-static void ngx_rl_read_unknown(ngx_rl_reader_t *reader,
-    const char *name, const ngx_rl_member_t *table);
-static ngx_uint_t ngx_rl_read_known(
-    const ngx_rl_reader_t *reader,
-    const ngx_rl_problem_t *problem, const ngx_str_t *id);
-static ngx_uint_t ngx_rl_read_same_place(const ngx_str_t *one,
-    const ngx_str_t *two);
+#define NGX_RL_TYPES                                                          \
+    (sizeof(ngx_rl_types) / sizeof(ngx_rl_types[0]))
+
+static const ngx_str_t  ngx_rl_read_no_rule =
+    ngx_string("is no rule of this document or of nginx.conf");
+
 
 static const struct {
     ngx_uint_t   types;
@@ -36,58 +31,6 @@ static const struct {
     { NGX_RL_IS_ARRAY, "an array" },
     { NGX_RL_IS_OBJECT, "an object" }
 };
-
-#define NGX_RL_TYPES                                                          \
-    (sizeof(ngx_rl_types) / sizeof(ngx_rl_types[0]))
-
-static const ngx_str_t  ngx_rl_read_no_rule =
-    ngx_string("is no rule of this document or of nginx.conf");
-
-
-/* Only those that are kept are written out: there may be 10,000. */
-void
-ngx_rl_read_add(ngx_rl_reader_t *reader,
-    ngx_rl_problems_t *problems, const char *in, const char *name,
-    const char *detail, ...)
-{
-    u_char                 *last, text[NGX_RL_READ_DETAIL];
-    va_list                 args;
-    ngx_str_t               pointer;
-    ngx_rl_place_t          object, member;
-    const ngx_rl_place_t   *at;
-
-    if (problems == NULL) {
-        return;
-    }
-
-    if (problems->list.nelts >= NGX_RL_MAX_PROBLEMS) {
-        problems->n++;
-        return;
-    }
-
-    object.up = reader->at;
-    object.name = in;
-    member.up = in ? &object : reader->at;
-    member.name = name;
-    at = name ? &member : reader->at;
-
-    pointer.len = ngx_rl_read_pointer(at, NULL);
-    pointer.data = ngx_pnalloc(problems->pool, pointer.len + 1);
-
-    if (pointer.data == NULL) {
-        reader->failed = 1;
-        return;
-    }
-
-    (void) ngx_rl_read_pointer(at, pointer.data);
-
-    va_start(args, detail);
-    last = ngx_vslprintf(text, text + sizeof(text), detail, args);
-    va_end(args);
-
-    ngx_rl_problem(problems, &pointer, "%*s", (size_t) (last - text),
-                   text);
-}
 
 
 /* Writes a place as RFC 6901 has it, unless out is NULL; returns its length. */
@@ -138,10 +81,53 @@ ngx_rl_read_pointer(const ngx_rl_place_t *at, u_char *out)
 }
 
 
+/* Only those that are kept are written out: there may be 10,000. */
+void
+ngx_rl_read_add(ngx_rl_reader_t *reader, ngx_rl_problems_t *problems,
+    const char *in, const char *name, const char *detail, ...)
+{
+    u_char                 *last, text[NGX_RL_READ_DETAIL];
+    va_list                 args;
+    ngx_str_t               pointer;
+    ngx_rl_place_t          object, member;
+    const ngx_rl_place_t   *at;
+
+    if (problems == NULL) {
+        return;
+    }
+
+    if (problems->list.nelts >= NGX_RL_MAX_PROBLEMS) {
+        problems->n++;
+        return;
+    }
+
+    object.up = reader->at;
+    object.name = in;
+    member.up = in ? &object : reader->at;
+    member.name = name;
+    at = name ? &member : reader->at;
+
+    pointer.len = ngx_rl_read_pointer(at, NULL);
+    pointer.data = ngx_pnalloc(problems->pool, pointer.len + 1);
+
+    if (pointer.data == NULL) {
+        reader->failed = 1;
+        return;
+    }
+
+    (void) ngx_rl_read_pointer(at, pointer.data);
+
+    va_start(args, detail);
+    last = ngx_vslprintf(text, text + sizeof(text), detail, args);
+    va_end(args);
+
+    ngx_rl_problem(problems, &pointer, "%*s", (size_t) (last - text), text);
+}
+
+
 /* "delay=" is "delay" here, and "sync=strict" is "sync": "strict" */
 const char *
-ngx_rl_read_words(const char *expected,
-    char buf[NGX_RL_READ_WORDS])
+ngx_rl_read_words(const char *expected, char buf[NGX_RL_READ_WORDS])
 {
     u_char  *p, *last;
 
@@ -165,8 +151,7 @@ ngx_rl_read_words(const char *expected,
 
 
 void *
-ngx_rl_read_alloc(ngx_rl_reader_t *reader, ngx_pool_t *pool,
-    size_t size)
+ngx_rl_read_alloc(ngx_rl_reader_t *reader, ngx_pool_t *pool, size_t size)
 {
     void  *p;
 
@@ -181,8 +166,7 @@ ngx_rl_read_alloc(ngx_rl_reader_t *reader, ngx_pool_t *pool,
 
 
 ngx_uint_t
-ngx_rl_read_is(ngx_rl_reader_t *reader, const json_t *value,
-    ngx_uint_t types)
+ngx_rl_read_is(ngx_rl_reader_t *reader, const json_t *value, ngx_uint_t types)
 {
     u_char      *p, text[NGX_RL_READ_DETAIL];
     ngx_uint_t   i;
@@ -196,67 +180,19 @@ ngx_rl_read_is(ngx_rl_reader_t *reader, const json_t *value,
     for (i = 0; i < NGX_RL_TYPES; i++) {
         if (types & ngx_rl_types[i].types) {
             p = ngx_slprintf(p, text + sizeof(text), "%s%s",
-                             (p == text) ? "" : " or ",
-                             ngx_rl_types[i].name);
+                             (p == text) ? "" : " or ", ngx_rl_types[i].name);
         }
     }
 
-    ngx_rl_read_problem(reader, "expected %*s", (size_t) (p - text),
-                        text);
+    ngx_rl_read_problem(reader, "expected %*s", (size_t) (p - text), text);
 
     return 0;
 }
 
 
-void
-ngx_rl_read_members(ngx_rl_reader_t *reader, json_t *object,
-    const ngx_rl_member_t *table, void *data)
-{
-    void                   *iter;
-    size_t                  known;
-    json_t                 *value;
-    ngx_rl_place_t          place;
-    const ngx_rl_member_t  *m;
-
-    known = 0;
-    place.up = reader->at;
-    reader->at = &place;
-
-    for (m = table; m->name && !reader->failed; m++) {
-        place.name = m->name;
-        value = json_object_get(object, m->name);
-        known += (value != NULL);
-
-        if (value && !json_is_null(value)) {
-            ngx_rl_read_member(reader, m, value, data);
-        }
-    }
-
-    reader->at = place.up;
-
-    for (iter = (known < json_object_size(object)) ? json_object_iter(object)
-                                                   : NULL;
-         iter;
-         iter = json_object_iter_next(object, iter))
-    {
-        ngx_rl_read_unknown(reader, json_object_iter_key(iter), table);
-    }
-
-    for (m = table; m->name; m++) {
-        value = json_object_get(object, m->name);
-
-        if ((m->types & NGX_RL_IS_NEEDED)
-            && (value == NULL || json_is_null(value)))
-        {
-            ngx_rl_read_wrong(reader, NULL, m->name, "is missing");
-        }
-    }
-}
-
-
 static void
-ngx_rl_read_member(ngx_rl_reader_t *reader,
-    const ngx_rl_member_t *m, json_t *value, void *data)
+ngx_rl_read_member(ngx_rl_reader_t *reader, const ngx_rl_member_t *m,
+    json_t *value, void *data)
 {
     u_char  *place;
 
@@ -315,8 +251,154 @@ ngx_rl_read_unknown(ngx_rl_reader_t *reader, const char *name,
 
 
 void
-ngx_rl_read_each(ngx_rl_reader_t *reader, json_t *list,
-    ngx_uint_t types, ngx_rl_read_pt read, void *data)
+ngx_rl_read_members(ngx_rl_reader_t *reader, json_t *object,
+    const ngx_rl_member_t *table, void *data)
+{
+    void                   *iter;
+    size_t                  known;
+    json_t                 *value;
+    ngx_rl_place_t          place;
+    const ngx_rl_member_t  *m;
+
+    known = 0;
+    place.up = reader->at;
+    reader->at = &place;
+
+    for (m = table; m->name && !reader->failed; m++) {
+        place.name = m->name;
+        value = json_object_get(object, m->name);
+        known += (value != NULL);
+
+        if (value && !json_is_null(value)) {
+            ngx_rl_read_member(reader, m, value, data);
+        }
+    }
+
+    reader->at = place.up;
+
+    for (iter = (known < json_object_size(object)) ? json_object_iter(object)
+                                                   : NULL;
+         iter;
+         iter = json_object_iter_next(object, iter))
+    {
+        ngx_rl_read_unknown(reader, json_object_iter_key(iter), table);
+    }
+
+    for (m = table; m->name; m++) {
+        value = json_object_get(object, m->name);
+
+        if ((m->types & NGX_RL_IS_NEEDED)
+            && (value == NULL || json_is_null(value)))
+        {
+            ngx_rl_read_wrong(reader, NULL, m->name, "is missing");
+        }
+    }
+}
+
+
+/* "/rules/1/key" and "/rules/2/key": rules before it may come and go. */
+static ngx_uint_t
+ngx_rl_read_same_place(const ngx_str_t *one, const ngx_str_t *two)
+{
+    u_char  *p, *q, *p_last, *q_last;
+
+    p = one->data;
+    q = two->data;
+    p_last = p + one->len;
+    q_last = q + two->len;
+
+    for ( ;; ) {
+
+        while (p < p_last && *p >= '0' && *p <= '9') {
+            p++;
+        }
+
+        while (q < q_last && *q >= '0' && *q <= '9') {
+            q++;
+        }
+
+        if (p == p_last || q == q_last) {
+            return p == p_last && q == q_last;
+        }
+
+        if (*p++ != *q++) {
+            return 0;
+        }
+    }
+}
+
+
+/* Assignments depend on nginx.conf by the rules that they name alone. */
+static ngx_uint_t
+ngx_rl_read_known(const ngx_rl_reader_t *reader,
+    const ngx_rl_problem_t *problem, const ngx_str_t *id)
+{
+    ngx_uint_t               i;
+    const ngx_rl_problem_t  *known;
+
+    static const ngx_str_t          none = ngx_null_string;
+
+    if (ngx_strncmp(problem->pointer.data, "/tier_of/", 9) == 0
+        && !ngx_rl_equal(&problem->detail, &ngx_rl_read_no_rule))
+    {
+        return 0;
+    }
+
+    id = id ? id : &none;
+    known = reader->known->list.elts;
+
+    for (i = 0; i < reader->known->list.nelts; i++) {
+
+        if (ngx_rl_read_same_place(&known[i].pointer, &problem->pointer)
+            && ngx_rl_equal(&known[i].detail, &problem->detail)
+            && ngx_rl_equal(&known[i].id, id))
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+ngx_uint_t
+ngx_rl_read_skip(ngx_rl_reader_t *reader, ngx_uint_t n, const ngx_str_t *id)
+{
+    ngx_rl_problem_t   *problem;
+    ngx_rl_problems_t  *problems;
+
+    problems = reader->problems;
+
+    if (problems->n == n || reader->inside
+        || (reader->written && reader->known == NULL))
+    {
+        return 0;
+    }
+
+    if (problems->list.nelts <= n) {
+        reader->failed = 1;     /* no memory for the problem */
+        return 1;
+    }
+
+    problem = problems->list.elts;
+    problem += n;
+
+    if (reader->written && !ngx_rl_read_known(reader, problem, id)) {
+        return 0;
+    }
+
+    ngx_rl_policy_problem(&reader->policy->skipped, id,
+                          &problem->pointer, &problem->detail);
+    problems->n = n;
+    problems->list.nelts = n;
+
+    return 1;
+}
+
+
+void
+ngx_rl_read_each(ngx_rl_reader_t *reader, json_t *list, ngx_uint_t types,
+    ngx_rl_read_pt read, void *data)
 {
     void                  *iter;
     size_t                 n;
@@ -369,109 +451,8 @@ ngx_rl_read_each(ngx_rl_reader_t *reader, json_t *list,
 
 
 ngx_uint_t
-ngx_rl_read_skip(ngx_rl_reader_t *reader, ngx_uint_t n,
-    const ngx_str_t *id)
-{
-    ngx_rl_problem_t   *problem;
-    ngx_rl_problems_t  *problems;
-
-    problems = reader->problems;
-
-    if (problems->n == n || reader->inside
-        || (reader->written && reader->known == NULL))
-    {
-        return 0;
-    }
-
-    if (problems->list.nelts <= n) {
-        reader->failed = 1;     /* no memory for the problem */
-        return 1;
-    }
-
-    problem = problems->list.elts;
-    problem += n;
-
-    if (reader->written && !ngx_rl_read_known(reader, problem, id)) {
-        return 0;
-    }
-
-    ngx_rl_policy_problem(&reader->policy->skipped, id,
-                          &problem->pointer, &problem->detail);
-    problems->n = n;
-    problems->list.nelts = n;
-
-    return 1;
-}
-
-
-/* Assignments depend on nginx.conf by the rules that they name alone. */
-static ngx_uint_t
-ngx_rl_read_known(const ngx_rl_reader_t *reader,
-    const ngx_rl_problem_t *problem, const ngx_str_t *id)
-{
-    ngx_uint_t               i;
-    const ngx_rl_problem_t  *known;
-
-    static const ngx_str_t          none = ngx_null_string;
-
-    if (ngx_strncmp(problem->pointer.data, "/tier_of/", 9) == 0
-        && !ngx_rl_equal(&problem->detail, &ngx_rl_read_no_rule))
-    {
-        return 0;
-    }
-
-    id = id ? id : &none;
-    known = reader->known->list.elts;
-
-    for (i = 0; i < reader->known->list.nelts; i++) {
-
-        if (ngx_rl_read_same_place(&known[i].pointer, &problem->pointer)
-            && ngx_rl_equal(&known[i].detail, &problem->detail)
-            && ngx_rl_equal(&known[i].id, id))
-        {
-            return 1;
-        }
-    }
-
-    return 0;
-}
-
-
-/* "/rules/1/key" and "/rules/2/key": rules before it may come and go. */
-static ngx_uint_t
-ngx_rl_read_same_place(const ngx_str_t *one, const ngx_str_t *two)
-{
-    u_char  *p, *q, *p_last, *q_last;
-
-    p = one->data;
-    q = two->data;
-    p_last = p + one->len;
-    q_last = q + two->len;
-
-    for ( ;; ) {
-
-        while (p < p_last && *p >= '0' && *p <= '9') {
-            p++;
-        }
-
-        while (q < q_last && *q >= '0' && *q <= '9') {
-            q++;
-        }
-
-        if (p == p_last || q == q_last) {
-            return p == p_last && q == q_last;
-        }
-
-        if (*p++ != *q++) {
-            return 0;
-        }
-    }
-}
-
-
-ngx_uint_t
-ngx_rl_read_few(ngx_rl_reader_t *reader, const char *name,
-    const json_t *value, size_t max)
+ngx_rl_read_few(ngx_rl_reader_t *reader, const char *name, const json_t *value,
+    size_t max)
 {
     size_t  n;
 
@@ -487,8 +468,8 @@ ngx_rl_read_few(ngx_rl_reader_t *reader, const char *name,
 
 
 ngx_int_t
-ngx_rl_read_number(ngx_rl_reader_t *reader,
-    const json_t *value, int64_t min, int64_t max, int64_t *number)
+ngx_rl_read_number(ngx_rl_reader_t *reader, const json_t *value, int64_t min,
+    int64_t max, int64_t *number)
 {
     double  real;
 
@@ -528,9 +509,20 @@ ngx_rl_read_number(ngx_rl_reader_t *reader,
 }
 
 
+ngx_str_t
+ngx_rl_read_text(const json_t *value)
+{
+    ngx_str_t  text;
+
+    text.data = (u_char *) json_string_value(value);
+    text.len = json_string_length(value);
+
+    return text;
+}
+
+
 ngx_int_t
-ngx_rl_read_time(ngx_rl_reader_t *reader, const json_t *value,
-    int64_t *seconds)
+ngx_rl_read_time(ngx_rl_reader_t *reader, const json_t *value, int64_t *seconds)
 {
     ngx_str_t  text;
 
@@ -548,24 +540,11 @@ ngx_rl_read_time(ngx_rl_reader_t *reader, const json_t *value,
 
 
 void
-ngx_rl_read_duration(ngx_rl_reader_t *reader, json_t *value,
-    void *data)
+ngx_rl_read_duration(ngx_rl_reader_t *reader, json_t *value, void *data)
 {
     ngx_rl_read_problem(reader, "expected a number of seconds or a time "
                         "like \"1h30m\", at most \"366d\", and no "
                         "\"expires_at\" beside it");
-}
-
-
-ngx_str_t
-ngx_rl_read_text(const json_t *value)
-{
-    ngx_str_t  text;
-
-    text.data = (u_char *) json_string_value(value);
-    text.len = json_string_length(value);
-
-    return text;
 }
 
 
@@ -587,6 +566,17 @@ ngx_rl_read_copy(ngx_rl_reader_t *reader, const ngx_str_t *text)
     copy.data[text->len] = '\0';
 
     return copy;
+}
+
+
+uint32_t
+ngx_rl_read_find(const ngx_rl_map_t *map, const ngx_str_t *text)
+{
+    u_char  sha256[SHA256_DIGEST_LENGTH];
+
+    (void) SHA256(text->data, text->len, sha256);
+
+    return ngx_rl_map_get(map, sha256);
 }
 
 
@@ -621,8 +611,8 @@ ngx_rl_read_tier(ngx_rl_reader_t *reader, const ngx_str_t *tier)
 
 
 ngx_int_t
-ngx_rl_read_map(ngx_rl_reader_t *reader, ngx_pool_t *pool,
-    ngx_rl_map_t *map, size_t n)
+ngx_rl_read_map(ngx_rl_reader_t *reader, ngx_pool_t *pool, ngx_rl_map_t *map,
+    size_t n)
 {
     void    *memory;
     size_t   bytes;
@@ -642,19 +632,7 @@ ngx_rl_read_map(ngx_rl_reader_t *reader, ngx_pool_t *pool,
 
 
 uint32_t
-ngx_rl_read_find(const ngx_rl_map_t *map, const ngx_str_t *text)
-{
-    u_char  sha256[SHA256_DIGEST_LENGTH];
-
-    (void) SHA256(text->data, text->len, sha256);
-
-    return ngx_rl_map_get(map, sha256);
-}
-
-
-uint32_t
-ngx_rl_read_enter(ngx_rl_map_t *map, const ngx_str_t *text,
-    uint32_t number)
+ngx_rl_read_enter(ngx_rl_map_t *map, const ngx_str_t *text, uint32_t number)
 {
     u_char  sha256[SHA256_DIGEST_LENGTH];
 

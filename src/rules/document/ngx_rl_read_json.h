@@ -45,8 +45,8 @@ struct ngx_rl_reader_s {
     const ngx_rl_problems_t  *known;  /* skipped before; or NULL */
     const ngx_rl_place_t  *at;        /* what is read now */
 
-    ngx_rl_rule_t        **rules;     /* of nginx.conf, then as they
-                                         stand in the document */
+    ngx_rl_rule_t        **rules;     /* of nginx.conf, then as they stand in
+                                         the document */
     uint32_t               nfixed;    /* of nginx.conf */
     uint32_t               nrules;    /* all */
     ngx_rl_map_t           ids;       /* of rules -> rules */
@@ -89,9 +89,8 @@ typedef struct {
  * Adds a problem or a warning at a member of a member of what is read now: NULL
  * for the value itself. problems may be NULL. detail: as of ngx_sprintf().
  */
-void ngx_rl_read_add(ngx_rl_reader_t *reader,
-    ngx_rl_problems_t *problems, const char *in, const char *name,
-    const char *detail, ...);
+void ngx_rl_read_add(ngx_rl_reader_t *reader, ngx_rl_problems_t *problems,
+    const char *in, const char *name, const char *detail, ...);
 
 #define ngx_rl_read_wrong(reader, in, name, ...)                              \
     ngx_rl_read_add(reader, (reader)->problems, in, name, __VA_ARGS__)
@@ -108,12 +107,11 @@ const char *ngx_rl_read_words(const char *expected,
     char buf[NGX_RL_READ_WORDS]);
 
 /* Zeroed memory of a pool. NULL: memory is out, which the reader knows. */
-void *ngx_rl_read_alloc(ngx_rl_reader_t *reader,
-    ngx_pool_t *pool, size_t size);
+void *ngx_rl_read_alloc(ngx_rl_reader_t *reader, ngx_pool_t *pool, size_t size);
 
 /* Whether a value is of these types: otherwise that is a problem. */
-ngx_uint_t ngx_rl_read_is(ngx_rl_reader_t *reader,
-    const json_t *value, ngx_uint_t types);
+ngx_uint_t ngx_rl_read_is(ngx_rl_reader_t *reader, const json_t *value,
+    ngx_uint_t types);
 
 /*
  * An item of a stored document, which had n problems before the item was read:
@@ -121,72 +119,67 @@ ngx_uint_t ngx_rl_read_is(ngx_rl_reader_t *reader,
  * document. The same of one that is written, where they are known. id: the
  * item's, or NULL. Returns 1: the item does not count.
  */
-ngx_uint_t ngx_rl_read_skip(ngx_rl_reader_t *reader,
-    ngx_uint_t n, const ngx_str_t *id);
+ngx_uint_t ngx_rl_read_skip(ngx_rl_reader_t *reader, ngx_uint_t n,
+    const ngx_str_t *id);
 
 /*
  * Whether an array or object, the member of that name unless it is NULL, has at
  * most max entries: otherwise that is a problem. Before memory is taken for
  * each of them. Other values have none.
  */
-ngx_uint_t ngx_rl_read_few(ngx_rl_reader_t *reader,
-    const char *name, const json_t *value, size_t max);
+ngx_uint_t ngx_rl_read_few(ngx_rl_reader_t *reader, const char *name,
+    const json_t *value, size_t max);
 
 /*
  * Reads the members of an object, in the order of the table. null: as if it was
  * not there. A member that is not in the table is a problem, or, in a newer
  * format, a warning.
  */
-void ngx_rl_read_members(ngx_rl_reader_t *reader,
-    json_t *object, const ngx_rl_member_t *table, void *data);
+void ngx_rl_read_members(ngx_rl_reader_t *reader, json_t *object,
+    const ngx_rl_member_t *table, void *data);
 
 /*
  * Reads the elements of an array or an object, or the one value that stands in
  * place of an array. Each is skipped where read_skip() says so.
  */
-void ngx_rl_read_each(ngx_rl_reader_t *reader, json_t *list,
-    ngx_uint_t types, ngx_rl_read_pt read, void *data);
+void ngx_rl_read_each(ngx_rl_reader_t *reader, json_t *list, ngx_uint_t types,
+    ngx_rl_read_pt read, void *data);
 
 /*
  * A whole number in a range: "100", also "1e2". Returns NGX_OK, or NGX_DECLINED
  * with the problem added.
  */
-ngx_int_t ngx_rl_read_number(ngx_rl_reader_t *reader,
-    const json_t *value, int64_t min, int64_t max, int64_t *number);
+ngx_int_t ngx_rl_read_number(ngx_rl_reader_t *reader, const json_t *value,
+    int64_t min, int64_t max, int64_t *number);
 
 /*
  * A moment, in seconds since the epoch. Returns NGX_OK, or NGX_DECLINED with
  * the problem added.
  */
-ngx_int_t ngx_rl_read_time(ngx_rl_reader_t *reader,
-    const json_t *value, int64_t *seconds);
+ngx_int_t ngx_rl_read_time(ngx_rl_reader_t *reader, const json_t *value,
+    int64_t *seconds);
 
 /* The editor has made "expires_at" of a duration, unless it is a problem. */
-void ngx_rl_read_duration(ngx_rl_reader_t *reader,
-    json_t *value, void *data);
+void ngx_rl_read_duration(ngx_rl_reader_t *reader, json_t *value, void *data);
 
 /* A string: as the tree has it, and as a copy in the policy's pool. */
 ngx_str_t ngx_rl_read_text(const json_t *value);
-ngx_str_t ngx_rl_read_copy(ngx_rl_reader_t *reader,
-    const ngx_str_t *text);
+ngx_str_t ngx_rl_read_copy(ngx_rl_reader_t *reader, const ngx_str_t *text);
 
 /* The number in reader->rules; NONE: there is none, with the problem added. */
-uint32_t ngx_rl_read_rule_id(ngx_rl_reader_t *reader,
-    const ngx_str_t *id);
+uint32_t ngx_rl_read_rule_id(ngx_rl_reader_t *reader, const ngx_str_t *id);
 
 /* A tier's name: 1, or 0 with the problem added. */
-ngx_uint_t ngx_rl_read_tier(ngx_rl_reader_t *reader,
-    const ngx_str_t *tier);
+ngx_uint_t ngx_rl_read_tier(ngx_rl_reader_t *reader, const ngx_str_t *tier);
 
 /* A map for n entries: NGX_OK, or NGX_ERROR: memory is out. */
-ngx_int_t ngx_rl_read_map(ngx_rl_reader_t *reader,
-    ngx_pool_t *pool, ngx_rl_map_t *map, size_t n);
+ngx_int_t ngx_rl_read_map(ngx_rl_reader_t *reader, ngx_pool_t *pool,
+    ngx_rl_map_t *map, size_t n);
 
 /* A text in a map: its number; and sets that, and returns the one before. */
-uint32_t ngx_rl_read_find(const ngx_rl_map_t *map,
-    const ngx_str_t *text);
-uint32_t ngx_rl_read_enter(ngx_rl_map_t *map,
-    const ngx_str_t *text, uint32_t number);
+uint32_t ngx_rl_read_find(const ngx_rl_map_t *map, const ngx_str_t *text);
+uint32_t ngx_rl_read_enter(ngx_rl_map_t *map, const ngx_str_t *text,
+    uint32_t number);
 
 
 /* keys_json.c */
@@ -197,13 +190,11 @@ uint32_t ngx_rl_read_enter(ngx_rl_map_t *map,
  * form, or, if value is NULL, the name of the member. Returns NGX_OK, or
  * NGX_DECLINED with the problem added.
  */
-ngx_int_t ngx_rl_read_api_key(ngx_rl_reader_t *reader,
-    json_t *value, ngx_uint_t globs, const ngx_rl_rule_t *rule,
-    ngx_rl_api_key_t *key);
+ngx_int_t ngx_rl_read_api_key(ngx_rl_reader_t *reader, json_t *value,
+    ngx_uint_t globs, const ngx_rl_rule_t *rule, ngx_rl_api_key_t *key);
 
 /* Makes the key of a rule of its parts: the zone's if it has none. */
-void ngx_rl_read_rule_key(ngx_rl_reader_t *reader,
-    ngx_rl_rule_t *rule);
+void ngx_rl_read_rule_key(ngx_rl_reader_t *reader, ngx_rl_rule_t *rule);
 
 /* Whether the rule's key has an address in four or sixteen bytes. */
 ngx_uint_t ngx_rl_read_in_bytes(const ngx_rl_rule_t *rule);
@@ -212,29 +203,26 @@ ngx_uint_t ngx_rl_read_in_bytes(const ngx_rl_rule_t *rule);
  * The names of an object, if all are right (problems: there were before),
  * become what is stored of them.
  */
-void ngx_rl_read_rename(ngx_rl_reader_t *reader,
-    json_t *object, ngx_uint_t problems);
+void ngx_rl_read_rename(ngx_rl_reader_t *reader, json_t *object,
+    ngx_uint_t problems);
 
 /* A list of API keys and globs of them; NULL: it is empty, or a problem. */
-ngx_rl_keys_t *ngx_rl_read_keys(ngx_rl_reader_t *reader,
-    json_t *list);
+ngx_rl_keys_t *ngx_rl_read_keys(ngx_rl_reader_t *reader, json_t *list);
 
 /* access_json.c: a list of clients; data has its access_list_t */
-void ngx_rl_read_access_list(ngx_rl_reader_t *reader,
-    json_t *list, void *data);
+void ngx_rl_read_access_list(ngx_rl_reader_t *reader, json_t *list, void *data);
 
 /* tiers_json.c: "tier_of" */
-void ngx_rl_read_tier_assignments(ngx_rl_reader_t *reader,
-    json_t *value, void *data);
+void ngx_rl_read_tier_assignments(ngx_rl_reader_t *reader, json_t *value,
+    void *data);
 
 
 /*
  * rule_json.c: an amount, of a tier or a key. algorithm: of the rule, or NULL
  * where the rule is not known. NGX_OK, or NGX_DECLINED with the problems added.
  */
-ngx_int_t ngx_rl_read_amount(ngx_rl_reader_t *reader,
-    json_t *value, const ngx_rl_algorithm_e *algorithm,
-    ngx_rl_amount_t *amount);
+ngx_int_t ngx_rl_read_amount(ngx_rl_reader_t *reader, json_t *value,
+    const ngx_rl_algorithm_e *algorithm, ngx_rl_amount_t *amount);
 
 /* One rule; its id is not entered anywhere yet */
 void ngx_rl_read_rule(ngx_rl_reader_t *reader, json_t *value,
@@ -242,7 +230,7 @@ void ngx_rl_read_rule(ngx_rl_reader_t *reader, json_t *value,
 
 
 /* temporary_json.c: "overrides", when all rules are known */
-void ngx_rl_read_temporary_limits(ngx_rl_reader_t *reader,
-    json_t *list, void *data);
+void ngx_rl_read_temporary_limits(ngx_rl_reader_t *reader, json_t *list,
+    void *data);
 
 #endif /* NGX_RL_READ_JSON_H_INCLUDED */

@@ -60,8 +60,8 @@ typedef struct {
 extern const char  ngx_rl_record_no_memory[];
 extern const char  ngx_rl_record_too_large[];
 
-const char *ngx_rl_record_read(const ngx_str_t *text,
-    ngx_pool_t *pool, ngx_rl_record_t *record);
+const char *ngx_rl_record_read(const ngx_str_t *text, ngx_pool_t *pool,
+    ngx_rl_record_t *record);
 
 /*
  * Reads the head alone, and no digest: of a record that was read whole before,
@@ -69,12 +69,12 @@ const char *ngx_rl_record_read(const ngx_str_t *text,
  * the head says. Where less follows, document.data is NULL and text ends with
  * the head.
  */
-const char *ngx_rl_record_head(const ngx_str_t *text,
-    ngx_pool_t *pool, ngx_rl_record_t *record);
+const char *ngx_rl_record_head(const ngx_str_t *text, ngx_pool_t *pool,
+    ngx_rl_record_t *record);
 
 /* A copy in pool, but for text. Returns NGX_OK, or NGX_ERROR: memory is out. */
-ngx_int_t ngx_rl_record_copy(ngx_rl_record_t *to,
-    const ngx_rl_record_t *from, ngx_pool_t *pool);
+ngx_int_t ngx_rl_record_copy(ngx_rl_record_t *to, const ngx_rl_record_t *from,
+    ngx_pool_t *pool);
 
 /*
  * Writes record->text, in pool, out of the other members; document is part of
@@ -83,7 +83,6 @@ ngx_int_t ngx_rl_record_copy(ngx_rl_record_t *to,
  * NGX_RL_DOCUMENT_MAX, the document is not one line, or the version is
  * out of range; or NGX_ERROR: memory is out.
  */
-ngx_int_t ngx_rl_record_write(ngx_rl_record_t *record,
-    ngx_pool_t *pool);
+ngx_int_t ngx_rl_record_write(ngx_rl_record_t *record, ngx_pool_t *pool);
 
 #endif /* NGX_RL_RECORD_H_INCLUDED */

@@ -36,27 +36,25 @@
 #define NGX_RL_RECORD_MAX_BYTES    (1024 * 1024 * 1024)
 
 const char  ngx_rl_record_no_memory[] = "memory is out";
-const char  ngx_rl_record_too_large[] = "its document is larger than "
-                                        "1 MiB";
+const char  ngx_rl_record_too_large[] = "its document is larger than 1 MiB";
 
-static const char *ngx_rl_record_parse(const ngx_str_t *head,
-    ngx_pool_t *pool, ngx_rl_record_t *record);
+static const char *ngx_rl_record_parse(const ngx_str_t *head, ngx_pool_t *pool,
+    ngx_rl_record_t *record);
 static const char *ngx_rl_record_fields(json_t *json, ngx_pool_t *pool,
     ngx_rl_record_t *record);
 static ngx_int_t ngx_rl_record_number(json_t *json, const char *name,
     uint64_t max, uint64_t *value);
-static ngx_int_t ngx_rl_record_id(json_t *json, const char *name,
-    uint64_t *id);
+static ngx_int_t ngx_rl_record_id(json_t *json, const char *name, uint64_t *id);
 static ngx_int_t ngx_rl_record_time(json_t *json, uint64_t *time_ms);
 static const char *ngx_rl_record_texts(json_t *json, ngx_pool_t *pool,
     ngx_rl_record_t *record);
-static ngx_int_t ngx_rl_record_text(ngx_str_t *to, const void *data,
-    size_t len, ngx_pool_t *pool);
+static ngx_int_t ngx_rl_record_text(ngx_str_t *to, const void *data, size_t len,
+    ngx_pool_t *pool);
 static size_t ngx_rl_record_dump(const ngx_rl_record_t *record,
     char head[NGX_RL_RECORD_HEAD]);
 static json_t *ngx_rl_record_string(const ngx_str_t *text, size_t max);
-static ngx_int_t ngx_rl_record_digest(const u_char *head,
-    size_t head_len, const ngx_str_t *document, u_char *hex);
+static ngx_int_t ngx_rl_record_digest(const u_char *head, size_t head_len,
+    const ngx_str_t *document, u_char *hex);
 
 /* each may be missing; max: bytes that are kept of one that is written */
 #define text(name, max)                                                       \
@@ -133,8 +131,7 @@ ngx_rl_record_head(const ngx_str_t *text, ngx_pool_t *pool,
         return "it is empty";
     }
 
-    end = memchr(text->data, '\n',
-                 ngx_min(text->len, NGX_RL_RECORD_HEAD));
+    end = memchr(text->data, '\n', ngx_min(text->len, NGX_RL_RECORD_HEAD));
 
     if (end == NULL) {
         return "its head is cut, or too long";
@@ -210,8 +207,7 @@ ngx_rl_record_parse(const ngx_str_t *head, ngx_pool_t *pool,
 
 
 static const char *
-ngx_rl_record_fields(json_t *json, ngx_pool_t *pool,
-    ngx_rl_record_t *record)
+ngx_rl_record_fields(json_t *json, ngx_pool_t *pool, ngx_rl_record_t *record)
 {
     uint64_t     bytes;
     const char  *wrong;
@@ -253,8 +249,7 @@ ngx_rl_record_fields(json_t *json, ngx_pool_t *pool,
         return wrong;
     }
 
-    return (bytes > NGX_RL_DOCUMENT_MAX)
-           ? ngx_rl_record_too_large : NULL;
+    return (bytes > NGX_RL_DOCUMENT_MAX) ? ngx_rl_record_too_large : NULL;
 }
 
 
@@ -322,8 +317,7 @@ ngx_rl_record_time(json_t *json, uint64_t *time_ms)
 
 
 static const char *
-ngx_rl_record_texts(json_t *json, ngx_pool_t *pool,
-    ngx_rl_record_t *record)
+ngx_rl_record_texts(json_t *json, ngx_pool_t *pool, ngx_rl_record_t *record)
 {
     json_t      *field;
     ngx_str_t   *out;
@@ -359,8 +353,8 @@ ngx_rl_record_texts(json_t *json, ngx_pool_t *pool,
 
 
 ngx_int_t
-ngx_rl_record_copy(ngx_rl_record_t *to,
-    const ngx_rl_record_t *from, ngx_pool_t *pool)
+ngx_rl_record_copy(ngx_rl_record_t *to, const ngx_rl_record_t *from,
+    ngx_pool_t *pool)
 {
     ngx_str_t   *text;
     ngx_uint_t   i;
@@ -442,12 +436,9 @@ ngx_rl_record_write(ngx_rl_record_t *record, ngx_pool_t *pool)
     record->text.len = head_len + document.len;
 
     p = ngx_cpymem(p, head, len);
-    p = ngx_cpymem(p, NGX_RL_SHA256_FIELD,
-                   sizeof(NGX_RL_SHA256_FIELD) - 1);
+    p = ngx_cpymem(p, NGX_RL_SHA256_FIELD, sizeof(NGX_RL_SHA256_FIELD) - 1);
 
-    if (ngx_rl_record_digest(record->text.data, len, &document, p)
-        != NGX_OK)
-    {
+    if (ngx_rl_record_digest(record->text.data, len, &document, p) != NGX_OK) {
         return NGX_ERROR;
     }
 
@@ -466,8 +457,7 @@ ngx_rl_record_write(ngx_rl_record_t *record, ngx_pool_t *pool)
  * json_dumps() would leave names out then.
  */
 static size_t
-ngx_rl_record_dump(const ngx_rl_record_t *record,
-    char head[NGX_RL_RECORD_HEAD])
+ngx_rl_record_dump(const ngx_rl_record_t *record, char head[NGX_RL_RECORD_HEAD])
 {
     int               rc;
     char              id[17];
@@ -513,8 +503,7 @@ ngx_rl_record_dump(const ngx_rl_record_t *record,
                     + ngx_rl_record_all_texts[i].offset);
 
         rc |= json_object_set_new(json, ngx_rl_record_all_texts[i].name,
-                   ngx_rl_record_string(text,
-                                   ngx_rl_record_all_texts[i].max));
+            ngx_rl_record_string(text, ngx_rl_record_all_texts[i].max));
     }
 
     rc |= json_object_set_new(json, "bytes",

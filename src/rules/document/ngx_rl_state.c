@@ -30,92 +30,6 @@ typedef struct {
     char  old[NGX_MAX_PATH];
 } ngx_rl_state_names_t;
 
-static ngx_int_t ngx_rl_state_names(
-    ngx_rl_state_names_t *names, const ngx_str_t *file);
-static ngx_int_t ngx_rl_state_follow(char path[NGX_MAX_PATH]);
-static ngx_int_t ngx_rl_state_load(const char *path, ngx_pool_t *pool,
-    ngx_str_t *text, ngx_log_t *log);
-static const char *ngx_rl_state_bytes(ngx_fd_t fd, ngx_pool_t *pool,
-    ngx_str_t *text);
-static ngx_int_t ngx_rl_state_records(const char *path,
-    ngx_pool_t *pool, ngx_str_t *text, ngx_log_t *log);
-static void ngx_rl_state_aside(
-    const ngx_rl_state_names_t *names, ngx_log_t *log);
-static const char *ngx_rl_state_fill(ngx_fd_t fd, const char *path,
-    const ngx_str_t *text);
-static ngx_int_t ngx_rl_state_keep(const char *path, const char *old);
-static const char *ngx_rl_state_sync(char *path);
-
-
-ngx_int_t
-ngx_rl_state_read(const ngx_str_t *file, ngx_pool_t *pool,
-    ngx_uint_t test, ngx_str_t *text, ngx_log_t *log)
-{
-    ngx_int_t             rc;
-    ngx_rl_state_names_t  names;
-
-    if (ngx_rl_state_names(&names, file) != NGX_OK) {
-        ngx_log_error(NGX_LOG_EMERG, log, ngx_errno,
-                      "open() of ratelimit state \"%V\" failed", file);
-        return NGX_ERROR;
-    }
-
-    rc = ngx_rl_state_load(names.file, pool, text, log);
-
-    if (rc == NGX_OK || rc == NGX_ERROR) {
-        return rc;
-    }
-
-    if (rc == NGX_ABORT && !test) {
-        ngx_rl_state_aside(&names, log);
-    }
-
-    rc = ngx_rl_state_load(names.old, pool, text, log);
-
-    if (rc == NGX_OK) {
-        ngx_log_error(NGX_LOG_WARN, log, 0,
-                      "ratelimit state \"%s\" is read instead of \"%s\"",
-                      names.old, names.file);
-    }
-
-    return (rc == NGX_ERROR) ? NGX_ERROR : NGX_DECLINED;
-}
-
-
-static ngx_int_t
-ngx_rl_state_names(ngx_rl_state_names_t *names,
-    const ngx_str_t *file)
-{
-    size_t  max;
-
-    max = NGX_MAX_PATH - sizeof(".corrupt");
-
-    if (file->len > max) {
-        ngx_set_errno(ENAMETOOLONG);
-        return NGX_ERROR;
-    }
-
-    ngx_memcpy(names->path, file->data, file->len);
-    names->path[file->len] = '\0';
-
-    (void) strcpy(names->file, names->path);
-    (void) strcpy(stpcpy(names->corrupt, names->path), ".corrupt");
-
-    if (ngx_rl_state_follow(names->path) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    if (ngx_strlen(names->path) > max) {
-        ngx_set_errno(ENAMETOOLONG);
-        return NGX_ERROR;
-    }
-
-    (void) strcpy(stpcpy(names->tmp, names->path), ".tmp");
-    (void) strcpy(stpcpy(names->old, names->path), ".old");
-
-    return NGX_OK;
-}
-
 
 /* If the path is no link, or cannot be read as one, open() says more. */
 static ngx_int_t
@@ -152,42 +66,37 @@ ngx_rl_state_follow(char path[NGX_MAX_PATH])
 }
 
 
-/*
- * The good records of a file. Returns NGX_OK, NGX_DECLINED: there is no file,
- * NGX_ABORT: it is not whole; text is empty then; or NGX_ERROR.
- */
 static ngx_int_t
-ngx_rl_state_load(const char *path, ngx_pool_t *pool, ngx_str_t *text,
-    ngx_log_t *log)
+ngx_rl_state_names(ngx_rl_state_names_t *names, const ngx_str_t *file)
 {
-    ngx_fd_t     fd;
-    ngx_err_t    err;
-    const char  *step;
+    size_t  max;
 
-    ngx_str_null(text);
+    max = NGX_MAX_PATH - sizeof(".corrupt");
 
-    fd = open(path, O_RDONLY|O_NONBLOCK|O_CLOEXEC);
-
-    if (fd != NGX_INVALID_FILE) {
-        step = ngx_rl_state_bytes(fd, pool, text);
-        err = ngx_errno;
-        (void) close(fd);
-
-    } else if (ngx_errno == NGX_ENOENT) {
-        return NGX_DECLINED;
-
-    } else {
-        step = "open()";
-        err = ngx_errno;
-    }
-
-    if (step) {
-        ngx_log_error(NGX_LOG_EMERG, log, err,
-                      "%s of ratelimit state \"%s\" failed", step, path);
+    if (file->len > max) {
+        ngx_set_errno(ENAMETOOLONG);
         return NGX_ERROR;
     }
 
-    return ngx_rl_state_records(path, pool, text, log);
+    ngx_memcpy(names->path, file->data, file->len);
+    names->path[file->len] = '\0';
+
+    (void) strcpy(names->file, names->path);
+    (void) strcpy(stpcpy(names->corrupt, names->path), ".corrupt");
+
+    if (ngx_rl_state_follow(names->path) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (ngx_strlen(names->path) > max) {
+        ngx_set_errno(ENAMETOOLONG);
+        return NGX_ERROR;
+    }
+
+    (void) strcpy(stpcpy(names->tmp, names->path), ".tmp");
+    (void) strcpy(stpcpy(names->old, names->path), ".old");
+
+    return NGX_OK;
 }
 
 
@@ -239,8 +148,8 @@ ngx_rl_state_bytes(ngx_fd_t fd, ngx_pool_t *pool, ngx_str_t *text)
 
 /* Cuts text behind the last good record. */
 static ngx_int_t
-ngx_rl_state_records(const char *path, ngx_pool_t *pool,
-    ngx_str_t *text, ngx_log_t *log)
+ngx_rl_state_records(const char *path, ngx_pool_t *pool, ngx_str_t *text,
+    ngx_log_t *log)
 {
     ngx_str_t         rest;
     const char       *wrong;
@@ -280,10 +189,48 @@ ngx_rl_state_records(const char *path, ngx_pool_t *pool,
 }
 
 
+/*
+ * The good records of a file. Returns NGX_OK, NGX_DECLINED: there is no file,
+ * NGX_ABORT: it is not whole; text is empty then; or NGX_ERROR.
+ */
+static ngx_int_t
+ngx_rl_state_load(const char *path, ngx_pool_t *pool, ngx_str_t *text,
+    ngx_log_t *log)
+{
+    ngx_fd_t     fd;
+    ngx_err_t    err;
+    const char  *step;
+
+    ngx_str_null(text);
+
+    fd = open(path, O_RDONLY|O_NONBLOCK|O_CLOEXEC);
+
+    if (fd != NGX_INVALID_FILE) {
+        step = ngx_rl_state_bytes(fd, pool, text);
+        err = ngx_errno;
+        (void) close(fd);
+
+    } else if (ngx_errno == NGX_ENOENT) {
+        return NGX_DECLINED;
+
+    } else {
+        step = "open()";
+        err = ngx_errno;
+    }
+
+    if (step) {
+        ngx_log_error(NGX_LOG_EMERG, log, err,
+                      "%s of ratelimit state \"%s\" failed", step, path);
+        return NGX_ERROR;
+    }
+
+    return ngx_rl_state_records(path, pool, text, log);
+}
+
+
 /* Renames a link itself: the file that it leads to may be anybody's. */
 static void
-ngx_rl_state_aside(const ngx_rl_state_names_t *names,
-    ngx_log_t *log)
+ngx_rl_state_aside(const ngx_rl_state_names_t *names, ngx_log_t *log)
 {
     if (rename(names->file, names->corrupt) == -1) {
         ngx_log_error(NGX_LOG_ERR, log, ngx_errno,
@@ -298,49 +245,38 @@ ngx_rl_state_aside(const ngx_rl_state_names_t *names,
 }
 
 
-const char *
-ngx_rl_state_write(const ngx_str_t *file, const ngx_str_t *text,
-    ngx_err_t *err)
+ngx_int_t
+ngx_rl_state_read(const ngx_str_t *file, ngx_pool_t *pool, ngx_uint_t test,
+    ngx_str_t *text, ngx_log_t *log)
 {
-    ngx_fd_t               fd;
-    const char            *step;
-    ngx_rl_state_names_t   names;
+    ngx_int_t             rc;
+    ngx_rl_state_names_t  names;
 
-    fd = NGX_INVALID_FILE;
-
-    if (ngx_rl_state_names(&names, file) == NGX_OK) {
-        fd = open(names.tmp, O_WRONLY|O_CREAT|O_NOFOLLOW|O_CLOEXEC, 0600);
+    if (ngx_rl_state_names(&names, file) != NGX_OK) {
+        ngx_log_error(NGX_LOG_EMERG, log, ngx_errno,
+                      "open() of ratelimit state \"%V\" failed", file);
+        return NGX_ERROR;
     }
 
-    if (fd == NGX_INVALID_FILE) {
-        *err = ngx_errno;
-        return "open()";
+    rc = ngx_rl_state_load(names.file, pool, text, log);
+
+    if (rc == NGX_OK || rc == NGX_ERROR) {
+        return rc;
     }
 
-    step = ngx_rl_state_fill(fd, names.tmp, text);
-
-    if (step == NULL
-        && (ngx_rl_state_keep(names.path, names.old) != NGX_OK
-            || rename(names.tmp, names.path) == -1))
-    {
-        step = "rename()";
+    if (rc == NGX_ABORT && !test) {
+        ngx_rl_state_aside(&names, log);
     }
 
-    if (step) {
-        *err = ngx_errno;
+    rc = ngx_rl_state_load(names.old, pool, text, log);
 
-        if (*err != NGX_EAGAIN) {
-            (void) unlink(names.tmp);
-        }
-
-    } else {
-        step = ngx_rl_state_sync(names.path);
-        *err = step ? ngx_errno : 0;
+    if (rc == NGX_OK) {
+        ngx_log_error(NGX_LOG_WARN, log, 0,
+                      "ratelimit state \"%s\" is read instead of \"%s\"",
+                      names.old, names.file);
     }
 
-    (void) close(fd);
-
-    return step;
+    return (rc == NGX_ERROR) ? NGX_ERROR : NGX_DECLINED;
 }
 
 
@@ -447,10 +383,55 @@ ngx_rl_state_sync(char *path)
 }
 
 
+const char *
+ngx_rl_state_write(const ngx_str_t *file, const ngx_str_t *text, ngx_err_t *err)
+{
+    ngx_fd_t               fd;
+    const char            *step;
+    ngx_rl_state_names_t   names;
+
+    fd = NGX_INVALID_FILE;
+
+    if (ngx_rl_state_names(&names, file) == NGX_OK) {
+        fd = open(names.tmp, O_WRONLY|O_CREAT|O_NOFOLLOW|O_CLOEXEC, 0600);
+    }
+
+    if (fd == NGX_INVALID_FILE) {
+        *err = ngx_errno;
+        return "open()";
+    }
+
+    step = ngx_rl_state_fill(fd, names.tmp, text);
+
+    if (step == NULL
+        && (ngx_rl_state_keep(names.path, names.old) != NGX_OK
+            || rename(names.tmp, names.path) == -1))
+    {
+        step = "rename()";
+    }
+
+    if (step) {
+        *err = ngx_errno;
+
+        if (*err != NGX_EAGAIN) {
+            (void) unlink(names.tmp);
+        }
+
+    } else {
+        step = ngx_rl_state_sync(names.path);
+        *err = step ? ngx_errno : 0;
+    }
+
+    (void) close(fd);
+
+    return step;
+}
+
+
 /* Supplementary groups are those of the user, as in a worker. */
 ngx_int_t
-ngx_rl_state_check(const ngx_str_t *file, ngx_uid_t user,
-    ngx_gid_t group, const char *username)
+ngx_rl_state_check(const ngx_str_t *file, ngx_uid_t user, ngx_gid_t group,
+    const char *username)
 {
     int                   n;
     gid_t                 groups[NGX_RL_STATE_GROUPS];

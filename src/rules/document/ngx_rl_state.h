@@ -28,8 +28,8 @@ ngx_int_t ngx_rl_state_read(const ngx_str_t *file, ngx_pool_t *pool,
  * became "<file>.old". The errno is NGX_EAGAIN while another process writes the
  * same file.
  */
-const char *ngx_rl_state_write(const ngx_str_t *file,
-    const ngx_str_t *text, ngx_err_t *err);
+const char *ngx_rl_state_write(const ngx_str_t *file, const ngx_str_t *text,
+    ngx_err_t *err);
 
 /*
  * Whether the workers of a master may make files in the folder of a state file:

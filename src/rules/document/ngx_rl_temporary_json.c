@@ -9,8 +9,8 @@
 
 #define NGX_RL_MILLION     1000000
 #define NGX_RL_MAX_FACTOR  1000000
-#define NGX_RL_FITS  2000000   /* tried for one document: some tenths of
-                                  a second */
+#define NGX_RL_FITS  2000000   /* tried for one document: some tenths of a
+                                  second */
 
 /* A temporary limit while it is read. */
 typedef struct {
@@ -31,154 +31,12 @@ typedef struct {
     unsigned                     fixed:1;   /* the rule is of nginx.conf */
 } ngx_rl_temporary_read_t;
 
-static void ngx_rl_temporary_id(ngx_rl_reader_t *reader, json_t *value,
-    void *data);
-static void ngx_rl_temporary_rule(ngx_rl_reader_t *reader, json_t *value,
-    void *data);
-static void ngx_rl_temporary_key(ngx_rl_reader_t *reader, json_t *value,
-    void *data);
-static void ngx_rl_temporary_tenant(ngx_rl_reader_t *reader, json_t *value,
-    void *data);
-static void ngx_rl_temporary_type(ngx_rl_reader_t *reader, json_t *value,
-    void *data);
-static void ngx_rl_temporary_value(ngx_rl_reader_t *reader, json_t *value,
-    void *data);
-static void ngx_rl_temporary_expires_at(ngx_rl_reader_t *reader, json_t *value,
-    void *data);
-
-static void ngx_rl_temporary(ngx_rl_reader_t *reader,
-    json_t *value, void *data);
-static void ngx_rl_temporary_client(ngx_rl_reader_t *reader,
-    ngx_rl_temporary_read_t *draft);
-static ngx_uint_t ngx_rl_temporary_part(
-    const ngx_rl_rule_t *rule, const ngx_str_t *part);
-static uint64_t ngx_rl_temporary_factor(ngx_rl_reader_t *reader,
-    const json_t *value);
-
-static void ngx_rl_fit(ngx_rl_reader_t *reader,
-    const ngx_rl_temporary_read_t *draft);
-static ngx_uint_t ngx_rl_fit_meets(
-    const ngx_rl_temporary_read_t *draft,
-    const ngx_rl_rule_t *rule);
-static void ngx_rl_fit_rule(ngx_rl_reader_t *reader,
-    const ngx_rl_temporary_read_t *draft,
-    const ngx_rl_rule_t *rule, ngx_uint_t fixed);
-static const char *ngx_rl_fit_expected(
-    const ngx_rl_temporary_read_t *draft,
-    const ngx_rl_rule_t *rule,
-    const ngx_rl_allowance_t *allowance);
-static void ngx_rl_fit_wrong(ngx_rl_reader_t *reader,
-    ngx_uint_t problem, const ngx_rl_rule_t *rule,
-    const ngx_str_t *tier, const char *expected);
-
-/* what the value is checked by stands before it */
-
-static const ngx_rl_member_t  ngx_rl_temporary_members[] = {
-    { "id", NGX_RL_IS_TEXT|NGX_RL_IS_NEEDED,
-      .read = ngx_rl_temporary_id },
-    { "key", NGX_RL_IS_TEXT, .read = ngx_rl_temporary_key },
-    { "tenant", NGX_RL_IS_OBJECT,
-      .read = ngx_rl_temporary_tenant },
-    { "rule", NGX_RL_IS_TEXT, .read = ngx_rl_temporary_rule },
-    { "type", NGX_RL_IS_TEXT|NGX_RL_IS_NEEDED,
-      .read = ngx_rl_temporary_type },
-    { "value", NGX_RL_IS_NUMBER|NGX_RL_IS_TEXT
-               |NGX_RL_IS_OBJECT|NGX_RL_IS_NEEDED,
-      .read = ngx_rl_temporary_value },
-    { "expires_at", NGX_RL_IS_TEXT,
-      .read = ngx_rl_temporary_expires_at },
-    { "duration", NGX_RL_IS_ANY, .read = ngx_rl_read_duration },
-    { "reason", .types = NGX_RL_IS_TEXT },
-    { .name = NULL }
-};
-
 #define NGX_RL_TENANT                                                         \
     (NGX_RL_IS_TEXT|NGX_RL_IS_NEEDED|NGX_RL_IS_KEPT)
 
-static const ngx_rl_member_t  ngx_rl_tenant_members[] = {
-    { "part", NGX_RL_TENANT,
-      .offset = offsetof(ngx_rl_temporary_read_t, part),
-      .expected = "a part of a rule's key, as it is written there" },
-    { "value", NGX_RL_TENANT,
-      .offset = offsetof(ngx_rl_temporary_read_t, tenant),
-      .expected = "a value of that part" },
-    { .name = NULL }
-};
-
-
-void
-ngx_rl_read_temporary_limits(ngx_rl_reader_t *reader,
-    json_t *list, void *data)
-{
-    ngx_rl_policy_t *policy = data;
-
-    size_t               n;
-    ngx_rl_map_t  ids;
-
-    n = json_array_size(list);
-
-    if (n == 0
-        || !ngx_rl_read_few(reader, NULL, list,
-                            NGX_RL_DOCUMENT_ENTRIES))
-    {
-        return;
-    }
-
-    policy->temporary_limits = ngx_rl_read_alloc(reader, reader->pool,
-                                       n * sizeof(ngx_rl_temporary_t));
-
-    if (policy->temporary_limits
-        && ngx_rl_read_map(reader, reader->pool,
-                           &policy->temporary_keys, n)
-           == NGX_OK
-        && ngx_rl_read_map(reader, reader->temp, &ids, n) == NGX_OK)
-    {
-        ngx_rl_read_each(reader, list, NGX_RL_IS_OBJECT,
-                         ngx_rl_temporary, &ids);
-    }
-}
-
 
 static void
-ngx_rl_temporary(ngx_rl_reader_t *reader, json_t *value,
-    void *data)
-{
-    uint32_t                  number;
-    ngx_uint_t                problems;
-    ngx_rl_policy_t          *policy;
-    ngx_rl_temporary_read_t   draft;
-
-    policy = reader->policy;
-    number = (uint32_t) reader->at->number;
-    problems = reader->problems->n;
-
-    ngx_memzero(&draft, sizeof(ngx_rl_temporary_read_t));
-    draft.limit = &policy->temporary_limits[number];
-    draft.ids = data;
-
-    reader->inside = 1;
-    ngx_rl_read_members(reader, value, ngx_rl_temporary_members,
-                        &draft);
-    reader->inside = 0;
-
-    ngx_rl_temporary_client(reader, &draft);
-
-    if (draft.amount && draft.found && !draft.named == !draft.rule) {
-        ngx_rl_fit(reader, &draft);
-    }
-
-    if (!ngx_rl_read_skip(reader, problems, &draft.limit->id)
-        && draft.found)
-    {
-        draft.limit->next = ngx_rl_map_put(&policy->temporary_keys,
-                                           draft.digest, number);
-    }
-}
-
-
-static void
-ngx_rl_temporary_id(ngx_rl_reader_t *reader, json_t *value,
-    void *data)
+ngx_rl_temporary_id(ngx_rl_reader_t *reader, json_t *value, void *data)
 {
     ngx_rl_temporary_read_t *draft = data;
 
@@ -192,9 +50,7 @@ ngx_rl_temporary_id(ngx_rl_reader_t *reader, json_t *value,
         ngx_rl_read_problem(reader, "expected 1 to 64 of A-Z, a-z, 0-9, "
                             "\"_\", \".\", \"-\"");
 
-    } else if (ngx_rl_read_enter(draft->ids, &id, number)
-               != NGX_RL_MAP_NONE)
-    {
+    } else if (ngx_rl_read_enter(draft->ids, &id, number) != NGX_RL_MAP_NONE) {
         ngx_rl_read_problem(reader, "is taken by another override");
 
     } else {
@@ -204,8 +60,45 @@ ngx_rl_temporary_id(ngx_rl_reader_t *reader, json_t *value,
 
 
 static void
-ngx_rl_temporary_rule(ngx_rl_reader_t *reader, json_t *value,
-    void *data)
+ngx_rl_temporary_key(ngx_rl_reader_t *reader, json_t *value, void *data)
+{
+    ngx_rl_temporary_read_t *draft = data;
+
+    ngx_rl_api_key_t  key;
+
+    draft->key = 1;
+
+    if (ngx_rl_read_api_key(reader, value, 0, NULL, &key) == NGX_OK) {
+        draft->found = 1;
+        ngx_memcpy(draft->digest, key.digest, NGX_RL_MAP_KEY);
+    }
+}
+
+
+static const ngx_rl_member_t  ngx_rl_tenant_members[] = {
+    { "part", NGX_RL_TENANT,
+      .offset = offsetof(ngx_rl_temporary_read_t, part),
+      .expected = "a part of a rule's key, as it is written there" },
+    { "value", NGX_RL_TENANT,
+      .offset = offsetof(ngx_rl_temporary_read_t, tenant),
+      .expected = "a value of that part" },
+    { .name = NULL }
+};
+
+
+static void
+ngx_rl_temporary_tenant(ngx_rl_reader_t *reader, json_t *value, void *data)
+{
+    ngx_rl_temporary_read_t *draft = data;
+
+    draft->tenants = 1;
+
+    ngx_rl_read_members(reader, value, ngx_rl_tenant_members, draft);
+}
+
+
+static void
+ngx_rl_temporary_rule(ngx_rl_reader_t *reader, json_t *value, void *data)
 {
     ngx_rl_temporary_read_t *draft = data;
 
@@ -233,46 +126,144 @@ ngx_rl_temporary_rule(ngx_rl_reader_t *reader, json_t *value,
 
 
 static void
-ngx_rl_temporary_key(ngx_rl_reader_t *reader, json_t *value,
-    void *data)
+ngx_rl_temporary_type(ngx_rl_reader_t *reader, json_t *value, void *data)
 {
     ngx_rl_temporary_read_t *draft = data;
 
-    ngx_rl_api_key_t  key;
+    const char  *type;
 
-    draft->key = 1;
+    type = json_string_value(value);
 
-    if (ngx_rl_read_api_key(reader, value, 0, NULL, &key) == NGX_OK) {
-        draft->found = 1;
-        ngx_memcpy(draft->digest, key.digest, NGX_RL_MAP_KEY);
+    draft->factor = (ngx_strcmp(type, "multiplicative") == 0);
+    draft->typed = draft->factor || ngx_strcmp(type, "absolute") == 0;
+
+    if (!draft->typed) {
+        ngx_rl_read_problem(reader, "expected \"absolute\" or "
+                            "\"multiplicative\"");
+    }
+}
+
+
+/* In millionths; 0: it is none, with the problem added. */
+static uint64_t
+ngx_rl_temporary_factor(ngx_rl_reader_t *reader, const json_t *value)
+{
+    double    factor, off;
+    uint64_t  millionths;
+
+    if (!ngx_rl_read_is(reader, value, NGX_RL_IS_NUMBER)) {
+        return 0;
+    }
+
+    factor = json_number_value(value);
+
+    if (!(factor > 0)) {
+        ngx_rl_read_problem(reader, "must be > 0");
+        return 0;
+    }
+
+    if (factor > NGX_RL_MAX_FACTOR) {
+        ngx_rl_read_problem(reader, "must be at most %d", NGX_RL_MAX_FACTOR);
+        return 0;
+    }
+
+    /* below 2^40, so that six decimal places are there to be seen */
+
+    factor *= NGX_RL_MILLION;
+    millionths = (uint64_t) (factor + 0.5);
+    off = factor - (double) millionths;
+
+    if (millionths == 0 || off > 0.001 || off < -0.001) {
+        ngx_rl_read_problem(reader, "must have at most six decimal places");
+        return 0;
+    }
+
+    return millionths;
+}
+
+
+/* It is not read if the type is not known. */
+static void
+ngx_rl_temporary_value(ngx_rl_reader_t *reader, json_t *value, void *data)
+{
+    ngx_rl_temporary_read_t *draft = data;
+
+    if (!draft->typed) {
+        return;
+    }
+
+    if (draft->factor) {
+        draft->limit->millionths = ngx_rl_temporary_factor(reader, value);
+
+    } else {
+        draft->amount = ngx_rl_read_amount(reader, value,
+                                           draft->rule
+                                                ? &draft->rule->spec.algorithm
+                                                : NULL, &draft->limit->amount)
+                        == NGX_OK;
     }
 }
 
 
 static void
-ngx_rl_temporary_tenant(ngx_rl_reader_t *reader, json_t *value,
-    void *data)
+ngx_rl_temporary_expires_at(ngx_rl_reader_t *reader, json_t *value, void *data)
 {
     ngx_rl_temporary_read_t *draft = data;
 
-    draft->tenants = 1;
+    int64_t  seconds;
 
-    ngx_rl_read_members(reader, value, ngx_rl_tenant_members,
-                        draft);
+    if (ngx_rl_read_time(reader, value, &seconds) == NGX_OK) {
+        draft->limit->expires = (time_t) seconds;
+    }
+}
+
+
+/* what the value is checked by stands before it */
+
+static const ngx_rl_member_t  ngx_rl_temporary_members[] = {
+    { "id", NGX_RL_IS_TEXT|NGX_RL_IS_NEEDED,
+      .read = ngx_rl_temporary_id },
+    { "key", NGX_RL_IS_TEXT, .read = ngx_rl_temporary_key },
+    { "tenant", NGX_RL_IS_OBJECT,
+      .read = ngx_rl_temporary_tenant },
+    { "rule", NGX_RL_IS_TEXT, .read = ngx_rl_temporary_rule },
+    { "type", NGX_RL_IS_TEXT|NGX_RL_IS_NEEDED,
+      .read = ngx_rl_temporary_type },
+    { "value", NGX_RL_IS_NUMBER|NGX_RL_IS_TEXT
+               |NGX_RL_IS_OBJECT|NGX_RL_IS_NEEDED,
+      .read = ngx_rl_temporary_value },
+    { "expires_at", NGX_RL_IS_TEXT,
+      .read = ngx_rl_temporary_expires_at },
+    { "duration", NGX_RL_IS_ANY, .read = ngx_rl_read_duration },
+    { "reason", .types = NGX_RL_IS_TEXT },
+    { .name = NULL }
+};
+
+
+static ngx_uint_t
+ngx_rl_temporary_part(const ngx_rl_rule_t *rule, const ngx_str_t *part)
+{
+    ngx_uint_t  i;
+
+    for (i = 0; i < rule->nparts; i++) {
+        if (ngx_rl_equal(&rule->parts[i], part)) {
+            return 1;
+        }
+    }
+
+    return rule->nparts == 0 && ngx_rl_equal(&rule->key, part);
 }
 
 
 /* The API key or the tenant. A tenant's part must be one of a key. */
 static void
-ngx_rl_temporary_client(ngx_rl_reader_t *reader,
-    ngx_rl_temporary_read_t *draft)
+ngx_rl_temporary_client(ngx_rl_reader_t *reader, ngx_rl_temporary_read_t *draft)
 {
     uint32_t   i;
     ngx_str_t  part, tenant;
 
     if (draft->key == draft->tenants) {
-        ngx_rl_read_problem(reader, "expected one of \"key\" and "
-                            "\"tenant\"");
+        ngx_rl_read_problem(reader, "expected one of \"key\" and \"tenant\"");
         draft->found = 0;
         return;
     }
@@ -312,119 +303,159 @@ ngx_rl_temporary_client(ngx_rl_reader_t *reader,
 }
 
 
-static ngx_uint_t
-ngx_rl_temporary_part(const ngx_rl_rule_t *rule,
-    const ngx_str_t *part)
+/*
+ * allowance: NULL for the rule's own limit. Returns NULL, or what was expected.
+ * A limit that is wrong itself is another problem.
+ */
+static const char *
+ngx_rl_fit_expected(const ngx_rl_temporary_read_t *draft,
+    const ngx_rl_rule_t *rule, const ngx_rl_allowance_t *allowance)
 {
-    ngx_uint_t  i;
+    const char             *expected;
+    ngx_rl_spec_t           base, spec;
+    ngx_rl_limit_t          limit;
+    const ngx_rl_amount_t  *amount;
 
-    for (i = 0; i < rule->nparts; i++) {
-        if (ngx_rl_equal(&rule->parts[i], part)) {
-            return 1;
+    amount = &draft->limit->amount;
+    base = allowance ? allowance->spec : rule->spec;
+    limit = allowance ? allowance->limit : rule->limit;
+
+    if (allowance == NULL && rule->dynamic) {
+
+        /* what a variable will say may be anything: what fits none is found */
+
+        base.tokens = 1;
+
+        if (base.period_us == 0 && base.calendar == NGX_RL_CALENDAR_NONE
+            && base.algorithm != NGX_RL_CONCURRENCY)
+        {
+            base.period_us = 1000000;
+        }
+
+        return ngx_rl_amount_inherit(&base, amount, &spec);
+    }
+
+    if (limit.mark == 0) {
+        return NULL;
+    }
+
+    expected = ngx_rl_amount_inherit(&base, amount, &spec);
+
+    return expected ? expected : ngx_rl_limit_init(&limit, &spec);
+}
+
+
+static void
+ngx_rl_fit_wrong(ngx_rl_reader_t *reader, ngx_uint_t problem,
+    const ngx_rl_rule_t *rule, const ngx_str_t *tier, const char *expected)
+{
+    char  words[NGX_RL_READ_WORDS];
+
+    static const ngx_str_t  none = ngx_null_string;
+
+    if (expected) {
+        ngx_rl_read_add(reader,
+                        problem ? reader->problems : reader->warnings,
+                        NULL, NULL,
+                        "does not fit %s%V%srule \"%V\"%s: expected %s",
+                        tier ? "tier \"" : "", tier ? tier : &none,
+                        tier ? "\" of " : "", &rule->id,
+                        problem ? "" : ", which stays as it is",
+                        ngx_rl_read_words(expected, words));
+    }
+}
+
+
+/*
+ * Tries it on the limit that the rule has for the API key. Without one, on the
+ * limit of the tier that the document assigns to the key. If it assigns none,
+ * on those of all tiers, because a variable may name any, and on the rule's
+ * own.
+ */
+static void
+ngx_rl_fit_rule(ngx_rl_reader_t *reader, const ngx_rl_temporary_read_t *draft,
+    const ngx_rl_rule_t *rule, ngx_uint_t fixed)
+{
+    char              words[NGX_RL_READ_WORDS];
+    uint32_t          number;
+    ngx_uint_t        i, problem;
+    const char       *expected;
+    const ngx_str_t  *tier;
+
+    problem = reader->written && (draft->rule || !fixed);
+    tier = NULL;
+
+    if (draft->key) {
+
+        number = ngx_rl_map_get(&rule->keys, draft->digest);
+
+        if (number != NGX_RL_MAP_NONE) {
+            expected = ngx_rl_fit_expected(draft, rule,
+                                           &rule->key_limits[number]);
+            ngx_rl_fit_wrong(reader, problem, rule, NULL, expected);
+            return;
+        }
+
+        number = ngx_rl_map_get(&reader->policy->tier_keys, draft->digest);
+
+        if (number != NGX_RL_MAP_NONE) {
+            tier = &reader->policy->assigned_tiers[number];
         }
     }
 
-    return rule->nparts == 0 && ngx_rl_equal(&rule->key, part);
-}
+    for (i = 0; i < rule->ntier_limits; i++) {
 
+        if (tier && !ngx_rl_equal(tier, &rule->tier_limits[i].tier)) {
+            continue;
+        }
 
-static void
-ngx_rl_temporary_type(ngx_rl_reader_t *reader, json_t *value,
-    void *data)
-{
-    ngx_rl_temporary_read_t *draft = data;
+        reader->fits++;
 
-    const char  *type;
+        expected = ngx_rl_fit_expected(draft, rule,
+                                       &rule->tier_limits[i].allowance);
+        ngx_rl_fit_wrong(reader, problem, rule,
+                         &rule->tier_limits[i].tier, expected);
 
-    type = json_string_value(value);
-
-    draft->factor = (ngx_strcmp(type, "multiplicative") == 0);
-    draft->typed = draft->factor || ngx_strcmp(type, "absolute") == 0;
-
-    if (!draft->typed) {
-        ngx_rl_read_problem(reader, "expected \"absolute\" or "
-                            "\"multiplicative\"");
+        if (tier) {
+            return;
+        }
     }
-}
 
+    expected = ngx_rl_fit_expected(draft, rule, NULL);
 
-/* It is not read if the type is not known. */
-static void
-ngx_rl_temporary_value(ngx_rl_reader_t *reader, json_t *value,
-    void *data)
-{
-    ngx_rl_temporary_read_t *draft = data;
-
-    if (!draft->typed) {
+    if (expected && draft->rule && (problem || !fixed)) {
+        ngx_rl_read_problem(reader, "expected %s",
+                            ngx_rl_read_words(expected, words));
         return;
     }
 
-    if (draft->factor) {
-        draft->limit->millionths = ngx_rl_temporary_factor(reader,
-                                                           value);
-
-    } else {
-        draft->amount = ngx_rl_read_amount(reader, value,
-                                           draft->rule
-                                                ? &draft->rule->spec.algorithm
-                                                : NULL, &draft->limit->amount)
-                        == NGX_OK;
-    }
+    ngx_rl_fit_wrong(reader, problem, rule, NULL, expected);
 }
 
 
-/* In millionths; 0: it is none, with the problem added. */
-static uint64_t
-ngx_rl_temporary_factor(ngx_rl_reader_t *reader,
-    const json_t *value)
+static ngx_uint_t
+ngx_rl_fit_meets(const ngx_rl_temporary_read_t *draft,
+    const ngx_rl_rule_t *rule)
 {
-    double    factor, off;
-    uint64_t  millionths;
+    ngx_str_t             part;
+    const ngx_rl_keys_t  *keys;
 
-    if (!ngx_rl_read_is(reader, value, NGX_RL_IS_NUMBER)) {
+    if (rule->shards) {
         return 0;
     }
 
-    factor = json_number_value(value);
-
-    if (!(factor > 0)) {
-        ngx_rl_read_problem(reader, "must be > 0");
-        return 0;
+    if (!draft->key) {
+        part = ngx_rl_read_text(draft->part);
+        return ngx_rl_temporary_part(rule, &part);
     }
 
-    if (factor > NGX_RL_MAX_FACTOR) {
-        ngx_rl_read_problem(reader, "must be at most %d",
-                            NGX_RL_MAX_FACTOR);
-        return 0;
-    }
+    /* which key a pattern matches its digest does not say */
 
-    /* below 2^40, so that six decimal places are there to be seen */
+    keys = rule->api_keys;
 
-    factor *= NGX_RL_MILLION;
-    millionths = (uint64_t) (factor + 0.5);
-    off = factor - (double) millionths;
-
-    if (millionths == 0 || off > 0.001 || off < -0.001) {
-        ngx_rl_read_problem(reader, "must have at most six decimal "
-                            "places");
-        return 0;
-    }
-
-    return millionths;
-}
-
-
-static void
-ngx_rl_temporary_expires_at(ngx_rl_reader_t *reader,
-    json_t *value, void *data)
-{
-    ngx_rl_temporary_read_t *draft = data;
-
-    int64_t  seconds;
-
-    if (ngx_rl_read_time(reader, value, &seconds) == NGX_OK) {
-        draft->limit->expires = (time_t) seconds;
-    }
+    return keys == NULL || keys->globs
+           || ngx_rl_map_get(&keys->digests, draft->digest)
+              != NGX_RL_MAP_NONE;
 }
 
 
@@ -438,8 +469,7 @@ ngx_rl_temporary_expires_at(ngx_rl_reader_t *reader,
  * problem.
  */
 static void
-ngx_rl_fit(ngx_rl_reader_t *reader,
-    const ngx_rl_temporary_read_t *draft)
+ngx_rl_fit(ngx_rl_reader_t *reader, const ngx_rl_temporary_read_t *draft)
 {
     uint32_t        i;
     ngx_rl_place_t  value;
@@ -480,161 +510,66 @@ ngx_rl_fit(ngx_rl_reader_t *reader,
 }
 
 
-static ngx_uint_t
-ngx_rl_fit_meets(const ngx_rl_temporary_read_t *draft,
-    const ngx_rl_rule_t *rule)
+static void
+ngx_rl_temporary(ngx_rl_reader_t *reader, json_t *value, void *data)
 {
-    ngx_str_t             part;
-    const ngx_rl_keys_t  *keys;
+    uint32_t                  number;
+    ngx_uint_t                problems;
+    ngx_rl_policy_t          *policy;
+    ngx_rl_temporary_read_t   draft;
 
-    if (rule->shards) {
-        return 0;
+    policy = reader->policy;
+    number = (uint32_t) reader->at->number;
+    problems = reader->problems->n;
+
+    ngx_memzero(&draft, sizeof(ngx_rl_temporary_read_t));
+    draft.limit = &policy->temporary_limits[number];
+    draft.ids = data;
+
+    reader->inside = 1;
+    ngx_rl_read_members(reader, value, ngx_rl_temporary_members, &draft);
+    reader->inside = 0;
+
+    ngx_rl_temporary_client(reader, &draft);
+
+    if (draft.amount && draft.found && !draft.named == !draft.rule) {
+        ngx_rl_fit(reader, &draft);
     }
 
-    if (!draft->key) {
-        part = ngx_rl_read_text(draft->part);
-        return ngx_rl_temporary_part(rule, &part);
+    if (!ngx_rl_read_skip(reader, problems, &draft.limit->id) && draft.found) {
+        draft.limit->next = ngx_rl_map_put(&policy->temporary_keys,
+                                           draft.digest, number);
     }
-
-    /* which key a pattern matches its digest does not say */
-
-    keys = rule->api_keys;
-
-    return keys == NULL || keys->globs
-           || ngx_rl_map_get(&keys->digests, draft->digest)
-              != NGX_RL_MAP_NONE;
 }
 
 
-/*
- * Tries it on the limit that the rule has for the API key. Without one, on the
- * limit of the tier that the document assigns to the key. If it assigns none,
- * on those of all tiers, because a variable may name any, and on the rule's
- * own.
- */
-static void
-ngx_rl_fit_rule(ngx_rl_reader_t *reader,
-    const ngx_rl_temporary_read_t *draft,
-    const ngx_rl_rule_t *rule, ngx_uint_t fixed)
+void
+ngx_rl_read_temporary_limits(ngx_rl_reader_t *reader, json_t *list, void *data)
 {
-    char              words[NGX_RL_READ_WORDS];
-    uint32_t          number;
-    ngx_uint_t        i, problem;
-    const char       *expected;
-    const ngx_str_t  *tier;
+    ngx_rl_policy_t *policy = data;
 
-    problem = reader->written && (draft->rule || !fixed);
-    tier = NULL;
+    size_t               n;
+    ngx_rl_map_t  ids;
 
-    if (draft->key) {
+    n = json_array_size(list);
 
-        number = ngx_rl_map_get(&rule->keys, draft->digest);
-
-        if (number != NGX_RL_MAP_NONE) {
-            expected = ngx_rl_fit_expected(draft, rule,
-                                           &rule->key_limits[number]);
-            ngx_rl_fit_wrong(reader, problem, rule, NULL, expected);
-            return;
-        }
-
-        number = ngx_rl_map_get(&reader->policy->tier_keys,
-                                draft->digest);
-
-        if (number != NGX_RL_MAP_NONE) {
-            tier = &reader->policy->assigned_tiers[number];
-        }
-    }
-
-    for (i = 0; i < rule->ntier_limits; i++) {
-
-        if (tier && !ngx_rl_equal(tier, &rule->tier_limits[i].tier)) {
-            continue;
-        }
-
-        reader->fits++;
-
-        expected = ngx_rl_fit_expected(draft, rule,
-                                       &rule->tier_limits[i].allowance);
-        ngx_rl_fit_wrong(reader, problem, rule,
-                         &rule->tier_limits[i].tier, expected);
-
-        if (tier) {
-            return;
-        }
-    }
-
-    expected = ngx_rl_fit_expected(draft, rule, NULL);
-
-    if (expected && draft->rule && (problem || !fixed)) {
-        ngx_rl_read_problem(reader, "expected %s",
-                            ngx_rl_read_words(expected, words));
+    if (n == 0
+        || !ngx_rl_read_few(reader, NULL, list,
+                            NGX_RL_DOCUMENT_ENTRIES))
+    {
         return;
     }
 
-    ngx_rl_fit_wrong(reader, problem, rule, NULL, expected);
-}
+    policy->temporary_limits = ngx_rl_read_alloc(reader, reader->pool,
+                                       n * sizeof(ngx_rl_temporary_t));
 
-
-/*
- * allowance: NULL for the rule's own limit. Returns NULL, or what was expected.
- * A limit that is wrong itself is another problem.
- */
-static const char *
-ngx_rl_fit_expected(const ngx_rl_temporary_read_t *draft,
-    const ngx_rl_rule_t *rule,
-    const ngx_rl_allowance_t *allowance)
-{
-    const char             *expected;
-    ngx_rl_spec_t           base, spec;
-    ngx_rl_limit_t          limit;
-    const ngx_rl_amount_t  *amount;
-
-    amount = &draft->limit->amount;
-    base = allowance ? allowance->spec : rule->spec;
-    limit = allowance ? allowance->limit : rule->limit;
-
-    if (allowance == NULL && rule->dynamic) {
-
-        /* what a variable will say may be anything: what fits none is found */
-
-        base.tokens = 1;
-
-        if (base.period_us == 0 && base.calendar == NGX_RL_CALENDAR_NONE
-            && base.algorithm != NGX_RL_CONCURRENCY)
-        {
-            base.period_us = 1000000;
-        }
-
-        return ngx_rl_amount_inherit(&base, amount, &spec);
-    }
-
-    if (limit.mark == 0) {
-        return NULL;
-    }
-
-    expected = ngx_rl_amount_inherit(&base, amount, &spec);
-
-    return expected ? expected : ngx_rl_limit_init(&limit, &spec);
-}
-
-
-static void
-ngx_rl_fit_wrong(ngx_rl_reader_t *reader, ngx_uint_t problem,
-    const ngx_rl_rule_t *rule, const ngx_str_t *tier,
-    const char *expected)
-{
-    char  words[NGX_RL_READ_WORDS];
-
-    static const ngx_str_t  none = ngx_null_string;
-
-    if (expected) {
-        ngx_rl_read_add(reader,
-                        problem ? reader->problems : reader->warnings,
-                        NULL, NULL,
-                        "does not fit %s%V%srule \"%V\"%s: expected %s",
-                        tier ? "tier \"" : "", tier ? tier : &none,
-                        tier ? "\" of " : "", &rule->id,
-                        problem ? "" : ", which stays as it is",
-                        ngx_rl_read_words(expected, words));
+    if (policy->temporary_limits
+        && ngx_rl_read_map(reader, reader->pool,
+                           &policy->temporary_keys, n)
+           == NGX_OK
+        && ngx_rl_read_map(reader, reader->temp, &ids, n) == NGX_OK)
+    {
+        ngx_rl_read_each(reader, list, NGX_RL_IS_OBJECT,
+                         ngx_rl_temporary, &ids);
     }
 }

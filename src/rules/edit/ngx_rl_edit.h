@@ -53,8 +53,8 @@ typedef struct {
     ngx_str_t                body;
     ngx_str_t                base;      /* the document; or empty */
     uint64_t                 version;   /* of base; 0: none */
-    time_t                   now;       /* overrides that have ended
-                                           leave with the next change */
+    time_t                   now;       /* overrides that have ended leave with
+                                           the next change */
     u_char                   random[16]; /* for an id */
     unsigned                 force:1;
     unsigned                 clear:1;   /* keys are kept in the clear */
@@ -62,14 +62,13 @@ typedef struct {
     /* the result */
     ngx_rl_edit_status_e     status;
     ngx_str_t                reply;     /* JSON; empty for VALIDATE */
-    ngx_str_t                made;      /* the id of a POSTed override;
-                                           or empty */
-    ngx_str_t                document;  /* the next one; empty: no
-                                           change */
-    ngx_rl_policy_t         *policy;    /* of it, to be finished and
-                                           released; or NULL */
-    ngx_rl_problems_t        problems;  /* places and ids are those of
-                                           the next document */
+    ngx_str_t                made;      /* the id of a POSTed override; or
+                                           empty */
+    ngx_str_t                document;  /* the next one; empty: no change */
+    ngx_rl_policy_t         *policy;    /* of it, to be finished and released;
+                                           or NULL */
+    ngx_rl_problems_t        problems;  /* places and ids are those of the next
+                                           document */
     ngx_rl_problems_t        warnings;
 } ngx_rl_edit_t;
 

@@ -42,16 +42,15 @@ struct ngx_rl_edit_work_s {
     json_t                   *body;   /* or NULL; owned */
     ngx_array_t               slots;
     ngx_uint_t                missing; /* there is nothing to show */
-    int                       failed;  /* not 0: memory was out, and
-                                          nothing is stored */
+    int                       failed;  /* not 0: memory was out, and nothing is
+                                          stored */
 };
 
 /*
  * Changes the slots. OK, CREATED or GONE is the status if the document is valid
  * then; NOT_FOUND; INVALID: there are problems.
  */
-ngx_rl_edit_status_e ngx_rl_edit_method(
-    ngx_rl_edit_work_t *work);
+ngx_rl_edit_status_e ngx_rl_edit_method(ngx_rl_edit_work_t *work);
 
 /* Removes the overrides and the entries of lists that have ended. */
 void ngx_rl_edit_expire(ngx_rl_edit_work_t *work);
@@ -68,16 +67,15 @@ ngx_rl_edit_slot_t *ngx_rl_edit_slot(
     json_t *value);
 
 /* A member that is an array or an object. It is made if it is not there. */
-json_t *ngx_rl_edit_child(ngx_rl_edit_work_t *work,
-    json_t *parent, const char *name, json_type type);
+json_t *ngx_rl_edit_child(ngx_rl_edit_work_t *work, json_t *parent,
+    const char *name, json_type type);
 
 /*
  * A set of API keys: those that a string, an array of strings or the names of
  * an object are; and how they are written. A glob is a key of its own, except
  * as a name. A new reference.
  */
-json_t *ngx_rl_edit_keys(ngx_rl_edit_work_t *work,
-    const json_t *keys);
+json_t *ngx_rl_edit_keys(ngx_rl_edit_work_t *work, const json_t *keys);
 void ngx_rl_edit_keys_add(ngx_rl_edit_work_t *work, json_t *set,
     const ngx_str_t *key, ngx_uint_t globs);
 json_t *ngx_rl_edit_keys_get(json_t *set, const ngx_str_t *key,

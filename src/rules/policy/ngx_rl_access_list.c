@@ -4,67 +4,6 @@
 
 #include "ngx_rl_policy.h"
 
-static int ngx_libc_cdecl ngx_rl_access_cmp(const void *one,
-    const void *two);
-static ngx_int_t ngx_rl_access_digests(ngx_rl_map_t *map,
-    const ngx_rl_access_t *entries, ngx_uint_t n, ngx_pool_t *pool);
-static ngx_int_t ngx_rl_access_globs(ngx_rl_access_list_t *list,
-    const ngx_rl_access_t *entries, ngx_uint_t n, ngx_pool_t *pool);
-static ngx_int_t ngx_rl_access_networks(
-    ngx_rl_access_list_t *list, const ngx_rl_access_t *entries,
-    ngx_uint_t n, ngx_pool_t *pool);
-
-
-ngx_int_t
-ngx_rl_access_list_make(ngx_rl_access_list_t *list,
-    ngx_rl_access_t *entries, ngx_uint_t n, ngx_pool_t *pool)
-{
-    ngx_uint_t              i, of[NGX_RL_ACCESS_KINDS];
-    const ngx_rl_access_t  *first[NGX_RL_ACCESS_KINDS];
-
-    ngx_qsort(entries, n, sizeof(ngx_rl_access_t),
-              ngx_rl_access_cmp);
-
-    ngx_memzero(of, sizeof(of));
-
-    for (i = n; i-- > 0; /* void */ ) {
-        of[entries[i].kind]++;
-        first[entries[i].kind] = &entries[i];
-    }
-
-    if (of[NGX_RL_ACCESS_KEY]
-        && ngx_rl_access_digests(&list->keys.digests, first[NGX_RL_ACCESS_KEY],
-                                 of[NGX_RL_ACCESS_KEY], pool)
-           != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    if (of[NGX_RL_ACCESS_RULE_KEY]
-        && ngx_rl_access_digests(&list->rule_keys,
-                                 first[NGX_RL_ACCESS_RULE_KEY],
-                                 of[NGX_RL_ACCESS_RULE_KEY], pool)
-           != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    if (of[NGX_RL_ACCESS_GLOB]
-        && ngx_rl_access_globs(list, first[NGX_RL_ACCESS_GLOB],
-                               of[NGX_RL_ACCESS_GLOB], pool)
-           != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    if (of[NGX_RL_ACCESS_NETWORK] == 0) {
-        return NGX_OK;
-    }
-
-    return ngx_rl_access_networks(list, first[NGX_RL_ACCESS_NETWORK],
-                                  of[NGX_RL_ACCESS_NETWORK], pool);
-}
-
 
 /* The last to end first: of globs the first one that matches counts. */
 static int ngx_libc_cdecl
@@ -82,8 +21,8 @@ ngx_rl_access_cmp(const void *one, const void *two)
 
 
 static ngx_int_t
-ngx_rl_access_digests(ngx_rl_map_t *map,
-    const ngx_rl_access_t *entries, ngx_uint_t n, ngx_pool_t *pool)
+ngx_rl_access_digests(ngx_rl_map_t *map, const ngx_rl_access_t *entries,
+    ngx_uint_t n, ngx_pool_t *pool)
 {
     void        *memory;
     size_t       bytes;
@@ -109,8 +48,8 @@ ngx_rl_access_digests(ngx_rl_map_t *map,
 
 
 static ngx_int_t
-ngx_rl_access_globs(ngx_rl_access_list_t *list,
-    const ngx_rl_access_t *entries, ngx_uint_t n, ngx_pool_t *pool)
+ngx_rl_access_globs(ngx_rl_access_list_t *list, const ngx_rl_access_t *entries,
+    ngx_uint_t n, ngx_pool_t *pool)
 {
     void                *memory;
     ngx_uint_t           i;
@@ -168,10 +107,59 @@ ngx_rl_access_networks(ngx_rl_access_list_t *list,
 }
 
 
+ngx_int_t
+ngx_rl_access_list_make(ngx_rl_access_list_t *list, ngx_rl_access_t *entries,
+    ngx_uint_t n, ngx_pool_t *pool)
+{
+    ngx_uint_t              i, of[NGX_RL_ACCESS_KINDS];
+    const ngx_rl_access_t  *first[NGX_RL_ACCESS_KINDS];
+
+    ngx_qsort(entries, n, sizeof(ngx_rl_access_t), ngx_rl_access_cmp);
+
+    ngx_memzero(of, sizeof(of));
+
+    for (i = n; i-- > 0; /* void */ ) {
+        of[entries[i].kind]++;
+        first[entries[i].kind] = &entries[i];
+    }
+
+    if (of[NGX_RL_ACCESS_KEY]
+        && ngx_rl_access_digests(&list->keys.digests, first[NGX_RL_ACCESS_KEY],
+                                 of[NGX_RL_ACCESS_KEY], pool)
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (of[NGX_RL_ACCESS_RULE_KEY]
+        && ngx_rl_access_digests(&list->rule_keys,
+                                 first[NGX_RL_ACCESS_RULE_KEY],
+                                 of[NGX_RL_ACCESS_RULE_KEY], pool)
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (of[NGX_RL_ACCESS_GLOB]
+        && ngx_rl_access_globs(list, first[NGX_RL_ACCESS_GLOB],
+                               of[NGX_RL_ACCESS_GLOB], pool)
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (of[NGX_RL_ACCESS_NETWORK] == 0) {
+        return NGX_OK;
+    }
+
+    return ngx_rl_access_networks(list, first[NGX_RL_ACCESS_NETWORK],
+                                  of[NGX_RL_ACCESS_NETWORK], pool);
+}
+
+
 void
-ngx_rl_access_rule_key(ngx_uint_t number,
-    const ngx_rl_rule_t *rule, const ngx_str_t *key,
-    u_char digest[NGX_RL_MAP_KEY])
+ngx_rl_access_rule_key(ngx_uint_t number, const ngx_rl_rule_t *rule,
+    const ngx_str_t *key, u_char digest[NGX_RL_MAP_KEY])
 {
     ngx_uint_t  i;
 

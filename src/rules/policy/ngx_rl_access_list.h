@@ -32,8 +32,8 @@ typedef struct {
 
 typedef struct {
     ngx_rl_keys_t       keys;
-    uint32_t           *glob_ends;   /* by their numbers, the latest
-                                        first; NULL: no globs */
+    uint32_t           *glob_ends;   /* by their numbers, the latest first;
+                                        NULL: no globs */
     ngx_rl_networks_t  *networks;    /* or NULL */
     ngx_rl_map_t        rule_keys;
 } ngx_rl_access_list_t;
@@ -50,12 +50,10 @@ ngx_int_t ngx_rl_access_list_make(ngx_rl_access_list_t *list,
  * that the policy's lists name, or of its tier_sources. 0: the plain digest.
  * rule: that rule, for a request's value; NULL: a document says the value.
  */
-void ngx_rl_access_rule_key(ngx_uint_t number,
-    const ngx_rl_rule_t *rule, const ngx_str_t *key,
-    u_char digest[NGX_RL_MAP_KEY]);
+void ngx_rl_access_rule_key(ngx_uint_t number, const ngx_rl_rule_t *rule,
+    const ngx_str_t *key, u_char digest[NGX_RL_MAP_KEY]);
 
 /* The steps at a request that the list needs: bits. */
-ngx_uint_t ngx_rl_access_list_needs(
-    const ngx_rl_access_list_t *list);
+ngx_uint_t ngx_rl_access_list_needs(const ngx_rl_access_list_t *list);
 
 #endif /* NGX_RL_ACCESS_LIST_H_INCLUDED */

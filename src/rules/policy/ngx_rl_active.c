@@ -7,16 +7,66 @@
 
 #include "ngx_rl_tz_file.h"
 
-static const char *ngx_rl_active_item(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, u_char *item, size_t len);
-static const char *ngx_rl_active_member(ngx_rl_draft_t *draft,
-    ngx_rl_param_e id, u_char *text, size_t len);
+
+/* As a member of a document; days may come one after the other. */
+static const char *
+ngx_rl_active_member(ngx_rl_draft_t *draft, ngx_rl_param_e id, u_char *text,
+    size_t len)
+{
+    ngx_str_t              value;
+    const ngx_rl_param_t  *param;
+
+    if (id != NGX_RL_PARAM_ACTIVE_DAYS && (draft->says >> id & 1)) {
+        return "one time and one time zone";
+    }
+
+    draft->says |= (uint64_t) 1 << id;
+
+    value.data = text;
+    value.len = len;
+    param = ngx_rl_param(id, NGX_RL_OF_ACTIVE);
+
+    return param->set(draft, param, &value);
+}
+
+
+static const char *
+ngx_rl_active_item(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
+    u_char *item, size_t len)
+{
+    const char  *expected;
+
+    if (len == 0) {
+        return param->expected;
+    }
+
+    if (*item >= 'a' && *item <= 'z') {
+        return ngx_rl_active_member(draft, NGX_RL_PARAM_ACTIVE_DAYS, item, len);
+    }
+
+    if (*item < '0' || *item > '9') {
+        return ngx_rl_active_member(draft, NGX_RL_PARAM_ACTIVE_TZ, item, len);
+    }
+
+    /* "09:00-17:00" */
+
+    if (len != 11 || item[5] != '-') {
+        return param->expected;
+    }
+
+    expected = ngx_rl_active_member(draft, NGX_RL_PARAM_ACTIVE_FROM, item, 5);
+
+    return expected ? expected
+                    : ngx_rl_active_member(draft,
+                                               NGX_RL_PARAM_ACTIVE_TO,
+                                               item + 6, 5);
+}
 
 
 /* "sat,sun,09:00-17:00,Europe/Berlin", each part of which may be missing */
 const char *
-ngx_rl_set_active(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text)
+ngx_rl_set_active(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
+    ngx_str_t *text)
 {
     u_char      *item, *comma, *last;
     const char  *expected;
@@ -36,70 +86,9 @@ ngx_rl_set_active(ngx_rl_draft_t *draft,
 }
 
 
-static const char *
-ngx_rl_active_item(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, u_char *item, size_t len)
-{
-    const char  *expected;
-
-    if (len == 0) {
-        return param->expected;
-    }
-
-    if (*item >= 'a' && *item <= 'z') {
-        return ngx_rl_active_member(draft,
-                                    NGX_RL_PARAM_ACTIVE_DAYS,
-                                    item, len);
-    }
-
-    if (*item < '0' || *item > '9') {
-        return ngx_rl_active_member(draft,
-                                    NGX_RL_PARAM_ACTIVE_TZ,
-                                    item, len);
-    }
-
-    /* "09:00-17:00" */
-
-    if (len != 11 || item[5] != '-') {
-        return param->expected;
-    }
-
-    expected = ngx_rl_active_member(draft,
-                                    NGX_RL_PARAM_ACTIVE_FROM,
-                                    item, 5);
-
-    return expected ? expected
-                    : ngx_rl_active_member(draft,
-                                               NGX_RL_PARAM_ACTIVE_TO,
-                                               item + 6, 5);
-}
-
-
-/* As a member of a document; days may come one after the other. */
-static const char *
-ngx_rl_active_member(ngx_rl_draft_t *draft,
-    ngx_rl_param_e id, u_char *text, size_t len)
-{
-    ngx_str_t              value;
-    const ngx_rl_param_t  *param;
-
-    if (id != NGX_RL_PARAM_ACTIVE_DAYS && (draft->says >> id & 1)) {
-        return "one time and one time zone";
-    }
-
-    draft->says |= (uint64_t) 1 << id;
-
-    value.data = text;
-    value.len = len;
-    param = ngx_rl_param(id, NGX_RL_OF_ACTIVE);
-
-    return param->set(draft, param, &value);
-}
-
-
 const char *
-ngx_rl_set_active_days(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text)
+ngx_rl_set_active_days(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
+    ngx_str_t *text)
 {
     return ngx_rl_week_days(text->data, text->len,
                             &draft->rule.active.days)
@@ -108,8 +97,8 @@ ngx_rl_set_active_days(ngx_rl_draft_t *draft,
 
 
 const char *
-ngx_rl_set_active_minute(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text)
+ngx_rl_set_active_minute(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
+    ngx_str_t *text)
 {
     uint32_t  minute;
 
@@ -124,8 +113,8 @@ ngx_rl_set_active_minute(ngx_rl_draft_t *draft,
 
 
 const char *
-ngx_rl_set_active_tz(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text)
+ngx_rl_set_active_tz(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
+    ngx_str_t *text)
 {
     (void) param;
 

@@ -7,80 +7,10 @@
 
 #define NGX_RL_MAX_NETWORKS  10000   /* of a rule */
 
-static ngx_uint_t ngx_rl_condition_name(
-    const ngx_rl_condition_t *condition);
-static const char *ngx_rl_condition_add(ngx_rl_draft_t *draft,
-    const ngx_rl_condition_t *condition);
-
-
-/* "name:glob", or a text with variables */
-const char *
-ngx_rl_set_condition(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text)
-{
-    u_char              *colon, *last;
-    ngx_rl_condition_t   condition;
-
-    ngx_memzero(&condition, sizeof(ngx_rl_condition_t));
-
-    condition.kind = (ngx_rl_condition_e)
-                     (param->id - NGX_RL_PARAM_HEADER);
-    condition.name = *text;
-
-    if (condition.kind == NGX_RL_IF_VALUE) {
-        return ngx_rl_variables_in(text)
-               ? ngx_rl_condition_add(draft, &condition)
-               : param->expected;
-    }
-
-    last = text->data + text->len;
-    colon = text->len ? ngx_strlchr(text->data, last, ':') : NULL;
-
-    if (colon == NULL) {
-        return param->expected;
-    }
-
-    condition.name.len = colon - text->data;
-    condition.glob.data = colon + 1;
-    condition.glob.len = last - condition.glob.data;
-
-    if (!ngx_rl_condition_name(&condition)
-        || ngx_rl_glob_check(condition.glob.data, condition.glob.len))
-    {
-        return param->expected;
-    }
-
-    return ngx_rl_condition_add(draft, &condition);
-}
-
-
-/* A header's name is one that a variable may have. */
-static ngx_uint_t
-ngx_rl_condition_name(const ngx_rl_condition_t *condition)
-{
-    u_char      ch;
-    ngx_uint_t  i;
-
-    for (i = 0; i < condition->name.len; i++) {
-        ch = condition->name.data[i];
-
-        if (condition->kind == NGX_RL_IF_HEADER
-            && ch != '-' && ch != '_'
-            && !(ch >= '0' && ch <= '9')
-            && !((ch | 0x20) >= 'a' && (ch | 0x20) <= 'z'))
-        {
-            return 0;
-        }
-    }
-
-    return i >= 1 && i <= 64;
-}
-
 
 /* Behind the others of the same name: one of them must hold. */
 static const char *
-ngx_rl_condition_add(ngx_rl_draft_t *draft,
-    const ngx_rl_condition_t *condition)
+ngx_rl_condition_add(ngx_rl_draft_t *draft, const ngx_rl_condition_t *condition)
 {
     ngx_uint_t           i, n;
     ngx_rl_rule_t       *rule;
@@ -127,9 +57,72 @@ ngx_rl_condition_add(ngx_rl_draft_t *draft,
 }
 
 
+/* A header's name is one that a variable may have. */
+static ngx_uint_t
+ngx_rl_condition_name(const ngx_rl_condition_t *condition)
+{
+    u_char      ch;
+    ngx_uint_t  i;
+
+    for (i = 0; i < condition->name.len; i++) {
+        ch = condition->name.data[i];
+
+        if (condition->kind == NGX_RL_IF_HEADER
+            && ch != '-' && ch != '_'
+            && !(ch >= '0' && ch <= '9')
+            && !((ch | 0x20) >= 'a' && (ch | 0x20) <= 'z'))
+        {
+            return 0;
+        }
+    }
+
+    return i >= 1 && i <= 64;
+}
+
+
+/* "name:glob", or a text with variables */
 const char *
-ngx_rl_set_network(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text)
+ngx_rl_set_condition(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
+    ngx_str_t *text)
+{
+    u_char              *colon, *last;
+    ngx_rl_condition_t   condition;
+
+    ngx_memzero(&condition, sizeof(ngx_rl_condition_t));
+
+    condition.kind = (ngx_rl_condition_e) (param->id - NGX_RL_PARAM_HEADER);
+    condition.name = *text;
+
+    if (condition.kind == NGX_RL_IF_VALUE) {
+        return ngx_rl_variables_in(text)
+               ? ngx_rl_condition_add(draft, &condition)
+               : param->expected;
+    }
+
+    last = text->data + text->len;
+    colon = text->len ? ngx_strlchr(text->data, last, ':') : NULL;
+
+    if (colon == NULL) {
+        return param->expected;
+    }
+
+    condition.name.len = colon - text->data;
+    condition.glob.data = colon + 1;
+    condition.glob.len = last - condition.glob.data;
+
+    if (!ngx_rl_condition_name(&condition)
+        || ngx_rl_glob_check(condition.glob.data, condition.glob.len))
+    {
+        return param->expected;
+    }
+
+    return ngx_rl_condition_add(draft, &condition);
+}
+
+
+const char *
+ngx_rl_set_network(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
+    ngx_str_t *text)
 {
     ngx_rl_network_t  network, *place;
 
@@ -144,9 +137,7 @@ ngx_rl_set_network(ngx_rl_draft_t *draft,
                                            sizeof(ngx_rl_network_t));
     }
 
-    if (draft->networks
-        && draft->networks->nelts == NGX_RL_MAX_NETWORKS)
-    {
+    if (draft->networks && draft->networks->nelts == NGX_RL_MAX_NETWORKS) {
         return "at most 10000 networks";
     }
 
@@ -180,8 +171,8 @@ ngx_rl_draft_networks(ngx_rl_draft_t *draft)
         return NGX_ERROR;
     }
 
-    draft->rule.networks = ngx_rl_networks_init(memory,
-                                                    draft->networks->elts, n);
+    draft->rule.networks = ngx_rl_networks_init(memory, draft->networks->elts,
+                                                n);
 
     return NGX_OK;
 }

@@ -8,19 +8,6 @@
 #define NGX_RL_BUCKETS                                                        \
     (NGX_RL_BIT(NGX_RL_TOKEN_BUCKET)|NGX_RL_BIT(NGX_RL_LEAKY_BUCKET))
 
-static void ngx_rl_draft_alone(ngx_rl_draft_t *draft,
-    ngx_rl_param_e id, const char *expected);
-static void ngx_rl_draft_algorithm(ngx_rl_draft_t *draft);
-static ngx_uint_t ngx_rl_draft_has(const ngx_rl_draft_t *draft,
-    ngx_rl_param_e id, ngx_uint_t values);
-static const char *ngx_rl_draft_words(u_char buf[64],
-    const char *format, const char *word);
-static const char *ngx_rl_draft_spec(ngx_rl_draft_t *draft,
-    ngx_rl_param_e *id);
-static const char *ngx_rl_draft_dynamic(ngx_rl_draft_t *draft,
-    ngx_uint_t bucket, ngx_rl_param_e *id);
-static uint64_t ngx_rl_draft_fill_us(const ngx_rl_spec_t *spec);
-
 const ngx_rl_exclusion_t  ngx_rl_exclusions[] = {
 
     /* what an algorithm does not have but for some values */
@@ -88,6 +75,119 @@ const ngx_rl_exclusion_t  ngx_rl_exclusions[] = {
 };
 
 
+/* In buf, which has room for it. */
+static const char *
+ngx_rl_draft_words(u_char buf[64], const char *format, const char *word)
+{
+    *ngx_slprintf(buf, buf + 63, format, word) = '\0';
+
+    return (const char *) buf;
+}
+
+
+/* Whether the algorithm has all of the parameters. */
+static void
+ngx_rl_draft_algorithm(ngx_rl_draft_t *draft)
+{
+    int                    only;
+    u_char                 beside[64], expected[64];
+    const char            *words;
+    ngx_uint_t             algorithm;
+    const ngx_rl_param_t  *p;
+
+    algorithm = draft->rule.spec.algorithm;
+
+    for (p = ngx_rl_params; p->id; p++) {
+
+        if (!(p->in & draft->in) || p->algorithms == 0
+            || (p->algorithms & (1u << algorithm))
+            || !(draft->says >> p->id & 1))
+        {
+            continue;
+        }
+
+        only = __builtin_ctz((unsigned) p->algorithms);
+        words = "another algorithm";
+
+        if (p->algorithms == 1u << only) {
+            words = ngx_rl_draft_words(expected, "algorithm %s",
+                                       ngx_rl_algorithm_names[only]);
+        }
+
+        draft->wrong(draft, p,
+                     ngx_rl_draft_words(beside, " with algorithm %s",
+                                     ngx_rl_algorithm_names[algorithm]),
+                     words);
+    }
+}
+
+
+/* Whether it says the parameter, with one of these values; 0: with any. */
+static ngx_uint_t
+ngx_rl_draft_has(const ngx_rl_draft_t *draft, ngx_rl_param_e id,
+    ngx_uint_t values)
+{
+    const ngx_rl_param_t  *p;
+
+    /* an algorithm is always there */
+
+    if (id == NGX_RL_PARAM_ALGORITHM) {
+        return !draft->unknown && (values >> draft->rule.spec.algorithm & 1);
+    }
+
+    if (!(draft->says >> id & 1)) {
+        return 0;
+    }
+
+    p = ngx_rl_param(id, draft->in);
+
+    return p && (values == 0 || (values >> ngx_rl_param_stored(draft, p) & 1));
+}
+
+
+void
+ngx_rl_draft_exclude(ngx_rl_draft_t *draft)
+{
+    u_char                     beside[64];
+    const char                *words;
+    const ngx_rl_param_t      *with;
+    const ngx_rl_exclusion_t  *x;
+
+    for (x = ngx_rl_exclusions; x->at; x++) {
+
+        if (!ngx_rl_draft_has(draft, x->at, x->at_values)
+            || !ngx_rl_draft_has(draft, x->with, x->with_values))
+        {
+            continue;
+        }
+
+        if (x->with == NGX_RL_PARAM_ALGORITHM) {
+            words = ngx_rl_draft_words(beside, " with algorithm %s",
+                   ngx_rl_algorithm_names[draft->rule.spec.algorithm]);
+
+        } else {
+            with = ngx_rl_param(x->with, draft->in);
+            words = ngx_rl_draft_words(beside, " beside \"%s\"",
+                                      (draft->in & NGX_RL_IN_CONF)
+                                      ? with->conf : with->json);
+        }
+
+        draft->wrong(draft, ngx_rl_param(x->at, draft->in), words, x->expected);
+    }
+}
+
+
+/* A parameter that needs another one, which is not there. */
+static void
+ngx_rl_draft_alone(ngx_rl_draft_t *draft, ngx_rl_param_e id,
+    const char *expected)
+{
+    if (draft->says >> id & 1) {
+        draft->wrong(draft, ngx_rl_param(id, draft->in), "", expected);
+    }
+}
+
+
 void
 ngx_rl_draft_combine(ngx_rl_draft_t *draft)
 {
@@ -139,152 +239,90 @@ ngx_rl_draft_combine(ngx_rl_draft_t *draft)
 }
 
 
-/* A parameter that needs another one, which is not there. */
-static void
-ngx_rl_draft_alone(ngx_rl_draft_t *draft,
-    ngx_rl_param_e id, const char *expected)
-{
-    if (draft->says >> id & 1) {
-        draft->wrong(draft, ngx_rl_param(id, draft->in), "", expected);
-    }
-}
-
-
-/* Whether the algorithm has all of the parameters. */
-static void
-ngx_rl_draft_algorithm(ngx_rl_draft_t *draft)
-{
-    int                    only;
-    u_char                 beside[64], expected[64];
-    const char            *words;
-    ngx_uint_t             algorithm;
-    const ngx_rl_param_t  *p;
-
-    algorithm = draft->rule.spec.algorithm;
-
-    for (p = ngx_rl_params; p->id; p++) {
-
-        if (!(p->in & draft->in) || p->algorithms == 0
-            || (p->algorithms & (1u << algorithm))
-            || !(draft->says >> p->id & 1))
-        {
-            continue;
-        }
-
-        only = __builtin_ctz((unsigned) p->algorithms);
-        words = "another algorithm";
-
-        if (p->algorithms == 1u << only) {
-            words = ngx_rl_draft_words(expected, "algorithm %s",
-                                          ngx_rl_algorithm_names[only]);
-        }
-
-        draft->wrong(draft, p,
-                     ngx_rl_draft_words(beside, " with algorithm %s",
-                                     ngx_rl_algorithm_names[algorithm]),
-                     words);
-    }
-}
-
-
-/* In buf, which has room for it. */
-static const char *
-ngx_rl_draft_words(u_char buf[64], const char *format, const char *word)
-{
-    *ngx_slprintf(buf, buf + 63, format, word) = '\0';
-
-    return (const char *) buf;
-}
-
-
 void
-ngx_rl_draft_exclude(ngx_rl_draft_t *draft)
+ngx_rl_draft_amount(const ngx_rl_draft_t *draft, ngx_uint_t bucket,
+    ngx_rl_amount_t *amount)
 {
-    u_char                     beside[64];
-    const char                *words;
-    const ngx_rl_param_t      *with;
-    const ngx_rl_exclusion_t  *x;
+    ngx_memzero(amount, sizeof(ngx_rl_amount_t));
 
-    for (x = ngx_rl_exclusions; x->at; x++) {
+    amount->capacity = draft->capacity;
 
-        if (!ngx_rl_draft_has(draft, x->at, x->at_values)
-            || !ngx_rl_draft_has(draft, x->with, x->with_values))
-        {
-            continue;
-        }
+    if (ngx_rl_says(draft, NGX_RL_PARAM_REFILL_RATE)
+        || ngx_rl_says(draft, NGX_RL_PARAM_RATE))
+    {
+        amount->rated = ngx_rl_says(draft, NGX_RL_PARAM_REFILL_RATE);
+        amount->tokens = draft->tokens;
+        amount->period_us = draft->period_us;
+        return;
+    }
 
-        if (x->with == NGX_RL_PARAM_ALGORITHM) {
-            words = ngx_rl_draft_words(beside, " with algorithm %s",
-                   ngx_rl_algorithm_names[draft->rule.spec.algorithm]);
+    amount->tokens = draft->limit;
 
-        } else {
-            with = ngx_rl_param(x->with, draft->in);
-            words = ngx_rl_draft_words(beside, " beside \"%s\"",
-                                      (draft->in & NGX_RL_IN_CONF)
-                                      ? with->conf : with->json);
-        }
+    if (ngx_rl_says(draft, NGX_RL_PARAM_LIMIT) && draft->limit == 0) {
+        amount->tokens = NGX_RL_TOKENS_NONE;
+    }
 
-        draft->wrong(draft, ngx_rl_param(x->at, draft->in), words,
-                     x->expected);
+    amount->period_us = draft->window_us;
+    amount->calendar = draft->calendar;
+
+    if (!bucket && amount->tokens == 0
+        && ngx_rl_says(draft, NGX_RL_PARAM_WINDOW))
+    {
+        amount->tokens = draft->capacity;
     }
 }
 
 
-/* Whether it says the parameter, with one of these values; 0: with any. */
-static ngx_uint_t
-ngx_rl_draft_has(const ngx_rl_draft_t *draft,
-    ngx_rl_param_e id, ngx_uint_t values)
+/* The limit is known at each request; a capacity beside it is now. */
+static const char *
+ngx_rl_draft_dynamic(ngx_rl_draft_t *draft, ngx_uint_t bucket,
+    ngx_rl_param_e *id)
 {
-    const ngx_rl_param_t  *p;
+    ngx_rl_spec_t  *spec;
 
-    /* an algorithm is always there */
+    spec = &draft->rule.spec;
+    spec->period_us = draft->window_us;
+    spec->calendar = draft->calendar;
 
-    if (id == NGX_RL_PARAM_ALGORITHM) {
-        return !draft->unknown
-               && (values >> draft->rule.spec.algorithm & 1);
+    if (!ngx_rl_says(draft, NGX_RL_PARAM_CAPACITY)) {
+        return NULL;
     }
 
-    if (!(draft->says >> id & 1)) {
-        return 0;
+    if (!bucket) {
+        *id = NGX_RL_PARAM_CAPACITY;
+        return "no capacity, since the limit has variables and is the capacity";
     }
 
-    p = ngx_rl_param(id, draft->in);
+    if (spec->algorithm == NGX_RL_LEAKY_BUCKET) {
+        spec->burst = draft->capacity - 1;
 
-    return p && (values == 0
-                 || (values >> ngx_rl_param_stored(draft, p) & 1));
+    } else {
+        spec->capacity = draft->capacity;
+    }
+
+    return NULL;
 }
 
 
-ngx_int_t
-ngx_rl_draft_limit(ngx_rl_draft_t *draft)
+/* The window of tiers where no parameter sets it; or longer than any. */
+static uint64_t
+ngx_rl_draft_fill_us(const ngx_rl_spec_t *spec)
 {
-    const char      *expected;
-    ngx_rl_rule_t   *rule;
-    ngx_rl_param_e   id;
+    double    us;
+    uint64_t  held;
 
-    rule = &draft->rule;
-    id = NGX_RL_PARAM_NONE;
+    held = (spec->algorithm == NGX_RL_LEAKY_BUCKET) ? spec->burst + 1
+                                                           : spec->capacity;
 
-    expected = ngx_rl_draft_spec(draft, &id);
+    us = (double) held * (double) spec->period_us / (double) spec->tokens;
 
-    if (expected == NULL && !rule->dynamic) {
-        expected = ngx_rl_limit_init(&rule->limit, &rule->spec);
-
-        id = ngx_rl_says(draft, NGX_RL_PARAM_BURST) ? NGX_RL_PARAM_BURST
-             : ngx_rl_says(draft, NGX_RL_PARAM_CAPACITY)
-               ? NGX_RL_PARAM_CAPACITY
-             : ngx_rl_says(draft, NGX_RL_PARAM_LIMIT) ? NGX_RL_PARAM_LIMIT
-             : NGX_RL_PARAM_RATE;
+    if (us > (double) NGX_RL_MAX_PERIOD_US) {
+        return UINT64_MAX;
     }
 
-    if (expected == NULL) {
-        return NGX_OK;
-    }
+    /* below 2^45, where a double has microseconds to spare */
 
-    draft->wrong(draft, id ? ngx_rl_param(id, draft->in) : NULL, "",
-                 expected);
-
-    return NGX_DECLINED;
+    return (us < 1) ? 1 : (uint64_t) (us + 0.5);
 }
 
 
@@ -293,8 +331,7 @@ ngx_rl_draft_limit(ngx_rl_draft_t *draft)
  * expected, and of which parameter, unless of them all.
  */
 static const char *
-ngx_rl_draft_spec(ngx_rl_draft_t *draft,
-    ngx_rl_param_e *id)
+ngx_rl_draft_spec(ngx_rl_draft_t *draft, ngx_rl_param_e *id)
 {
     ngx_uint_t        bucket, permits;
     const char       *expected;
@@ -353,91 +390,35 @@ ngx_rl_draft_spec(ngx_rl_draft_t *draft,
 }
 
 
-/* The limit is known at each request; a capacity beside it is now. */
-static const char *
-ngx_rl_draft_dynamic(ngx_rl_draft_t *draft, ngx_uint_t bucket,
-    ngx_rl_param_e *id)
+ngx_int_t
+ngx_rl_draft_limit(ngx_rl_draft_t *draft)
 {
-    ngx_rl_spec_t  *spec;
+    const char      *expected;
+    ngx_rl_rule_t   *rule;
+    ngx_rl_param_e   id;
 
-    spec = &draft->rule.spec;
-    spec->period_us = draft->window_us;
-    spec->calendar = draft->calendar;
+    rule = &draft->rule;
+    id = NGX_RL_PARAM_NONE;
 
-    if (!ngx_rl_says(draft, NGX_RL_PARAM_CAPACITY)) {
-        return NULL;
+    expected = ngx_rl_draft_spec(draft, &id);
+
+    if (expected == NULL && !rule->dynamic) {
+        expected = ngx_rl_limit_init(&rule->limit, &rule->spec);
+
+        id = ngx_rl_says(draft, NGX_RL_PARAM_BURST) ? NGX_RL_PARAM_BURST
+             : ngx_rl_says(draft, NGX_RL_PARAM_CAPACITY)
+               ? NGX_RL_PARAM_CAPACITY
+             : ngx_rl_says(draft, NGX_RL_PARAM_LIMIT) ? NGX_RL_PARAM_LIMIT
+             : NGX_RL_PARAM_RATE;
     }
 
-    if (!bucket) {
-        *id = NGX_RL_PARAM_CAPACITY;
-        return "no capacity, since the limit has variables and is the "
-               "capacity";
+    if (expected == NULL) {
+        return NGX_OK;
     }
 
-    if (spec->algorithm == NGX_RL_LEAKY_BUCKET) {
-        spec->burst = draft->capacity - 1;
+    draft->wrong(draft, id ? ngx_rl_param(id, draft->in) : NULL, "", expected);
 
-    } else {
-        spec->capacity = draft->capacity;
-    }
-
-    return NULL;
-}
-
-
-/* The window of tiers where no parameter sets it; or longer than any. */
-static uint64_t
-ngx_rl_draft_fill_us(const ngx_rl_spec_t *spec)
-{
-    double    us;
-    uint64_t  held;
-
-    held = (spec->algorithm == NGX_RL_LEAKY_BUCKET) ? spec->burst + 1
-                                                           : spec->capacity;
-
-    us = (double) held * (double) spec->period_us / (double) spec->tokens;
-
-    if (us > (double) NGX_RL_MAX_PERIOD_US) {
-        return UINT64_MAX;
-    }
-
-    /* below 2^45, where a double has microseconds to spare */
-
-    return (us < 1) ? 1 : (uint64_t) (us + 0.5);
-}
-
-
-void
-ngx_rl_draft_amount(const ngx_rl_draft_t *draft,
-    ngx_uint_t bucket, ngx_rl_amount_t *amount)
-{
-    ngx_memzero(amount, sizeof(ngx_rl_amount_t));
-
-    amount->capacity = draft->capacity;
-
-    if (ngx_rl_says(draft, NGX_RL_PARAM_REFILL_RATE)
-        || ngx_rl_says(draft, NGX_RL_PARAM_RATE))
-    {
-        amount->rated = ngx_rl_says(draft, NGX_RL_PARAM_REFILL_RATE);
-        amount->tokens = draft->tokens;
-        amount->period_us = draft->period_us;
-        return;
-    }
-
-    amount->tokens = draft->limit;
-
-    if (ngx_rl_says(draft, NGX_RL_PARAM_LIMIT) && draft->limit == 0) {
-        amount->tokens = NGX_RL_TOKENS_NONE;
-    }
-
-    amount->period_us = draft->window_us;
-    amount->calendar = draft->calendar;
-
-    if (!bucket && amount->tokens == 0
-        && ngx_rl_says(draft, NGX_RL_PARAM_WINDOW))
-    {
-        amount->tokens = draft->capacity;
-    }
+    return NGX_DECLINED;
 }
 
 

@@ -23,12 +23,59 @@ typedef struct {
 } ngx_rl_index_t;
 
 
-static ngx_int_t ngx_rl_index_init(ngx_rl_index_t *index,
-    const ngx_rl_policy_t *policy, ngx_pool_t *pool);
-static ngx_uint_t ngx_rl_index_list(ngx_rl_index_t *index,
-    const ngx_rl_rule_t *rule);
-static ngx_uint_t ngx_rl_index_merge(ngx_rl_rule_t **rules,
-    ngx_uint_t n, ngx_uint_t max, const ngx_rl_index_list_t *list);
+/* Room for the templates' set, and for as many lists as there may be. */
+static ngx_int_t
+ngx_rl_index_init(ngx_rl_index_t *index, const ngx_rl_policy_t *policy,
+    ngx_pool_t *pool)
+{
+    void            *memory;
+    size_t           bytes, segments;
+    ngx_uint_t       i, templates;
+    ngx_rl_rule_t  **rules;
+
+    rules = policy->rules.elts;
+    segments = 0;
+    templates = 0;
+
+    for (i = 0; i < policy->rules.nelts; i++) {
+        if (rules[i]->route.len) {
+            segments += ngx_rl_route_segments(rules[i]->route.data,
+                                              rules[i]->route.len);
+            templates++;
+        }
+    }
+
+    bytes = ngx_rl_route_set_bytes(segments);
+    if (bytes == 0) {
+        return NGX_ERROR;
+    }
+
+    memory = ngx_palloc(pool, bytes);
+    index->lists = ngx_pcalloc(pool, (templates + 1)
+                                     * sizeof(ngx_rl_index_list_t));
+
+    if (memory == NULL || index->lists == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_rl_route_set_init(&index->set, memory, segments);
+
+    return NGX_OK;
+}
+
+
+/* The number of the list where a rule belongs; its template is known then. */
+static ngx_uint_t
+ngx_rl_index_list(ngx_rl_index_t *index, const ngx_rl_rule_t *rule)
+{
+    if (rule->route.len == 0) {
+        return NGX_RL_INDEX_ANY;
+    }
+
+    return ngx_rl_route_set_add(&index->set, rule->route.data,
+                                rule->route.len)
+           + 1;
+}
 
 
 ngx_int_t
@@ -82,99 +129,14 @@ ngx_rl_index_make(ngx_rl_policy_t *policy, ngx_pool_t *pool)
 }
 
 
-/* Room for the templates' set, and for as many lists as there may be. */
-static ngx_int_t
-ngx_rl_index_init(ngx_rl_index_t *index,
-    const ngx_rl_policy_t *policy, ngx_pool_t *pool)
-{
-    void            *memory;
-    size_t           bytes, segments;
-    ngx_uint_t       i, templates;
-    ngx_rl_rule_t  **rules;
-
-    rules = policy->rules.elts;
-    segments = 0;
-    templates = 0;
-
-    for (i = 0; i < policy->rules.nelts; i++) {
-        if (rules[i]->route.len) {
-            segments += ngx_rl_route_segments(rules[i]->route.data,
-                                              rules[i]->route.len);
-            templates++;
-        }
-    }
-
-    bytes = ngx_rl_route_set_bytes(segments);
-    if (bytes == 0) {
-        return NGX_ERROR;
-    }
-
-    memory = ngx_palloc(pool, bytes);
-    index->lists = ngx_pcalloc(pool, (templates + 1)
-                                     * sizeof(ngx_rl_index_list_t));
-
-    if (memory == NULL || index->lists == NULL) {
-        return NGX_ERROR;
-    }
-
-    ngx_rl_route_set_init(&index->set, memory, segments);
-
-    return NGX_OK;
-}
-
-
-/* The number of the list where a rule belongs; its template is known then. */
-static ngx_uint_t
-ngx_rl_index_list(ngx_rl_index_t *index,
-    const ngx_rl_rule_t *rule)
-{
-    if (rule->route.len == 0) {
-        return NGX_RL_INDEX_ANY;
-    }
-
-    return ngx_rl_route_set_add(&index->set, rule->route.data,
-                                rule->route.len)
-           + 1;
-}
-
-
-ngx_uint_t
-ngx_rl_policy_find(const ngx_rl_policy_t *policy,
-    const ngx_str_t *path, ngx_rl_rule_t **rules, ngx_uint_t max)
-{
-    uint32_t              number;
-    ngx_uint_t            n;
-    ngx_rl_index_t       *index;
-    ngx_rl_route_walk_t   walk;
-
-    index = policy->index;
-
-    n = ngx_rl_index_merge(rules, 0, max,
-                           &index->lists[NGX_RL_INDEX_ANY]);
-
-    ngx_rl_route_walk_init(&walk, &index->set, path->data, path->len);
-
-    for ( ;; ) {
-        number = ngx_rl_route_walk_next(&walk);
-
-        if (number == NGX_RL_ROUTE_NONE) {
-            return n;
-        }
-
-        n = ngx_rl_index_merge(rules, n, max,
-                               &index->lists[number + 1]);
-    }
-}
-
-
 /*
  * Adds a list to the n rules found so far, of which the first max are kept.
  * From the back, so that what is kept moves at most once. Returns how many
  * rules that makes.
  */
 static ngx_uint_t
-ngx_rl_index_merge(ngx_rl_rule_t **rules, ngx_uint_t n,
-    ngx_uint_t max, const ngx_rl_index_list_t *list)
+ngx_rl_index_merge(ngx_rl_rule_t **rules, ngx_uint_t n, ngx_uint_t max,
+    const ngx_rl_index_list_t *list)
 {
     ngx_uint_t      i, j, total;
     ngx_rl_rule_t  *rule;
@@ -198,4 +160,31 @@ ngx_rl_index_merge(ngx_rl_rule_t **rules, ngx_uint_t n,
     }
 
     return total;
+}
+
+
+ngx_uint_t
+ngx_rl_policy_find(const ngx_rl_policy_t *policy, const ngx_str_t *path,
+    ngx_rl_rule_t **rules, ngx_uint_t max)
+{
+    uint32_t              number;
+    ngx_uint_t            n;
+    ngx_rl_index_t       *index;
+    ngx_rl_route_walk_t   walk;
+
+    index = policy->index;
+
+    n = ngx_rl_index_merge(rules, 0, max, &index->lists[NGX_RL_INDEX_ANY]);
+
+    ngx_rl_route_walk_init(&walk, &index->set, path->data, path->len);
+
+    for ( ;; ) {
+        number = ngx_rl_route_walk_next(&walk);
+
+        if (number == NGX_RL_ROUTE_NONE) {
+            return n;
+        }
+
+        n = ngx_rl_index_merge(rules, n, max, &index->lists[number + 1]);
+    }
 }

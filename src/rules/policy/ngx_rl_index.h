@@ -12,7 +12,6 @@
  * Makes a policy's index, of rules that stand in the order of their ranks and
  * do not change any more. Returns NGX_OK, or NGX_ERROR when memory is out.
  */
-ngx_int_t ngx_rl_index_make(ngx_rl_policy_t *policy,
-    ngx_pool_t *pool);
+ngx_int_t ngx_rl_index_make(ngx_rl_policy_t *policy, ngx_pool_t *pool);
 
 #endif /* NGX_RL_INDEX_H_INCLUDED */

@@ -34,35 +34,6 @@
     .offset = offsetof(ngx_rl_draft_t, member),                               \
     .size = sizeof(((ngx_rl_draft_t *) NULL)->member)
 
-static const char *ngx_rl_set_rate(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text);
-static const char *ngx_rl_set_window(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text);
-static const char *ngx_rl_set_tz(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text);
-static const char *ngx_rl_set_bucket(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text);
-static const char *ngx_rl_set_cost_header(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text);
-static const char *ngx_rl_set_cost_end(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text);
-static const char *ngx_rl_set_cost_every(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text);
-static const char *ngx_rl_set_key(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text);
-static const char *ngx_rl_set_match(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text);
-static const char *ngx_rl_set_route(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text);
-static const char *ngx_rl_set_regex(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text);
-static const char *ngx_rl_set_method(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text);
-static const char *ngx_rl_set_host(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text);
-static const char *ngx_rl_set_tier(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text);
-
 static const char *const  ngx_rl_switch_names[] = { "off", "on", NULL };
 
 /* in the order of ngx_rl_sync_e and ngx_rl_fail_mode_e */
@@ -76,6 +47,314 @@ const char *const  ngx_rl_fail_mode_names[] = {
 };
 
 static const char *const  ngx_rl_retry_names[] = { "growth", NULL };
+
+
+/* A rate as a limit of its own. */
+static const char *
+ngx_rl_set_bucket(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
+    ngx_str_t *text)
+{
+    const char      *expected;
+    ngx_rl_spec_t    spec;
+    ngx_rl_limit_t  *limit;
+
+    if (ngx_rl_variables_in(text)) {
+        return param->expected;
+    }
+
+    limit = ngx_palloc(draft->pool, sizeof(ngx_rl_limit_t));
+    if (limit == NULL) {
+        return "";
+    }
+
+    ngx_memzero(&spec, sizeof(ngx_rl_spec_t));
+    spec.algorithm = NGX_RL_TOKEN_BUCKET;
+    ngx_memcpy((u_char *) draft + param->offset, &limit,
+               sizeof(ngx_rl_limit_t *));
+
+    expected = ngx_rl_rate_parse(text->data, text->len, &spec.tokens,
+                                 &spec.period_us);
+
+    return expected ? expected : ngx_rl_limit_init(limit, &spec);
+}
+
+
+/* NOLINTEND(bugprone-sizeof-expression) */
+
+
+static const char *
+ngx_rl_set_rate(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
+    ngx_str_t *text)
+{
+    return ngx_rl_rule_rate(text, &draft->tokens, &draft->period_us);
+}
+
+
+static const char *
+ngx_rl_set_window(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
+    ngx_str_t *text)
+{
+    int        place;
+    ngx_int_t  seconds;
+
+    /* in the order of ngx_rl_calendar_e */
+
+    static const char *const  names[] = {
+        "calendar:day", "calendar:month", "calendar:week", NULL };
+
+    place = ngx_rl_names_find(names, text->data, text->len);
+
+    if (place >= 0) {
+        draft->calendar = (ngx_rl_calendar_e) (NGX_RL_CALENDAR_DAY + place);
+        return NULL;
+    }
+
+    seconds = text->len ? ngx_parse_time(text, 1) : NGX_ERROR;
+
+    if (seconds < param->min || seconds > param->max) {
+        return param->expected;
+    }
+
+    return ngx_rl_param_number(draft, param, seconds);
+}
+
+
+static const char *
+ngx_rl_set_tz(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
+    ngx_str_t *text)
+{
+    return ngx_rl_tz_load(draft->pool, text, &draft->rule.spec.tz);
+}
+
+
+static const char *
+ngx_rl_set_cost_header(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
+    ngx_str_t *text)
+{
+    ngx_str_t  *header;
+
+    header = &draft->rule.cost_header;
+
+    header->data = ngx_pnalloc(draft->pool, text->len);
+    if (header->data == NULL) {
+        return "";
+    }
+
+    header->len = text->len;
+    ngx_strlow(header->data, text->data, text->len);
+
+    return NULL;
+}
+
+
+static const char *
+ngx_rl_set_cost_end(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
+    ngx_str_t *text)
+{
+    if (!ngx_rl_variables_in(text)) {
+        return param->expected;
+    }
+
+    draft->rule.cost_end = *text;
+
+    return NULL;
+}
+
+
+static const char *
+ngx_rl_set_cost_every(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
+    ngx_str_t *text)
+{
+    u_char      unit;
+    uint64_t    n;
+    ngx_uint_t  shift;
+
+    unit = text->len ? ngx_tolower(text->data[text->len - 1]) : '\0';
+    shift = (unit == 'k') ? 10 : (unit == 'm') ? 20 : (unit == 'g') ? 30 : 0;
+
+    if (ngx_rl_number_parse(text->data, text->len - (shift != 0), 0,
+                            NGX_RL_MAX_EVERY >> shift, &n)
+        != 0
+        || n << shift < NGX_RL_MIN_EVERY)
+    {
+        return param->expected;
+    }
+
+    draft->rule.cost_every = n << shift;
+
+    return NULL;
+}
+
+
+/* A part, which has not what stands between parts. */
+static const char *
+ngx_rl_set_key(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
+    ngx_str_t *text)
+{
+    ngx_rl_rule_t  *rule;
+
+    rule = &draft->rule;
+
+    if (text->len == 0
+        || ngx_strlchr(text->data, text->data + text->len,
+                       NGX_RL_PART_END))
+    {
+        return "a value with variables";
+    }
+
+    if (rule->nparts == NGX_RL_MAX_PARTS) {
+        return "at most 8 parts";
+    }
+
+    if (rule->parts == NULL) {
+        rule->parts = ngx_palloc(draft->pool, NGX_RL_MAX_PARTS
+                                              * sizeof(ngx_str_t));
+        if (rule->parts == NULL) {
+            return "";
+        }
+    }
+
+    rule->parts[rule->nparts++] = *text;
+
+    return NULL;
+}
+
+
+/* It is compiled later: by ngx_rl_policy_finish(), by rule_conf.c. */
+static const char *
+ngx_rl_set_regex(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
+    ngx_str_t *text)
+{
+#if (NGX_PCRE)
+
+    if (text->len == 0) {
+        return "a regular expression";
+    }
+
+    draft->rule.regex_text = *text;
+
+    return NULL;
+
+#else
+
+    (void) draft;
+    (void) text;
+
+    return "a path template: this nginx is built without PCRE";
+
+#endif
+}
+
+
+static const char *
+ngx_rl_set_route(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
+    ngx_str_t *text)
+{
+    u_char      *last;
+    const char  *wrong;
+
+    wrong = ngx_rl_route_check(text->data, text->len);
+
+    if (wrong == NULL) {
+        draft->rule.route = *text;
+        return NULL;
+    }
+
+    last = ngx_slprintf(draft->text, draft->text + sizeof(draft->text) - 1,
+                        "a path template: %s", wrong);
+    *last = '\0';
+
+    return (const char *) draft->text;
+}
+
+
+/* "/path", "~regular expression", "~*regular expression" */
+static const char *
+ngx_rl_set_match(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
+    ngx_str_t *text)
+{
+    return (text->len && text->data[0] == '~')
+           ? ngx_rl_set_regex(draft, param, text)
+           : ngx_rl_set_route(draft, param, text);
+}
+
+
+static const char *
+ngx_rl_set_method(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
+    ngx_str_t *text)
+{
+    ngx_uint_t  bit;
+
+    bit = draft->above->method(text->data, text->len);
+    draft->rule.methods |= bit;
+
+    return bit ? NULL : param->expected;
+}
+
+
+ngx_uint_t
+ngx_rl_tier_valid(const ngx_str_t *tier)
+{
+    size_t  i;
+
+    for (i = 0; i < tier->len; i++) {
+        if (tier->data[i] < ' ' || tier->data[i] == '$') {
+            return 0;
+        }
+    }
+
+    return tier->len && tier->len <= 64;
+}
+
+
+/* nginx.conf may have others: what $variables of "ratelimit_tier" may say. */
+static const char *
+ngx_rl_set_tier(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
+    ngx_str_t *text)
+{
+    if (text->len == 0
+        || (!(draft->in & NGX_RL_IN_CONF)
+            && !ngx_rl_tier_valid(text)))
+    {
+        return param->expected;
+    }
+
+    draft->rule.tier = *text;
+
+    return NULL;
+}
+
+
+/* In lower case, as nginx has the request's. */
+static const char *
+ngx_rl_set_host(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
+    ngx_str_t *text)
+{
+    ngx_rl_glob_text_t  *host;
+
+    if (text->len == 0 || ngx_rl_glob_check(text->data, text->len)) {
+        return param->expected;
+    }
+
+    if (draft->hosts == NULL) {
+        draft->hosts = ngx_array_create(draft->pool, 2,
+                                        sizeof(ngx_rl_glob_text_t));
+    }
+
+    host = draft->hosts ? ngx_array_push(draft->hosts) : NULL;
+    if (host == NULL) {
+        return "";
+    }
+
+    ngx_strlow(text->data, text->data, text->len);
+    host->data = text->data;
+    host->len = text->len;
+
+    draft->rule.hosts = draft->hosts->elts;
+    draft->rule.nhosts = draft->hosts->nelts;
+
+    return NULL;
+}
 
 
 /* "id" first, so that its problem comes first */
@@ -430,311 +709,3 @@ const ngx_rl_param_t  ngx_rl_params[] = {
 
     { .id = NGX_RL_PARAM_NONE }
 };
-/* NOLINTEND(bugprone-sizeof-expression) */
-
-
-static const char *
-ngx_rl_set_rate(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text)
-{
-    return ngx_rl_rule_rate(text, &draft->tokens, &draft->period_us);
-}
-
-
-static const char *
-ngx_rl_set_window(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text)
-{
-    int        place;
-    ngx_int_t  seconds;
-
-    /* in the order of ngx_rl_calendar_e */
-
-    static const char *const  names[] = {
-        "calendar:day", "calendar:month", "calendar:week", NULL
-    };
-
-    place = ngx_rl_names_find(names, text->data, text->len);
-
-    if (place >= 0) {
-        draft->calendar = (ngx_rl_calendar_e)
-                          (NGX_RL_CALENDAR_DAY + place);
-        return NULL;
-    }
-
-    seconds = text->len ? ngx_parse_time(text, 1) : NGX_ERROR;
-
-    if (seconds < param->min || seconds > param->max) {
-        return param->expected;
-    }
-
-    return ngx_rl_param_number(draft, param, seconds);
-}
-
-
-static const char *
-ngx_rl_set_tz(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text)
-{
-    return ngx_rl_tz_load(draft->pool, text, &draft->rule.spec.tz);
-}
-
-
-/* A rate as a limit of its own. */
-static const char *
-ngx_rl_set_bucket(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text)
-{
-    const char      *expected;
-    ngx_rl_spec_t    spec;
-    ngx_rl_limit_t  *limit;
-
-    if (ngx_rl_variables_in(text)) {
-        return param->expected;
-    }
-
-    limit = ngx_palloc(draft->pool, sizeof(ngx_rl_limit_t));
-    if (limit == NULL) {
-        return "";
-    }
-
-    ngx_memzero(&spec, sizeof(ngx_rl_spec_t));
-    spec.algorithm = NGX_RL_TOKEN_BUCKET;
-    ngx_memcpy((u_char *) draft + param->offset, &limit,
-               sizeof(ngx_rl_limit_t *));
-
-    expected = ngx_rl_rate_parse(text->data, text->len, &spec.tokens,
-                                 &spec.period_us);
-
-    return expected ? expected : ngx_rl_limit_init(limit, &spec);
-}
-
-
-static const char *
-ngx_rl_set_cost_header(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text)
-{
-    ngx_str_t  *header;
-
-    header = &draft->rule.cost_header;
-
-    header->data = ngx_pnalloc(draft->pool, text->len);
-    if (header->data == NULL) {
-        return "";
-    }
-
-    header->len = text->len;
-    ngx_strlow(header->data, text->data, text->len);
-
-    return NULL;
-}
-
-
-static const char *
-ngx_rl_set_cost_end(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text)
-{
-    if (!ngx_rl_variables_in(text)) {
-        return param->expected;
-    }
-
-    draft->rule.cost_end = *text;
-
-    return NULL;
-}
-
-
-static const char *
-ngx_rl_set_cost_every(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text)
-{
-    u_char      unit;
-    uint64_t    n;
-    ngx_uint_t  shift;
-
-    unit = text->len ? ngx_tolower(text->data[text->len - 1]) : '\0';
-    shift = (unit == 'k') ? 10 : (unit == 'm') ? 20 : (unit == 'g') ? 30 : 0;
-
-    if (ngx_rl_number_parse(text->data, text->len - (shift != 0), 0,
-                            NGX_RL_MAX_EVERY >> shift, &n)
-        != 0
-        || n << shift < NGX_RL_MIN_EVERY)
-    {
-        return param->expected;
-    }
-
-    draft->rule.cost_every = n << shift;
-
-    return NULL;
-}
-
-
-/* A part, which has not what stands between parts. */
-static const char *
-ngx_rl_set_key(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text)
-{
-    ngx_rl_rule_t  *rule;
-
-    rule = &draft->rule;
-
-    if (text->len == 0
-        || ngx_strlchr(text->data, text->data + text->len,
-                       NGX_RL_PART_END))
-    {
-        return "a value with variables";
-    }
-
-    if (rule->nparts == NGX_RL_MAX_PARTS) {
-        return "at most 8 parts";
-    }
-
-    if (rule->parts == NULL) {
-        rule->parts = ngx_palloc(draft->pool, NGX_RL_MAX_PARTS
-                                              * sizeof(ngx_str_t));
-        if (rule->parts == NULL) {
-            return "";
-        }
-    }
-
-    rule->parts[rule->nparts++] = *text;
-
-    return NULL;
-}
-
-
-/* "/path", "~regular expression", "~*regular expression" */
-static const char *
-ngx_rl_set_match(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text)
-{
-    return (text->len && text->data[0] == '~')
-           ? ngx_rl_set_regex(draft, param, text)
-           : ngx_rl_set_route(draft, param, text);
-}
-
-
-static const char *
-ngx_rl_set_route(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text)
-{
-    u_char      *last;
-    const char  *wrong;
-
-    wrong = ngx_rl_route_check(text->data, text->len);
-
-    if (wrong == NULL) {
-        draft->rule.route = *text;
-        return NULL;
-    }
-
-    last = ngx_slprintf(draft->text, draft->text + sizeof(draft->text) - 1,
-                        "a path template: %s", wrong);
-    *last = '\0';
-
-    return (const char *) draft->text;
-}
-
-
-/* It is compiled later: by ngx_rl_policy_finish(), by rule_conf.c. */
-static const char *
-ngx_rl_set_regex(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text)
-{
-#if (NGX_PCRE)
-
-    if (text->len == 0) {
-        return "a regular expression";
-    }
-
-    draft->rule.regex_text = *text;
-
-    return NULL;
-
-#else
-
-    (void) draft;
-    (void) text;
-
-    return "a path template: this nginx is built without PCRE";
-
-#endif
-}
-
-
-static const char *
-ngx_rl_set_method(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text)
-{
-    ngx_uint_t  bit;
-
-    bit = draft->above->method(text->data, text->len);
-    draft->rule.methods |= bit;
-
-    return bit ? NULL : param->expected;
-}
-
-
-/* In lower case, as nginx has the request's. */
-static const char *
-ngx_rl_set_host(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text)
-{
-    ngx_rl_glob_text_t  *host;
-
-    if (text->len == 0 || ngx_rl_glob_check(text->data, text->len)) {
-        return param->expected;
-    }
-
-    if (draft->hosts == NULL) {
-        draft->hosts = ngx_array_create(draft->pool, 2,
-                                        sizeof(ngx_rl_glob_text_t));
-    }
-
-    host = draft->hosts ? ngx_array_push(draft->hosts) : NULL;
-    if (host == NULL) {
-        return "";
-    }
-
-    ngx_strlow(text->data, text->data, text->len);
-    host->data = text->data;
-    host->len = text->len;
-
-    draft->rule.hosts = draft->hosts->elts;
-    draft->rule.nhosts = draft->hosts->nelts;
-
-    return NULL;
-}
-
-
-/* nginx.conf may have others: what $variables of "ratelimit_tier" may say. */
-static const char *
-ngx_rl_set_tier(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text)
-{
-    if (text->len == 0
-        || (!(draft->in & NGX_RL_IN_CONF)
-            && !ngx_rl_tier_valid(text)))
-    {
-        return param->expected;
-    }
-
-    draft->rule.tier = *text;
-
-    return NULL;
-}
-
-
-ngx_uint_t
-ngx_rl_tier_valid(const ngx_str_t *tier)
-{
-    size_t  i;
-
-    for (i = 0; i < tier->len; i++) {
-        if (tier->data[i] < ' ' || tier->data[i] == '$') {
-            return 0;
-        }
-    }
-
-    return tier->len && tier->len <= 64;
-}

@@ -33,11 +33,10 @@
 #define NGX_RL_LIST       0x04   /* of such values; an array in JSON */
 #define NGX_RL_FILLED     0x08   /* a list that is not empty */
 #define NGX_RL_QUIET      0x10   /* 1 in JSON says nothing */
-#define NGX_RL_SHARED     0x20   /* beyond its first value it needs
-                                    Redis */
+#define NGX_RL_SHARED     0x20   /* beyond its first value it needs Redis */
 #define NGX_RL_WORD       0x80   /* "unlimited" is a value of it */
-#define NGX_RL_NOTE       0x40   /* the document keeps it, for people:
-                                    of size bytes at most */
+#define NGX_RL_NOTE       0x40   /* the document keeps it, for people: of size
+                                    bytes at most */
 
 typedef enum {
     NGX_RL_A_NUMBER = 0,  /* a whole one from min to max */
@@ -95,8 +94,7 @@ typedef enum {
     NGX_RL_PARAM_HOST,
     NGX_RL_PARAM_API_KEY,
     NGX_RL_PARAM_NETWORK,
-    NGX_RL_PARAM_HEADER,        /* in the order of
-                                   ngx_rl_condition_e */
+    NGX_RL_PARAM_HEADER,        /* in the order of ngx_rl_condition_e */
     NGX_RL_PARAM_ARG,
     NGX_RL_PARAM_IF,
     NGX_RL_PARAM_ACTIVE,
@@ -127,8 +125,8 @@ typedef const char *(*ngx_rl_set_pt)(ngx_rl_draft_t *draft,
 
 struct ngx_rl_param_s {
     ngx_rl_param_e   id;            /* NONE: the table ends here */
-    const char      *conf;          /* in nginx.conf: "rate=", "nodelay";
-                                       or NULL */
+    const char      *conf;          /* in nginx.conf: "rate=", "nodelay"; or
+                                       NULL */
     const char      *json;          /* in a document; or NULL */
     ngx_uint_t       in;            /* where it stands: bits */
     ngx_rl_kind_e    kind;
@@ -140,8 +138,8 @@ struct ngx_rl_param_s {
     int64_t          max;
     const char *const      *names;  /* of a CHOICE; NULL behind them */
     ngx_rl_set_pt    set;           /* NULL: it is stored as it is */
-    const char      *expected;      /* for messages; NULL: the rest of the
-                                       row says it */
+    const char      *expected;      /* for messages; NULL: the rest of the row
+                                       says it */
     const char      *standard;      /* without it; for the documentation */
 };
 
@@ -211,8 +209,7 @@ void ngx_rl_draft_init(ngx_rl_draft_t *draft, ngx_uint_t in,
     const ngx_rl_rule_t *rule, ngx_pool_t *pool);
 
 /* The row of a parameter where it may stand, or NULL. */
-const ngx_rl_param_t *ngx_rl_param(ngx_rl_param_e id,
-    ngx_uint_t in);
+const ngx_rl_param_t *ngx_rl_param(ngx_rl_param_e id, ngx_uint_t in);
 
 /*
  * Sets a parameter, or adds to a list: what nginx.conf has as text, and JSON
@@ -222,10 +219,6 @@ const char *ngx_rl_param_text(ngx_rl_draft_t *draft,
     const ngx_rl_param_t *param, ngx_str_t *text);
 const char *ngx_rl_param_number(ngx_rl_draft_t *draft,
     const ngx_rl_param_t *param, int64_t number);
-
-/* The values that a parameter has, as text in the draft or a constant one. */
-const char *ngx_rl_param_expected(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param);
 
 /* The number that is stored. */
 int64_t ngx_rl_param_stored(const ngx_rl_draft_t *draft,
@@ -306,7 +299,7 @@ ngx_int_t ngx_rl_draft_split(ngx_rl_draft_t *draft);
  * The amount as it is written. bucket: the algorithm has a capacity of its own;
  * without one the capacity is the limit.
  */
-void ngx_rl_draft_amount(const ngx_rl_draft_t *draft,
-    ngx_uint_t bucket, ngx_rl_amount_t *amount);
+void ngx_rl_draft_amount(const ngx_rl_draft_t *draft, ngx_uint_t bucket,
+    ngx_rl_amount_t *amount);
 
 #endif /* NGX_RL_PARAM_H_INCLUDED */

@@ -8,9 +8,6 @@
 
 #define NGX_RL_NAME  "1 to 64 of A-Z, a-z, 0-9, \"_\", \".\", \"-\""
 
-static const char *ngx_rl_param_parse(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, const ngx_str_t *text);
-
 
 void
 ngx_rl_draft_init(ngx_rl_draft_t *draft, ngx_uint_t in,
@@ -45,156 +42,17 @@ ngx_rl_param(ngx_rl_param_e id, ngx_uint_t in)
 }
 
 
-const char *
-ngx_rl_param_text(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text)
+ngx_uint_t
+ngx_rl_variables_in(const ngx_str_t *text)
 {
-    if (ngx_rl_variables_in(text)) {
-
-        /* they are compiled when all is known */
-
-        if (param->id == NGX_RL_PARAM_COST) {
-            draft->cost_text = *text;
-            draft->rule.dynamic_cost = 1;
-            return NULL;
-        }
-
-        if (param->flags & NGX_RL_VARIABLES) {
-            draft->limit_text = *text;
-            draft->rule.dynamic = 1;
-            return NULL;
-        }
-
-        if ((param->flags & NGX_RL_CONSTANT)
-            && (draft->in & NGX_RL_IN_CONF))
-        {
-            return param->expected;
-        }
-    }
-
-    if ((param->flags & NGX_RL_WORD)
-        && ngx_rl_limit_word(text->data, text->len)
-           == NGX_RL_TOKENS_ANY)
-    {
-        return ngx_rl_param_number(draft, param,
-                                   (int64_t) NGX_RL_TOKENS_ANY);
-    }
-
-    if (param->flags & NGX_RL_NOTE) {
-        return (text->len && text->len <= param->size) ? NULL
-                                                       : param->expected;
-    }
-
-    switch (param->kind) {
-
-    case NGX_RL_A_NUMBER:
-    case NGX_RL_A_CHOICE:
-        return ngx_rl_param_parse(draft, param, text);
-
-    case NGX_RL_A_NAME:
-        if (!ngx_rl_name_valid(text->data, text->len)) {
-            return NGX_RL_NAME;
-        }
-
-        break;
-
-    default:
-        if (param->set == NULL && text->len == 0) {
-            return param->expected;
-        }
-    }
-
-    if (param->set) {
-        return param->set(draft, param, text);
-    }
-
-    ngx_memcpy((u_char *) draft + param->offset, text, sizeof(ngx_str_t));
-
-    return NULL;
-}
-
-
-static const char *
-ngx_rl_param_parse(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, const ngx_str_t *text)
-{
-    int64_t     number;
-    uint64_t    n;
-    ngx_uint_t  minus;
-
-    /* another common name */
-
-    static const ngx_str_t  counter = ngx_string("sliding_window_counter");
-
-    if (param->kind == NGX_RL_A_CHOICE) {
-        number = ngx_rl_names_find(param->names, text->data, text->len);
-
-        if (param->id == NGX_RL_PARAM_ALGORITHM
-            && ngx_rl_equal(&counter, text))
-        {
-            number = NGX_RL_SLIDING_WINDOW;
-        }
-
-        return (number < 0)
-               ? ngx_rl_param_expected(draft, param)
-               : ngx_rl_param_number(draft, param, param->min + number);
-    }
-
-    minus = (param->min < 0 && text->len && text->data[0] == '-');
-
-    if (ngx_rl_number_parse(text->data + minus, text->len - minus, 0,
-                            (uint64_t) param->max, &n)
-        != 0)
-    {
-        return ngx_rl_param_expected(draft, param);
-    }
-
-    number = minus ? -(int64_t) n : (int64_t) n;
-
-    return (number < param->min)
-           ? ngx_rl_param_expected(draft, param)
-           : ngx_rl_param_number(draft, param, number);
+    return text->len
+           && ngx_strlchr(text->data, text->data + text->len, '$') != NULL;
 }
 
 
 const char *
-ngx_rl_param_expected(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param)
-{
-    u_char  *p, *last;
-
-    p = draft->text;
-    last = draft->text + sizeof(draft->text) - 1;
-
-    if (param->expected) {
-        return param->expected;
-    }
-
-    if (param->kind == NGX_RL_A_NAME) {
-        return NGX_RL_NAME;
-    }
-
-    if (param->kind == NGX_RL_A_CHOICE) {
-        p = ngx_rl_names_write(p, last, param->names);
-
-    } else {
-        p = ngx_slprintf(p, last, "a whole number from %L to %L%s%s",
-                         param->min, param->max,
-                         (param->flags & NGX_RL_WORD)
-                         ? ", \"unlimited\"" : "",
-                         (param->flags & NGX_RL_VARIABLES)
-                         ? ", or a text with variables" : "");
-    }
-
-    *p = '\0';
-
-    return (const char *) draft->text;
-}
-
-
-const char *
-ngx_rl_param_number(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, int64_t number)
+ngx_rl_param_number(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
+    int64_t number)
 {
     u_char       *place;
     uint32_t      narrow;
@@ -241,9 +99,151 @@ ngx_rl_param_number(ngx_rl_draft_t *draft,
 }
 
 
+/* The values that a parameter has, as text in the draft or a constant one. */
+static const char *
+ngx_rl_param_expected(ngx_rl_draft_t *draft, const ngx_rl_param_t *param)
+{
+    u_char  *p, *last;
+
+    p = draft->text;
+    last = draft->text + sizeof(draft->text) - 1;
+
+    if (param->expected) {
+        return param->expected;
+    }
+
+    if (param->kind == NGX_RL_A_NAME) {
+        return NGX_RL_NAME;
+    }
+
+    if (param->kind == NGX_RL_A_CHOICE) {
+        p = ngx_rl_names_write(p, last, param->names);
+
+    } else {
+        p = ngx_slprintf(p, last, "a whole number from %L to %L%s%s",
+                         param->min, param->max,
+                         (param->flags & NGX_RL_WORD)
+                         ? ", \"unlimited\"" : "",
+                         (param->flags & NGX_RL_VARIABLES)
+                         ? ", or a text with variables" : "");
+    }
+
+    *p = '\0';
+
+    return (const char *) draft->text;
+}
+
+
+static const char *
+ngx_rl_param_parse(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
+    const ngx_str_t *text)
+{
+    int64_t     number;
+    uint64_t    n;
+    ngx_uint_t  minus;
+
+    /* another common name */
+
+    static const ngx_str_t  counter = ngx_string("sliding_window_counter");
+
+    if (param->kind == NGX_RL_A_CHOICE) {
+        number = ngx_rl_names_find(param->names, text->data, text->len);
+
+        if (param->id == NGX_RL_PARAM_ALGORITHM
+            && ngx_rl_equal(&counter, text))
+        {
+            number = NGX_RL_SLIDING_WINDOW;
+        }
+
+        return (number < 0)
+               ? ngx_rl_param_expected(draft, param)
+               : ngx_rl_param_number(draft, param, param->min + number);
+    }
+
+    minus = (param->min < 0 && text->len && text->data[0] == '-');
+
+    if (ngx_rl_number_parse(text->data + minus, text->len - minus, 0,
+                            (uint64_t) param->max, &n)
+        != 0)
+    {
+        return ngx_rl_param_expected(draft, param);
+    }
+
+    number = minus ? -(int64_t) n : (int64_t) n;
+
+    return (number < param->min)
+           ? ngx_rl_param_expected(draft, param)
+           : ngx_rl_param_number(draft, param, number);
+}
+
+
+const char *
+ngx_rl_param_text(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
+    ngx_str_t *text)
+{
+    if (ngx_rl_variables_in(text)) {
+
+        /* they are compiled when all is known */
+
+        if (param->id == NGX_RL_PARAM_COST) {
+            draft->cost_text = *text;
+            draft->rule.dynamic_cost = 1;
+            return NULL;
+        }
+
+        if (param->flags & NGX_RL_VARIABLES) {
+            draft->limit_text = *text;
+            draft->rule.dynamic = 1;
+            return NULL;
+        }
+
+        if ((param->flags & NGX_RL_CONSTANT) && (draft->in & NGX_RL_IN_CONF)) {
+            return param->expected;
+        }
+    }
+
+    if ((param->flags & NGX_RL_WORD)
+        && ngx_rl_limit_word(text->data, text->len)
+           == NGX_RL_TOKENS_ANY)
+    {
+        return ngx_rl_param_number(draft, param, (int64_t) NGX_RL_TOKENS_ANY);
+    }
+
+    if (param->flags & NGX_RL_NOTE) {
+        return (text->len && text->len <= param->size) ? NULL : param->expected;
+    }
+
+    switch (param->kind) {
+
+    case NGX_RL_A_NUMBER:
+    case NGX_RL_A_CHOICE:
+        return ngx_rl_param_parse(draft, param, text);
+
+    case NGX_RL_A_NAME:
+        if (!ngx_rl_name_valid(text->data, text->len)) {
+            return NGX_RL_NAME;
+        }
+
+        break;
+
+    default:
+        if (param->set == NULL && text->len == 0) {
+            return param->expected;
+        }
+    }
+
+    if (param->set) {
+        return param->set(draft, param, text);
+    }
+
+    ngx_memcpy((u_char *) draft + param->offset, text, sizeof(ngx_str_t));
+
+    return NULL;
+}
+
+
 int64_t
-ngx_rl_param_stored(const ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param)
+ngx_rl_param_stored(const ngx_rl_draft_t *draft, const ngx_rl_param_t *param)
 {
     int64_t        number;
     uint32_t       narrow;
@@ -284,12 +284,4 @@ ngx_rl_names(const ngx_str_t *text, const char *name)
     }
 
     return 0;
-}
-
-
-ngx_uint_t
-ngx_rl_variables_in(const ngx_str_t *text)
-{
-    return text->len
-           && ngx_strlchr(text->data, text->data + text->len, '$') != NULL;
 }

@@ -13,30 +13,10 @@
 typedef struct {
     ngx_str_t        text;
     ngx_uint_t       parts;    /* a key has several */
-    ngx_uint_t       number;   /* from 1, the same for equal ones; 0: it
-                                  is empty */
+    ngx_uint_t       number;   /* from 1, the same for equal ones; 0: it is
+                                  empty */
     ngx_rl_rule_t   *rule;
 } ngx_rl_policy_text_t;
-
-static ngx_int_t ngx_rl_policy_copy(ngx_rl_policy_t *policy,
-    const ngx_rl_policy_t *base);
-static void ngx_rl_policy_mark(ngx_rl_policy_t *policy);
-static ngx_uint_t ngx_rl_policy_needs(
-    const ngx_rl_policy_t *policy, const ngx_rl_rule_t *rule);
-static ngx_int_t ngx_rl_policy_number(ngx_rl_policy_t *policy);
-static ngx_uint_t ngx_rl_policy_sort(
-    const ngx_rl_policy_t *policy, ngx_rl_policy_text_t *texts,
-    size_t offset);
-static int ngx_libc_cdecl ngx_rl_policy_cmp_texts(const void *one,
-    const void *two);
-static int ngx_libc_cdecl ngx_rl_policy_cmp_ranks(const void *one,
-    const void *two);
-static ngx_int_t ngx_rl_policy_name(ngx_rl_limiter_t *limiter,
-    ngx_rl_rule_t *rule, ngx_log_t *log);
-static void ngx_rl_policy_count(ngx_rl_policy_t *policy);
-static uint32_t ngx_rl_limiter_row(
-    const ngx_rl_limiter_t *limiter, ngx_rl_counts_kind_e kind,
-    const ngx_str_t *rule);
 
 
 ngx_rl_policy_t *
@@ -61,6 +41,35 @@ ngx_rl_policy_base(ngx_rl_limiter_t *limiter, ngx_pool_t *pool)
     limiter->policy = policy;
 
     return policy;
+}
+
+
+/* Ranks, indexes, numbers are of one policy; texts and limits are shared. */
+static ngx_int_t
+ngx_rl_policy_copy(ngx_rl_policy_t *policy, const ngx_rl_policy_t *base)
+{
+    ngx_uint_t       i, n;
+    ngx_rl_rule_t   *copies, **rules;
+
+    n = base->nfixed;
+
+    copies = ngx_palloc(policy->pool, n * sizeof(ngx_rl_rule_t));
+    policy->fixed = ngx_palloc(policy->pool, n * sizeof(ngx_rl_rule_t *));
+    rules = ngx_array_push_n(&policy->rules, n);
+
+    if (copies == NULL || policy->fixed == NULL || rules == NULL) {
+        return NGX_ERROR;
+    }
+
+    for (i = 0; i < n; i++) {
+        copies[i] = *base->fixed[i];
+        policy->fixed[i] = &copies[i];
+        rules[i] = &copies[i];
+    }
+
+    policy->nfixed = n;
+
+    return NGX_OK;
 }
 
 
@@ -100,143 +109,184 @@ ngx_rl_policy_create(ngx_rl_limiter_t *limiter, ngx_log_t *log)
 }
 
 
-/* Ranks, indexes, numbers are of one policy; texts and limits are shared. */
+/*
+ * A counter's name is the keyed hash of its key value, combined with these
+ * constants of the rule; one hash then serves all rules with the same key.
+ */
 static ngx_int_t
-ngx_rl_policy_copy(ngx_rl_policy_t *policy,
-    const ngx_rl_policy_t *base)
+ngx_rl_policy_name(ngx_rl_limiter_t *limiter, ngx_rl_rule_t *rule,
+    ngx_log_t *log)
 {
-    ngx_uint_t       i, n;
-    ngx_rl_rule_t   *copies, **rules;
+    u_char       *p, *name;
+    const char   *algorithm;
+    ngx_rl_id_t   id;
 
-    n = base->nfixed;
+    static const u_char  key[NGX_RL_SIPHASH_KEY_BYTES];
 
-    copies = ngx_palloc(policy->pool, n * sizeof(ngx_rl_rule_t));
-    policy->fixed = ngx_palloc(policy->pool,
-                               n * sizeof(ngx_rl_rule_t *));
-    rules = ngx_array_push_n(&policy->rules, n);
+    algorithm = ngx_rl_algorithm_names[rule->spec.algorithm];
 
-    if (copies == NULL || policy->fixed == NULL || rules == NULL) {
+    name = ngx_alloc(limiter->zone.name.len + rule->id.len + rule->key.len
+                     + ngx_strlen(algorithm) + 3, log);
+    if (name == NULL) {
         return NGX_ERROR;
     }
 
-    for (i = 0; i < n; i++) {
-        copies[i] = *base->fixed[i];
-        policy->fixed[i] = &copies[i];
-        rules[i] = &copies[i];
+    p = ngx_sprintf(name, "%V%Z%V%Z%V%Z%s", &limiter->zone.name, &rule->id,
+                    &rule->key, algorithm);
+
+    rule->salt = ngx_rl_siphash(key, name, p - name, 1, 3);
+    rule->key_salt = ngx_rl_key_salt(&rule->key);
+
+    /* another hash function of the same name: other counters */
+
+    rule->emergency_salt = ngx_rl_siphash(key, name, p - name, 2, 4);
+
+    if (limiter->redis) {
+
+        /* the half that the fields of keys are not made of */
+
+        id = ngx_rl_redis_id(limiter->redis, name, p - name);
+        ngx_memcpy(rule->field_salt, &id.lo, NGX_RL_RULE_FIELD);
     }
 
-    policy->nfixed = n;
+    ngx_free(name);
 
     return NGX_OK;
 }
 
 
-ngx_int_t
-ngx_rl_policy_complete(ngx_rl_policy_t *policy)
+/* The shorter first. */
+static int ngx_libc_cdecl
+ngx_rl_policy_cmp_texts(const void *one, const void *two)
+{
+    const ngx_rl_policy_text_t  *a = one;
+    const ngx_rl_policy_text_t  *b = two;
+
+    if (a->parts != b->parts) {
+        return a->parts ? 1 : -1;
+    }
+
+    if (a->text.len != b->text.len) {
+        return (a->text.len < b->text.len) ? -1 : 1;
+    }
+
+    return a->text.len
+           ? ngx_memcmp(a->text.data, b->text.data, a->text.len) : 0;
+}
+
+
+/* Returns how many different ones there are of a text of the rules. */
+static ngx_uint_t
+ngx_rl_policy_sort(const ngx_rl_policy_t *policy, ngx_rl_policy_text_t *texts,
+    size_t offset)
 {
     ngx_uint_t       i, n;
     ngx_rl_rule_t  **rules;
 
     rules = policy->rules.elts;
-    n = policy->rules.nelts;
 
-    /* those of nginx.conf stay in the order in which they came, too */
+    for (i = 0; i < policy->rules.nelts; i++) {
+        texts[i].rule = rules[i];
+        texts[i].text = *(ngx_str_t *) ((u_char *) rules[i] + offset);
 
-    if (policy->pool == NULL) {
-        policy->fixed = ngx_palloc(policy->rules.pool,
-                                   (n + 1) * sizeof(ngx_rl_rule_t *));
-        if (policy->fixed == NULL) {
-            return NGX_ERROR;
-        }
+        /* such a key is none of a single part, whatever its text is */
 
-        ngx_memcpy(policy->fixed, rules, n * sizeof(ngx_rl_rule_t *));
-        policy->nfixed = n;
+        texts[i].parts = (offset == offsetof(ngx_rl_rule_t, key)
+                          && rules[i]->nparts > 1);
     }
 
-    for (i = 0; i < n; i++) {
-        rules[i]->policy = policy;
-        rules[i]->rank = i;
+    ngx_qsort(texts, i, sizeof(ngx_rl_policy_text_t), ngx_rl_policy_cmp_texts);
 
-        if (i < policy->nfixed) {
-            rules[i]->number = i;
-        }
+    n = 0;
 
-        if (ngx_rl_policy_name(policy->limiter, rules[i],
-                               policy->rules.pool->log)
-            != NGX_OK)
-        {
-            return NGX_ERROR;
-        }
+    for (i = 0; i < policy->rules.nelts; i++) {
+        n += texts[i].text.len
+             && (i == 0
+                 || ngx_rl_policy_cmp_texts(&texts[i - 1], &texts[i]));
+
+        texts[i].number = texts[i].text.len ? n : 0;
     }
 
-    if (ngx_rl_policy_number(policy) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    ngx_qsort(rules, n, sizeof(ngx_rl_rule_t *),
-              ngx_rl_policy_cmp_ranks);
-
-    for (i = 0; i < n; i++) {
-        rules[i]->rank = i;
-    }
-
-    ngx_rl_policy_mark(policy);
-
-    return ngx_rl_index_make(policy, policy->rules.pool);
+    return n;
 }
 
 
-/* Marks the parts of a request that the policy needs. */
-static void
-ngx_rl_policy_mark(ngx_rl_policy_t *policy)
+/* Equal keys, groups and headers get one number, found by sorting. */
+static ngx_int_t
+ngx_rl_policy_number(ngx_rl_policy_t *policy)
 {
-    ngx_uint_t              i;
-    ngx_rl_rule_t         **rules;
-    ngx_rl_tier_source_t   *source;
-    const ngx_rl_policy_t  *base;
+    ngx_str_t             *headers;
+    ngx_uint_t             i, n;
+    ngx_rl_policy_text_t  *texts;
 
-    base = policy->limiter->base;
+    n = policy->rules.nelts;
 
-    policy->needs = policy->limiter->redis ? NGX_RL_NEEDS_REDIS : 0;
-
-    if (policy->limiter->penalties) {
-        policy->needs |= NGX_RL_NEEDS_PENALTY;
+    if (n == 0) {
+        return NGX_OK;
     }
 
-    policy->needs |= ngx_rl_access_list_needs(&policy->allow)
-                     | ngx_rl_access_list_needs(&policy->deny)
-                     | ngx_rl_access_list_needs(&base->allow)
-                     | ngx_rl_access_list_needs(&base->deny);
-
-    source = policy->tier_sources.nelts ? policy->tier_sources.elts : NULL;
-
-    if (policy->temporary_keys.entries || (source && source->keys)) {
-        policy->needs |= NGX_RL_NEEDS_DIGEST;
+    texts = ngx_alloc(n * sizeof(ngx_rl_policy_text_t),
+                      policy->rules.pool->log);
+    if (texts == NULL) {
+        return NGX_ERROR;
     }
 
-    if (source && source->patterns) {
-        policy->needs |= NGX_RL_NEEDS_KEY;
+    policy->nkeys = ngx_rl_policy_sort(policy, texts, offsetof(ngx_rl_rule_t,
+                                                               key));
+
+    for (i = 0; i < n; i++) {
+        texts[i].rule->key_index = texts[i].number - 1;
     }
 
-    rules = policy->rules.elts;
-    policy->most = policy->ngroups;
+    policy->ngroups = ngx_rl_policy_sort(policy, texts, offsetof(ngx_rl_rule_t,
+                                                                 group));
 
-    for (i = 0; i < policy->rules.nelts; i++) {
-        rules[i]->needs = ngx_rl_policy_needs(policy, rules[i]);
-        policy->needs |= rules[i]->needs;
-        policy->most += (rules[i]->group_index == 0
-                         || rules[i]->group_index > policy->ngroups);
+    for (i = 0; i < n; i++) {
+        texts[i].rule->group_index = texts[i].number;
+
+        /* dry runs replace each other, and no rule that is enforced */
+
+        if (texts[i].number && texts[i].rule->dry_run) {
+            texts[i].rule->group_index += policy->ngroups;
+        }
     }
 
-    if (policy->needs & NGX_RL_NEEDS_DIGEST) {
-        policy->needs |= NGX_RL_NEEDS_KEY;
+    policy->ncost_headers = ngx_rl_policy_sort(policy, texts,
+                                offsetof(ngx_rl_rule_t, cost_header));
+
+    headers = ngx_palloc(policy->rules.pool,
+                         (policy->ncost_headers + 1) * sizeof(ngx_str_t));
+
+    for (i = 0; headers && i < n; i++) {
+        if (texts[i].number) {
+            headers[texts[i].number - 1] = texts[i].text;
+        }
     }
+
+    ngx_free(texts);
+    policy->cost_headers = headers;
+
+    return headers ? NGX_OK : NGX_ERROR;
+}
+
+
+/* Ranks still are the order in which the rules came, no two the same. */
+static int ngx_libc_cdecl
+ngx_rl_policy_cmp_ranks(const void *one, const void *two)
+{
+    const ngx_rl_rule_t *const  *a = one;
+    const ngx_rl_rule_t *const  *b = two;
+
+    if ((*a)->priority != (*b)->priority) {
+        return ((*a)->priority > (*b)->priority) ? -1 : 1;
+    }
+
+    return ((*a)->rank < (*b)->rank) ? -1 : 1;
 }
 
 
 static ngx_uint_t
-ngx_rl_policy_needs(const ngx_rl_policy_t *policy,
-    const ngx_rl_rule_t *rule)
+ngx_rl_policy_needs(const ngx_rl_policy_t *policy, const ngx_rl_rule_t *rule)
 {
     ngx_uint_t  needs;
 
@@ -318,186 +368,110 @@ ngx_rl_policy_needs(const ngx_rl_policy_t *policy,
 }
 
 
-/* Equal keys, groups and headers get one number, found by sorting. */
-static ngx_int_t
-ngx_rl_policy_number(ngx_rl_policy_t *policy)
+/* Marks the parts of a request that the policy needs. */
+static void
+ngx_rl_policy_mark(ngx_rl_policy_t *policy)
 {
-    ngx_str_t             *headers;
-    ngx_uint_t             i, n;
-    ngx_rl_policy_text_t  *texts;
+    ngx_uint_t              i;
+    ngx_rl_rule_t         **rules;
+    ngx_rl_tier_source_t   *source;
+    const ngx_rl_policy_t  *base;
 
-    n = policy->rules.nelts;
+    base = policy->limiter->base;
 
-    if (n == 0) {
-        return NGX_OK;
+    policy->needs = policy->limiter->redis ? NGX_RL_NEEDS_REDIS : 0;
+
+    if (policy->limiter->penalties) {
+        policy->needs |= NGX_RL_NEEDS_PENALTY;
     }
 
-    texts = ngx_alloc(n * sizeof(ngx_rl_policy_text_t),
-                      policy->rules.pool->log);
-    if (texts == NULL) {
-        return NGX_ERROR;
+    policy->needs |= ngx_rl_access_list_needs(&policy->allow)
+                     | ngx_rl_access_list_needs(&policy->deny)
+                     | ngx_rl_access_list_needs(&base->allow)
+                     | ngx_rl_access_list_needs(&base->deny);
+
+    source = policy->tier_sources.nelts ? policy->tier_sources.elts : NULL;
+
+    if (policy->temporary_keys.entries || (source && source->keys)) {
+        policy->needs |= NGX_RL_NEEDS_DIGEST;
     }
 
-    policy->nkeys = ngx_rl_policy_sort(policy, texts,
-                                        offsetof(ngx_rl_rule_t, key));
-
-    for (i = 0; i < n; i++) {
-        texts[i].rule->key_index = texts[i].number - 1;
+    if (source && source->patterns) {
+        policy->needs |= NGX_RL_NEEDS_KEY;
     }
 
-    policy->ngroups = ngx_rl_policy_sort(policy, texts,
-                                      offsetof(ngx_rl_rule_t, group));
+    rules = policy->rules.elts;
+    policy->most = policy->ngroups;
 
-    for (i = 0; i < n; i++) {
-        texts[i].rule->group_index = texts[i].number;
-
-        /* dry runs replace each other, and no rule that is enforced */
-
-        if (texts[i].number && texts[i].rule->dry_run) {
-            texts[i].rule->group_index += policy->ngroups;
-        }
+    for (i = 0; i < policy->rules.nelts; i++) {
+        rules[i]->needs = ngx_rl_policy_needs(policy, rules[i]);
+        policy->needs |= rules[i]->needs;
+        policy->most += (rules[i]->group_index == 0
+                         || rules[i]->group_index > policy->ngroups);
     }
 
-    policy->ncost_headers = ngx_rl_policy_sort(policy, texts,
-                                offsetof(ngx_rl_rule_t, cost_header));
-
-    headers = ngx_palloc(policy->rules.pool,
-                         (policy->ncost_headers + 1) * sizeof(ngx_str_t));
-
-    for (i = 0; headers && i < n; i++) {
-        if (texts[i].number) {
-            headers[texts[i].number - 1] = texts[i].text;
-        }
+    if (policy->needs & NGX_RL_NEEDS_DIGEST) {
+        policy->needs |= NGX_RL_NEEDS_KEY;
     }
-
-    ngx_free(texts);
-    policy->cost_headers = headers;
-
-    return headers ? NGX_OK : NGX_ERROR;
 }
 
 
-/* Returns how many different ones there are of a text of the rules. */
-static ngx_uint_t
-ngx_rl_policy_sort(const ngx_rl_policy_t *policy,
-    ngx_rl_policy_text_t *texts, size_t offset)
+ngx_int_t
+ngx_rl_policy_complete(ngx_rl_policy_t *policy)
 {
     ngx_uint_t       i, n;
     ngx_rl_rule_t  **rules;
 
     rules = policy->rules.elts;
+    n = policy->rules.nelts;
 
-    for (i = 0; i < policy->rules.nelts; i++) {
-        texts[i].rule = rules[i];
-        texts[i].text = *(ngx_str_t *) ((u_char *) rules[i] + offset);
+    /* those of nginx.conf stay in the order in which they came, too */
 
-        /* such a key is none of a single part, whatever its text is */
+    if (policy->pool == NULL) {
+        policy->fixed = ngx_palloc(policy->rules.pool,
+                                   (n + 1) * sizeof(ngx_rl_rule_t *));
+        if (policy->fixed == NULL) {
+            return NGX_ERROR;
+        }
 
-        texts[i].parts = (offset == offsetof(ngx_rl_rule_t, key)
-                          && rules[i]->nparts > 1);
+        ngx_memcpy(policy->fixed, rules, n * sizeof(ngx_rl_rule_t *));
+        policy->nfixed = n;
     }
 
-    ngx_qsort(texts, i, sizeof(ngx_rl_policy_text_t),
-              ngx_rl_policy_cmp_texts);
+    for (i = 0; i < n; i++) {
+        rules[i]->policy = policy;
+        rules[i]->rank = i;
 
-    n = 0;
+        if (i < policy->nfixed) {
+            rules[i]->number = i;
+        }
 
-    for (i = 0; i < policy->rules.nelts; i++) {
-        n += texts[i].text.len
-             && (i == 0
-                 || ngx_rl_policy_cmp_texts(&texts[i - 1], &texts[i]));
-
-        texts[i].number = texts[i].text.len ? n : 0;
+        if (ngx_rl_policy_name(policy->limiter, rules[i],
+                               policy->rules.pool->log)
+            != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
     }
 
-    return n;
-}
-
-
-/* The shorter first. */
-static int ngx_libc_cdecl
-ngx_rl_policy_cmp_texts(const void *one, const void *two)
-{
-    const ngx_rl_policy_text_t  *a = one;
-    const ngx_rl_policy_text_t  *b = two;
-
-    if (a->parts != b->parts) {
-        return a->parts ? 1 : -1;
-    }
-
-    if (a->text.len != b->text.len) {
-        return (a->text.len < b->text.len) ? -1 : 1;
-    }
-
-    return a->text.len
-           ? ngx_memcmp(a->text.data, b->text.data, a->text.len) : 0;
-}
-
-
-/* Ranks still are the order in which the rules came, no two the same. */
-static int ngx_libc_cdecl
-ngx_rl_policy_cmp_ranks(const void *one, const void *two)
-{
-    const ngx_rl_rule_t *const  *a = one;
-    const ngx_rl_rule_t *const  *b = two;
-
-    if ((*a)->priority != (*b)->priority) {
-        return ((*a)->priority > (*b)->priority) ? -1 : 1;
-    }
-
-    return ((*a)->rank < (*b)->rank) ? -1 : 1;
-}
-
-
-/*
- * A counter's name is the keyed hash of its key value, combined with these
- * constants of the rule; one hash then serves all rules with the same key.
- */
-static ngx_int_t
-ngx_rl_policy_name(ngx_rl_limiter_t *limiter,
-    ngx_rl_rule_t *rule, ngx_log_t *log)
-{
-    u_char       *p, *name;
-    const char   *algorithm;
-    ngx_rl_id_t   id;
-
-    static const u_char  key[NGX_RL_SIPHASH_KEY_BYTES];
-
-    algorithm = ngx_rl_algorithm_names[rule->spec.algorithm];
-
-    name = ngx_alloc(limiter->zone.name.len + rule->id.len + rule->key.len
-                     + ngx_strlen(algorithm) + 3, log);
-    if (name == NULL) {
+    if (ngx_rl_policy_number(policy) != NGX_OK) {
         return NGX_ERROR;
     }
 
-    p = ngx_sprintf(name, "%V%Z%V%Z%V%Z%s", &limiter->zone.name, &rule->id,
-                    &rule->key, algorithm);
+    ngx_qsort(rules, n, sizeof(ngx_rl_rule_t *), ngx_rl_policy_cmp_ranks);
 
-    rule->salt = ngx_rl_siphash(key, name, p - name, 1, 3);
-    rule->key_salt = ngx_rl_key_salt(&rule->key);
-
-    /* another hash function of the same name: other counters */
-
-    rule->emergency_salt = ngx_rl_siphash(key, name, p - name, 2, 4);
-
-    if (limiter->redis) {
-
-        /* the half that the fields of keys are not made of */
-
-        id = ngx_rl_redis_id(limiter->redis, name, p - name);
-        ngx_memcpy(rule->field_salt, &id.lo, NGX_RL_RULE_FIELD);
+    for (i = 0; i < n; i++) {
+        rules[i]->rank = i;
     }
 
-    ngx_free(name);
+    ngx_rl_policy_mark(policy);
 
-    return NGX_OK;
+    return ngx_rl_index_make(policy, policy->rules.pool);
 }
 
 
 ngx_rl_rule_t *
-ngx_rl_limiter_rule(const ngx_rl_limiter_t *limiter,
-    const ngx_str_t *id)
+ngx_rl_limiter_rule(const ngx_rl_limiter_t *limiter, const ngx_str_t *id)
 {
     ngx_uint_t       i;
     ngx_rl_rule_t  **rules;
@@ -515,8 +489,8 @@ ngx_rl_limiter_rule(const ngx_rl_limiter_t *limiter,
 
 
 void
-ngx_rl_policy_problem(ngx_rl_problems_t *problems,
-    const ngx_str_t *id, const ngx_str_t *pointer, const ngx_str_t *detail)
+ngx_rl_policy_problem(ngx_rl_problems_t *problems, const ngx_str_t *id,
+    const ngx_str_t *pointer, const ngx_str_t *detail)
 {
     ngx_uint_t         n;
     ngx_rl_problem_t  *problem;
@@ -535,20 +509,12 @@ ngx_rl_policy_problem(ngx_rl_problems_t *problems,
 }
 
 
-void
-ngx_rl_policy_swap(ngx_rl_limiter_t *limiter,
-    ngx_rl_policy_t *policy)
+static uint32_t
+ngx_rl_limiter_row(const ngx_rl_limiter_t *limiter, ngx_rl_counts_kind_e kind,
+    const ngx_str_t *rule)
 {
-    ngx_rl_policy_t  *before;
-
-    if (policy != limiter->base) {
-        ngx_rl_policy_count(policy);
-    }
-
-    before = limiter->policy;
-    limiter->policy = policy;
-
-    ngx_rl_policy_release(before);
+    return ngx_rl_counts_use(kind, &limiter->zone.name, rule,
+                             limiter->redis != NULL);
 }
 
 
@@ -564,10 +530,26 @@ ngx_rl_policy_count(ngx_rl_policy_t *policy)
     for (i = 0; i < policy->rules.nelts; i++) {
         if (rules[i]->number >= policy->nfixed) {
             rules[i]->row = ngx_rl_limiter_row(policy->limiter,
-                                                NGX_RL_COUNTS_RULE,
-                                                &rules[i]->id);
+                                               NGX_RL_COUNTS_RULE,
+                                               &rules[i]->id);
         }
     }
+}
+
+
+void
+ngx_rl_policy_swap(ngx_rl_limiter_t *limiter, ngx_rl_policy_t *policy)
+{
+    ngx_rl_policy_t  *before;
+
+    if (policy != limiter->base) {
+        ngx_rl_policy_count(policy);
+    }
+
+    before = limiter->policy;
+    limiter->policy = policy;
+
+    ngx_rl_policy_release(before);
 }
 
 
@@ -586,17 +568,7 @@ ngx_rl_limiter_begin(ngx_rl_limiter_t *limiter)
     rules = limiter->base->rules.elts;
 
     for (i = 0; i < limiter->base->rules.nelts; i++) {
-        rules[i]->row = ngx_rl_limiter_row(limiter,
-                                           NGX_RL_COUNTS_RULE,
+        rules[i]->row = ngx_rl_limiter_row(limiter, NGX_RL_COUNTS_RULE,
                                            &rules[i]->id);
     }
-}
-
-
-static uint32_t
-ngx_rl_limiter_row(const ngx_rl_limiter_t *limiter,
-    ngx_rl_counts_kind_e kind, const ngx_str_t *rule)
-{
-    return ngx_rl_counts_use(kind, &limiter->zone.name, rule,
-                             limiter->redis != NULL);
 }

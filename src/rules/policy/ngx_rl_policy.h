@@ -32,15 +32,15 @@ typedef struct {
 } ngx_rl_tier_source_t;
 
 struct ngx_rl_policy_s {
-    ngx_pool_t         *pool;       /* its own; NULL: of the cycle,
-                                       whatever refs is */
+    ngx_pool_t         *pool;       /* its own; NULL: of the cycle, whatever
+                                       refs is */
     ngx_uint_t          refs;
     ngx_rl_limiter_t   *limiter;
     uint64_t            version;    /* of the document; 0: none */
     uint64_t            id;
 
-    ngx_array_t         rules;      /* ngx_rl_rule_t *, by rank
-                                       once it is complete */
+    ngx_array_t         rules;      /* ngx_rl_rule_t *, by rank once it is
+                                       complete */
     ngx_rl_rule_t     **fixed;      /* of nginx.conf, by their numbers */
     ngx_uint_t          nfixed;
     ngx_uint_t          nkeys;      /* distinct keys of the rules */
@@ -52,19 +52,18 @@ struct ngx_rl_policy_s {
 
     ngx_rl_access_list_t  allow;          /* beside those of limiter->base */
     ngx_rl_access_list_t  deny;
-    ngx_array_t                listed;    /* ngx_rl_rule_t *: whose keys
-                                             the lists name */
+    ngx_array_t                listed;    /* ngx_rl_rule_t *: whose keys the
+                                             lists name */
 
     /* tiers: by the digests of values, then by the first pattern */
     ngx_array_t         tier_sources;   /* ngx_rl_tier_source_t */
-    ngx_rl_map_t        tier_keys;      /* -> assigned_tiers; digests by
-                                           the source's number: see
+    ngx_rl_map_t        tier_keys;      /* -> assigned_tiers; digests by the
+                                           source's number: see
                                            access_rule_key() */
     ngx_str_t          *pattern_tiers;  /* by the pattern's place */
     ngx_str_t          *assigned_tiers;
 
-    ngx_rl_map_t        temporary_keys; /* -> temporary_limits, a first
-                                           one */
+    ngx_rl_map_t        temporary_keys; /* -> temporary_limits, a first one */
     ngx_rl_temporary_t *temporary_limits;
 
     ngx_uint_t                 needs;      /* at each request: bits */
@@ -75,8 +74,8 @@ struct ngx_rl_policy_s {
     ngx_uint_t                 finished;   /* rules, by finish() */
     size_t                     regex_bytes; /* compiled by it */
 
-    ngx_rl_problems_t   skipped;    /* what of a stored document does not
-                                       count on this gateway, and why */
+    ngx_rl_problems_t   skipped;    /* what of a stored document does not count
+                                       on this gateway, and why */
 };
 
 
@@ -91,16 +90,14 @@ struct ngx_rl_policy_s {
  * client may have written that form itself, and it is no hash. value_hashed:
  * whether the value of a key written so is a hash.
  */
-void ngx_rl_policy_digest(const ngx_str_t *key,
-    u_char digest[NGX_RL_MAP_KEY]);
+void ngx_rl_policy_digest(const ngx_str_t *key, u_char digest[NGX_RL_MAP_KEY]);
 void ngx_rl_policy_value_digest(const ngx_rl_rule_t *rule,
     const ngx_str_t *value, u_char digest[NGX_RL_MAP_KEY]);
 ngx_uint_t ngx_rl_policy_hashed(const ngx_str_t *key);
 ngx_uint_t ngx_rl_policy_value_hashed(const ngx_str_t *written,
     const ngx_str_t *value);
-void ngx_rl_policy_part_digest(const ngx_str_t *part,
-    const ngx_str_t *value, ngx_uint_t joined,
-    u_char digest[NGX_RL_MAP_KEY]);
+void ngx_rl_policy_part_digest(const ngx_str_t *part, const ngx_str_t *value,
+    ngx_uint_t joined, u_char digest[NGX_RL_MAP_KEY]);
 
 /*
  * Makes one key of n parts, whose bytes no other parts give. A key of one part
@@ -141,20 +138,20 @@ ngx_int_t ngx_rl_policy_complete(ngx_rl_policy_t *policy);
  * NGX_ERROR: memory is out. An expression that does not compile is a problem;
  * if problems is NULL, its rule is skipped.
  */
-ngx_int_t ngx_rl_policy_finish(ngx_rl_policy_t *policy,
-    ngx_msec_t budget_ms, ngx_rl_problems_t *problems);
+ngx_int_t ngx_rl_policy_finish(ngx_rl_policy_t *policy, ngx_msec_t budget_ms,
+    ngx_rl_problems_t *problems);
 
 /*
  * Compiles rule->regex_text into rule->regex, for the event loop or while the
  * configuration is read. NGX_DECLINED: it does not compile, and the message is
  * in wrong, which has a buffer; NGX_ERROR: memory is out.
  */
-ngx_int_t ngx_rl_rule_regex(ngx_rl_rule_t *rule,
-    ngx_pool_t *pool, ngx_str_t *wrong);
+ngx_int_t ngx_rl_rule_regex(ngx_rl_rule_t *rule, ngx_pool_t *pool,
+    ngx_str_t *wrong);
 
 /* Adds a problem with the id of its rule or override; or NULL. */
-void ngx_rl_policy_problem(ngx_rl_problems_t *problems,
-    const ngx_str_t *id, const ngx_str_t *pointer, const ngx_str_t *detail);
+void ngx_rl_policy_problem(ngx_rl_problems_t *problems, const ngx_str_t *id,
+    const ngx_str_t *pointer, const ngx_str_t *detail);
 
 /*
  * Finds the rules that a path may match, in their order: all rules without a
@@ -211,7 +208,6 @@ ngx_rl_policy_release(ngx_rl_policy_t *policy)
  * From now on the limiter's requests go by this one, whose reference it takes
  * over; it gives back that of the one before.
  */
-void ngx_rl_policy_swap(ngx_rl_limiter_t *limiter,
-    ngx_rl_policy_t *policy);
+void ngx_rl_policy_swap(ngx_rl_limiter_t *limiter, ngx_rl_policy_t *policy);
 
 #endif /* NGX_RL_POLICY_H_INCLUDED */

@@ -14,71 +14,10 @@
 #define NGX_RL_SHA256      "sha256:"
 #define NGX_RL_SHA256_LEN  (sizeof(NGX_RL_SHA256) - 1)
 
-static void ngx_rl_policy_digest_make(const ngx_str_t *key,
-    u_char digest[NGX_RL_MAP_KEY]);
-static ngx_int_t ngx_rl_policy_digest_read(const ngx_str_t *key,
-    u_char digest[NGX_RL_MAP_KEY]);
-static ngx_inline u_char *ngx_rl_policy_quote(u_char *p, u_char ch);
-
-
-void
-ngx_rl_policy_digest(const ngx_str_t *key,
-    u_char digest[NGX_RL_MAP_KEY])
-{
-    if (ngx_rl_policy_digest_read(key, digest) != NGX_OK) {
-        ngx_rl_policy_digest_make(key, digest);
-    }
-}
-
-
-void
-ngx_rl_policy_value_digest(const ngx_rl_rule_t *rule,
-    const ngx_str_t *value, u_char digest[NGX_RL_MAP_KEY])
-{
-    if (ngx_rl_policy_value_hashed(&rule->key, value)) {
-        ngx_rl_policy_digest(value, digest);
-
-    } else {
-        ngx_rl_policy_digest_make(value, digest);
-    }
-}
-
-
-ngx_uint_t
-ngx_rl_policy_value_hashed(const ngx_str_t *written,
-    const ngx_str_t *value)
-{
-    static const ngx_str_t  api_key = ngx_string("$ratelimit_api_key");
-
-    return ngx_rl_equal(written, &api_key)
-           && ngx_rl_policy_hashed(value);
-}
-
-
-static void
-ngx_rl_policy_digest_make(const ngx_str_t *key,
-    u_char digest[NGX_RL_MAP_KEY])
-{
-    u_char  whole[SHA256_DIGEST_LENGTH];
-
-    SHA256(key->data, key->len, whole);
-    ngx_memcpy(digest, whole, NGX_RL_MAP_KEY);
-}
-
-
-ngx_uint_t
-ngx_rl_policy_hashed(const ngx_str_t *key)
-{
-    u_char  digest[NGX_RL_MAP_KEY];
-
-    return ngx_rl_policy_digest_read(key, digest) == NGX_OK;
-}
-
 
 /* "sha256:" and 64 hexadecimal digits; NGX_DECLINED: it is something else. */
 static ngx_int_t
-ngx_rl_policy_digest_read(const ngx_str_t *key,
-    u_char digest[NGX_RL_MAP_KEY])
+ngx_rl_policy_digest_read(const ngx_str_t *key, u_char digest[NGX_RL_MAP_KEY])
 {
     u_char     *p;
     ngx_int_t   value;
@@ -110,9 +49,73 @@ ngx_rl_policy_digest_read(const ngx_str_t *key,
 }
 
 
+static void
+ngx_rl_policy_digest_make(const ngx_str_t *key, u_char digest[NGX_RL_MAP_KEY])
+{
+    u_char  whole[SHA256_DIGEST_LENGTH];
+
+    SHA256(key->data, key->len, whole);
+    ngx_memcpy(digest, whole, NGX_RL_MAP_KEY);
+}
+
+
+void
+ngx_rl_policy_digest(const ngx_str_t *key, u_char digest[NGX_RL_MAP_KEY])
+{
+    if (ngx_rl_policy_digest_read(key, digest) != NGX_OK) {
+        ngx_rl_policy_digest_make(key, digest);
+    }
+}
+
+
+ngx_uint_t
+ngx_rl_policy_hashed(const ngx_str_t *key)
+{
+    u_char  digest[NGX_RL_MAP_KEY];
+
+    return ngx_rl_policy_digest_read(key, digest) == NGX_OK;
+}
+
+
+ngx_uint_t
+ngx_rl_policy_value_hashed(const ngx_str_t *written, const ngx_str_t *value)
+{
+    static const ngx_str_t  api_key = ngx_string("$ratelimit_api_key");
+
+    return ngx_rl_equal(written, &api_key) && ngx_rl_policy_hashed(value);
+}
+
+
+void
+ngx_rl_policy_value_digest(const ngx_rl_rule_t *rule, const ngx_str_t *value,
+    u_char digest[NGX_RL_MAP_KEY])
+{
+    if (ngx_rl_policy_value_hashed(&rule->key, value)) {
+        ngx_rl_policy_digest(value, digest);
+
+    } else {
+        ngx_rl_policy_digest_make(value, digest);
+    }
+}
+
+
+static ngx_inline u_char *
+ngx_rl_policy_quote(u_char *p, u_char ch)
+{
+    if (ch == NGX_RL_PART_END || ch == NGX_RL_PART_QUOTE) {
+        *p++ = NGX_RL_PART_QUOTE;
+        ch ^= NGX_RL_PART_BIT;
+    }
+
+    *p++ = ch;
+
+    return p;
+}
+
+
 ngx_int_t
-ngx_rl_policy_join(const ngx_str_t *parts, ngx_uint_t n,
-    ngx_pool_t *pool, ngx_str_t *key)
+ngx_rl_policy_join(const ngx_str_t *parts, ngx_uint_t n, ngx_pool_t *pool,
+    ngx_str_t *key)
 {
     u_char      *p;
     size_t       len, j;
@@ -158,28 +161,13 @@ ngx_rl_policy_join(const ngx_str_t *parts, ngx_uint_t n,
 }
 
 
-static ngx_inline u_char *
-ngx_rl_policy_quote(u_char *p, u_char ch)
-{
-    if (ch == NGX_RL_PART_END || ch == NGX_RL_PART_QUOTE) {
-        *p++ = NGX_RL_PART_QUOTE;
-        ch ^= NGX_RL_PART_BIT;
-    }
-
-    *p++ = ch;
-
-    return p;
-}
-
-
 /*
  * The part's length makes its end known: no other two texts are these. The
  * value is hashed as it stands in a joined key.
  */
 void
-ngx_rl_policy_part_digest(const ngx_str_t *part,
-    const ngx_str_t *value, ngx_uint_t joined,
-    u_char digest[NGX_RL_MAP_KEY])
+ngx_rl_policy_part_digest(const ngx_str_t *part, const ngx_str_t *value,
+    ngx_uint_t joined, u_char digest[NGX_RL_MAP_KEY])
 {
     u_char       whole[SHA256_DIGEST_LENGTH], len[8], quoted[2];
     size_t       i;

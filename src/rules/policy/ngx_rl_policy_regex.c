@@ -24,22 +24,21 @@
 #define NGX_RL_REGEX_DOTALL   "(?s)"
 
 #if (NGX_PCRE)
-static ngx_int_t ngx_rl_regex_line(const ngx_str_t *text,
-    ngx_pool_t *pool, ngx_str_t *line, ngx_str_t *rest);
+static ngx_int_t ngx_rl_regex_line(const ngx_str_t *text, ngx_pool_t *pool,
+    ngx_str_t *line, ngx_str_t *rest);
 static ngx_uint_t ngx_rl_regex_no_memory(const ngx_str_t *err);
 static size_t ngx_rl_regex_bytes(const ngx_regex_t *regex);
 #endif
 static ngx_int_t ngx_rl_policy_regex(ngx_rl_policy_t *policy,
     ngx_rl_rule_t *rule, ngx_str_t *wrong);
-static void ngx_rl_policy_wrong(ngx_rl_policy_t *policy,
-    ngx_rl_rule_t *rule, ngx_rl_problems_t *problems,
-    const ngx_str_t *wrong);
+static void ngx_rl_policy_wrong(ngx_rl_policy_t *policy, ngx_rl_rule_t *rule,
+    ngx_rl_problems_t *problems, const ngx_str_t *wrong);
 static ngx_msec_t ngx_rl_policy_ms(void);
 
 
 ngx_int_t
-ngx_rl_policy_finish(ngx_rl_policy_t *policy,
-    ngx_msec_t budget_ms, ngx_rl_problems_t *problems)
+ngx_rl_policy_finish(ngx_rl_policy_t *policy, ngx_msec_t budget_ms,
+    ngx_rl_problems_t *problems)
 {
     u_char           buf[NGX_MAX_CONF_ERRSTR];
     ngx_int_t        rc;
@@ -82,8 +81,7 @@ ngx_rl_policy_finish(ngx_rl_policy_t *policy,
 #if (NGX_PCRE)
 
 ngx_int_t
-ngx_rl_rule_regex(ngx_rl_rule_t *rule, ngx_pool_t *pool,
-    ngx_str_t *wrong)
+ngx_rl_rule_regex(ngx_rl_rule_t *rule, ngx_pool_t *pool, ngx_str_t *wrong)
 {
     ngx_str_t             line, rest;
     ngx_regex_compile_t   rc;
@@ -116,9 +114,7 @@ ngx_rl_rule_regex(ngx_rl_rule_t *rule, ngx_pool_t *pool,
 
     rc.pattern = line;
 
-    if (ngx_regex_compile(&rc) != NGX_OK
-        && !ngx_rl_regex_no_memory(&rc.err))
-    {
+    if (ngx_regex_compile(&rc) != NGX_OK && !ngx_rl_regex_no_memory(&rc.err)) {
         /* for a message without what was added; or the library is too old */
 
         rc.pattern = rest;
@@ -129,8 +125,7 @@ ngx_rl_rule_regex(ngx_rl_rule_t *rule, ngx_pool_t *pool,
 
     if (rc.regex == NULL) {
         *wrong = rc.err;
-        return ngx_rl_regex_no_memory(&rc.err) ? NGX_ERROR
-                                                      : NGX_DECLINED;
+        return ngx_rl_regex_no_memory(&rc.err) ? NGX_ERROR : NGX_DECLINED;
     }
 
     rule->regex = rc.regex;
@@ -145,8 +140,8 @@ ngx_rl_rule_regex(ngx_rl_rule_t *rule, ngx_pool_t *pool,
  * libraries read.
  */
 static ngx_int_t
-ngx_rl_regex_line(const ngx_str_t *text, ngx_pool_t *pool,
-    ngx_str_t *line, ngx_str_t *rest)
+ngx_rl_regex_line(const ngx_str_t *text, ngx_pool_t *pool, ngx_str_t *line,
+    ngx_str_t *rest)
 {
     u_char  *p, *last;
     size_t   verbs, len;
@@ -244,8 +239,8 @@ ngx_rl_regex_bytes(const ngx_regex_t *regex)
 
 /* As ngx_rl_rule_regex(), while the document's expressions fit. */
 static ngx_int_t
-ngx_rl_policy_regex(ngx_rl_policy_t *policy,
-    ngx_rl_rule_t *rule, ngx_str_t *wrong)
+ngx_rl_policy_regex(ngx_rl_policy_t *policy, ngx_rl_rule_t *rule,
+    ngx_str_t *wrong)
 {
     ngx_int_t  rc;
 
@@ -273,8 +268,7 @@ ngx_rl_policy_regex(ngx_rl_policy_t *policy,
 #else
 
 ngx_int_t
-ngx_rl_rule_regex(ngx_rl_rule_t *rule, ngx_pool_t *pool,
-    ngx_str_t *wrong)
+ngx_rl_rule_regex(ngx_rl_rule_t *rule, ngx_pool_t *pool, ngx_str_t *wrong)
 {
     ngx_str_set(wrong, "must be null: this nginx is built without PCRE");
 
@@ -283,8 +277,8 @@ ngx_rl_rule_regex(ngx_rl_rule_t *rule, ngx_pool_t *pool,
 
 
 static ngx_int_t
-ngx_rl_policy_regex(ngx_rl_policy_t *policy,
-    ngx_rl_rule_t *rule, ngx_str_t *wrong)
+ngx_rl_policy_regex(ngx_rl_policy_t *policy, ngx_rl_rule_t *rule,
+    ngx_str_t *wrong)
 {
     return ngx_rl_rule_regex(rule, policy->rules.pool, wrong);
 }
@@ -293,9 +287,8 @@ ngx_rl_policy_regex(ngx_rl_policy_t *policy,
 
 
 static void
-ngx_rl_policy_wrong(ngx_rl_policy_t *policy,
-    ngx_rl_rule_t *rule, ngx_rl_problems_t *problems,
-    const ngx_str_t *wrong)
+ngx_rl_policy_wrong(ngx_rl_policy_t *policy, ngx_rl_rule_t *rule,
+    ngx_rl_problems_t *problems, const ngx_str_t *wrong)
 {
     ngx_str_t  pointer;
     u_char     text[sizeof("/rules//match/endpoint_regex") + NGX_INT_T_LEN];

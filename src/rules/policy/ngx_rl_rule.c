@@ -9,8 +9,29 @@
 
 
 const char *
-ngx_rl_rule_spec(const ngx_rl_spec_t *spec,
-    const ngx_str_t *text, ngx_rl_spec_t *made)
+ngx_rl_rule_rate(const ngx_str_t *text, uint64_t *tokens, uint64_t *period_us)
+{
+    const char  *expected;
+
+    *tokens = ngx_rl_limit_word(text->data, text->len);
+
+    if (*tokens) {
+        return NULL;
+    }
+
+    expected = ngx_rl_rate_parse(text->data, text->len, tokens, period_us);
+
+    if (expected == NULL && *tokens == 0) {
+        *tokens = NGX_RL_TOKENS_NONE;
+    }
+
+    return expected;
+}
+
+
+const char *
+ngx_rl_rule_spec(const ngx_rl_spec_t *spec, const ngx_str_t *text,
+    ngx_rl_spec_t *made)
 {
     *made = *spec;
 
@@ -32,29 +53,6 @@ ngx_rl_rule_spec(const ngx_rl_spec_t *spec,
     }
 
     return ngx_rl_rule_rate(text, &made->tokens, &made->period_us);
-}
-
-
-const char *
-ngx_rl_rule_rate(const ngx_str_t *text, uint64_t *tokens,
-    uint64_t *period_us)
-{
-    const char  *expected;
-
-    *tokens = ngx_rl_limit_word(text->data, text->len);
-
-    if (*tokens) {
-        return NULL;
-    }
-
-    expected = ngx_rl_rate_parse(text->data, text->len, tokens,
-                                 period_us);
-
-    if (expected == NULL && *tokens == 0) {
-        *tokens = NGX_RL_TOKENS_NONE;
-    }
-
-    return expected;
 }
 
 
@@ -112,8 +110,7 @@ ngx_rl_rule_split(const ngx_rl_rule_t *rule)
  * knows.
  */
 ngx_rl_fail_mode_e
-ngx_rl_rule_fail_mode(const ngx_rl_rule_t *rule,
-    ngx_rl_fail_mode_e location)
+ngx_rl_rule_fail_mode(const ngx_rl_rule_t *rule, ngx_rl_fail_mode_e location)
 {
     ngx_rl_fail_mode_e  fail_mode;
 
@@ -146,8 +143,7 @@ ngx_rl_key_salt(const ngx_str_t *key)
  * the smaller one.
  */
 ngx_uint_t
-ngx_rl_rule_shares(const ngx_rl_rule_t *rule,
-    const ngx_str_t *key)
+ngx_rl_rule_shares(const ngx_rl_rule_t *rule, const ngx_str_t *key)
 {
     u_char        rule_key[NGX_RL_SIPHASH_KEY_BYTES];
     ngx_uint_t    i;

@@ -77,8 +77,8 @@ typedef enum {
 
 #define NGX_RL_MAX_PARTS   8    /* of a key */
 #define NGX_RL_PART_END    0x1f /* between them */
-#define NGX_RL_PART_QUOTE  0x1e /* in a part of several before one of
-                                   these two, which has another bit */
+#define NGX_RL_PART_QUOTE  0x1e /* in a part of several before one of these
+                                   two, which has another bit */
 #define NGX_RL_PART_BIT    0x20
 
 typedef struct ngx_rl_policy_s   ngx_rl_policy_t;
@@ -106,8 +106,8 @@ typedef struct {
     ngx_rl_condition_e  kind;
     ngx_str_t           name;     /* of VALUE the text with variables */
     ngx_rl_glob_text_t  glob;     /* of VALUE none */
-    unsigned            other:1;  /* in place of the one before it,
-                                     which has the same name */
+    unsigned            other:1;  /* in place of the one before it, which has
+                                     the same name */
 } ngx_rl_condition_t;
 
 #define NGX_RL_MAX_CONDITIONS  32   /* of a rule */
@@ -160,8 +160,8 @@ typedef struct {
     unsigned         dynamic:1;
     unsigned         parted:1;    /* a location uses a part of it */
     uint32_t         dry_run;     /* 1: it counts, and never rejects */
-    ngx_rl_sync_e    sync;        /* STRICT where the algorithm or
-                                     statuses bear nothing else */
+    ngx_rl_sync_e    sync;        /* STRICT where the algorithm or statuses
+                                     bear nothing else */
     uint32_t         shards;      /* of a counter; 0: not split */
 
     /* what a request costs */
@@ -175,8 +175,8 @@ typedef struct {
     ngx_array_t            *statuses;    /* ngx_uint_t: a response with one of
                                             these counts; NULL: each request */
 
-    uint32_t                retry_growth;  /* 1: the wait of a client that comes
-                                              back too early grows */
+    uint32_t                retry_growth;  /* 1: the wait of a client that
+                                              comes back too early grows */
 
     /* while Redis has no answer */
     ngx_rl_fail_mode_e  fail_mode;
@@ -184,27 +184,27 @@ typedef struct {
 
     /* made by ngx_rl_policy_complete(); numbers by the engine */
     ngx_rl_policy_t *policy;      /* whose it is */
-    ngx_uint_t       number;      /* of nginx.conf: in policy->fixed; of
-                                     a document: its place there, from
+    ngx_uint_t       number;      /* of nginx.conf: in policy->fixed; of a
+                                     document: its place there, from
                                      policy->nfixed on */
     ngx_uint_t       rank;        /* in the order of application */
     ngx_uint_t       needs;       /* at each request: bits */
-    uint32_t         row;         /* of its counts, while it is in use;
-                                     0: none of its own */
+    uint32_t         row;         /* of its counts, while it is in use; 0: none
+                                     of its own */
     unsigned         skipped:1;   /* by finish(): it matches none */
     unsigned         disabled:1;  /* the same, by its "enabled" */
     unsigned         timed:1;     /* it has active times */
-    ngx_uint_t       group_index; /* of the policy; 0: none;
-                                     dry runs have another */
+    ngx_uint_t       group_index; /* of the policy; 0: none; dry runs have
+                                     another */
     ngx_rl_id_t      salt;
     ngx_rl_id_t      emergency_salt;
     ngx_rl_id_t      key_salt;    /* of the key, as written, alone */
     u_char           field_salt[NGX_RL_RULE_FIELD];
-    ngx_str_t        numbers;     /* of a take by the rule's own limit,
-                                     as Redis reads them */
+    ngx_str_t        numbers;     /* of a take by the rule's own limit, as
+                                     Redis reads them */
     ngx_str_t        limit_numbers;   /* the limit's among them */
-    ngx_rl_limit_t  *shares;      /* of the first and the last shard;
-                                     NULL: not split */
+    ngx_rl_limit_t  *shares;      /* of the first and the last shard; NULL: not
+                                     split */
 
     void                   *data;        /* the layer above: its values */
 } ngx_rl_rule_t;
@@ -245,11 +245,11 @@ struct ngx_rl_limiter_s {
     ngx_rl_policy_t *policy;     /* that requests go by now */
     ngx_rl_policy_t *base;       /* of nginx.conf alone */
     ngx_rl_watch_t  *watch;      /* NULL: no endpoint shows it */
-    ngx_array_t     *penalties;  /* ngx_rl_penalty_t * of the
-                                    engine; NULL: none */
+    ngx_array_t     *penalties;  /* ngx_rl_penalty_t * of the engine; NULL:
+                                    none */
     void            *penalty_sync;  /* the worker's, or NULL */
-    const ngx_rl_limit_t  *new_keys;  /* of values of each key that a
-                                         network may bring; NULL: any */
+    const ngx_rl_limit_t  *new_keys;  /* of values of each key that a network
+                                         may bring; NULL: any */
 
     /* of a zone that follows a document */
     ngx_rl_above_t   above;
@@ -257,8 +257,8 @@ struct ngx_rl_limiter_s {
     ngx_str_t        state;      /* file; empty: none */
     unsigned         follows:1;
     unsigned         clear:1;    /* keeps API keys in the clear */
-    unsigned         folds:1;    /* a location has no template for each
-                                    path: see key_folds() */
+    unsigned         folds:1;    /* a location has no template for each path:
+                                    see key_folds() */
     ngx_uint_t       fail_modes; /* of the locations: bits */
     void            *sync;       /* the worker's */
 };
@@ -276,8 +276,8 @@ const char *ngx_rl_rule_rate(const ngx_str_t *text, uint64_t *tokens,
  * a word where the spec has a period, a calendar or slots. Returns NULL, or
  * what was expected as a constant string.
  */
-const char *ngx_rl_rule_spec(const ngx_rl_spec_t *spec,
-    const ngx_str_t *text, ngx_rl_spec_t *made);
+const char *ngx_rl_rule_spec(const ngx_rl_spec_t *spec, const ngx_str_t *text,
+    ngx_rl_spec_t *made);
 
 /*
  * Whether the counters of a rule, whose limit is known where it is constant,
@@ -314,7 +314,6 @@ ngx_rl_equal(const ngx_str_t *one, const ngx_str_t *two)
 ngx_rl_id_t ngx_rl_key_salt(const ngx_str_t *key);
 
 /* Whether a key is in the rule's share (percent), the same on every node. */
-ngx_uint_t ngx_rl_rule_shares(const ngx_rl_rule_t *rule,
-    const ngx_str_t *key);
+ngx_uint_t ngx_rl_rule_shares(const ngx_rl_rule_t *rule, const ngx_str_t *key);
 
 #endif /* NGX_RL_RULE_H_INCLUDED */

@@ -6,25 +6,6 @@
 
 #include "ngx_rl_route.h"
 
-static ngx_uint_t ngx_rl_access_list_has(
-    const ngx_rl_access_list_t *list,
-    const ngx_rl_subject_t *subject, time_t now);
-static ngx_uint_t ngx_rl_access_ends_after(uint32_t ends, time_t now);
-static ngx_uint_t ngx_rl_keys_have(const ngx_rl_keys_t *keys,
-    const ngx_rl_subject_t *subject);
-static NGX_RL_APART ngx_rl_match_e ngx_rl_rule_rests(
-    const ngx_rl_rule_t *rule, time_t now);
-static ngx_uint_t ngx_rl_rule_host(const ngx_rl_rule_t *rule,
-    const ngx_str_t *host);
-static ngx_uint_t ngx_rl_rule_path(const ngx_rl_rule_t *rule,
-    ngx_uint_t found, ngx_rl_subject_t *subject);
-static const ngx_rl_temporary_t *ngx_rl_temporary_better(
-    const ngx_rl_policy_t *policy, const ngx_rl_rule_t *rule,
-    uint32_t number, time_t now, const ngx_rl_temporary_t *best);
-static const ngx_rl_temporary_t *ngx_rl_temporary_tenants(
-    const ngx_rl_policy_t *policy, const ngx_rl_rule_t *rule,
-    const ngx_str_t *key, time_t now, const ngx_rl_temporary_t *best);
-
 /* in the order of ngx_rl_match_e */
 static const char  *ngx_rl_match_names[NGX_RL_MATCHES] = {
     "matched",
@@ -82,9 +63,8 @@ ngx_rl_subject_digest(ngx_rl_subject_t *subject)
 
 
 ngx_int_t
-ngx_rl_subject_tier(ngx_rl_subject_t *subject,
-    const ngx_rl_policy_t *policy, const ngx_str_t *otherwise,
-    ngx_rl_key_of_pt key_of, void *data)
+ngx_rl_subject_tier(ngx_rl_subject_t *subject, const ngx_rl_policy_t *policy,
+    const ngx_str_t *otherwise, ngx_rl_key_of_pt key_of, void *data)
 {
     u_char                 digest[NGX_RL_MAP_KEY];
     uint32_t               number, place;
@@ -99,9 +79,7 @@ ngx_rl_subject_tier(ngx_rl_subject_t *subject,
     for (i = 0; i < policy->tier_sources.nelts; i++) {
         key = subject->api_key;
 
-        if (source[i].rule
-            && key_of(data, source[i].rule, &key) != NGX_OK)
-        {
+        if (source[i].rule && key_of(data, source[i].rule, &key) != NGX_OK) {
             return NGX_ERROR;
         }
 
@@ -111,8 +89,7 @@ ngx_rl_subject_tier(ngx_rl_subject_t *subject,
 
         if (source[i].keys) {
             if (source[i].rule) {
-                ngx_rl_access_rule_key(i, source[i].rule, &key,
-                                       digest);
+                ngx_rl_access_rule_key(i, source[i].rule, &key, digest);
             }
 
             number = ngx_rl_map_get(&policy->tier_keys,
@@ -126,8 +103,7 @@ ngx_rl_subject_tier(ngx_rl_subject_t *subject,
         }
 
         if (source[i].patterns) {
-            number = ngx_rl_globs_find(source[i].patterns, key.data,
-                                       key.len);
+            number = ngx_rl_globs_find(source[i].patterns, key.data, key.len);
 
             if (number != NGX_RL_GLOB_NONE) {
                 place = ngx_min(place, source[i].places[number]);
@@ -143,29 +119,10 @@ ngx_rl_subject_tier(ngx_rl_subject_t *subject,
 }
 
 
-ngx_rl_listed_e
-ngx_rl_policy_listed(const ngx_rl_policy_t *policy,
-    const ngx_rl_subject_t *subject, time_t now)
+static ngx_uint_t
+ngx_rl_access_ends_after(uint32_t ends, time_t now)
 {
-    const ngx_rl_policy_t  *base;
-
-    base = policy->limiter->base;
-
-    if (ngx_rl_access_list_has(&policy->deny, subject, now)
-        || (base != policy
-            && ngx_rl_access_list_has(&base->deny, subject, now)))
-    {
-        return NGX_RL_LISTED_DENIED;
-    }
-
-    if (ngx_rl_access_list_has(&policy->allow, subject, now)
-        || (base != policy
-            && ngx_rl_access_list_has(&base->allow, subject, now)))
-    {
-        return NGX_RL_LISTED_ALLOWED;
-    }
-
-    return NGX_RL_LISTED_NOT;
+    return ends != NGX_RL_MAP_NONE && ends > (uint32_t) now;
 }
 
 
@@ -204,17 +161,35 @@ ngx_rl_access_list_has(const ngx_rl_access_list_t *list,
 }
 
 
-static ngx_uint_t
-ngx_rl_access_ends_after(uint32_t ends, time_t now)
+ngx_rl_listed_e
+ngx_rl_policy_listed(const ngx_rl_policy_t *policy,
+    const ngx_rl_subject_t *subject, time_t now)
 {
-    return ends != NGX_RL_MAP_NONE && ends > (uint32_t) now;
+    const ngx_rl_policy_t  *base;
+
+    base = policy->limiter->base;
+
+    if (ngx_rl_access_list_has(&policy->deny, subject, now)
+        || (base != policy
+            && ngx_rl_access_list_has(&base->deny, subject, now)))
+    {
+        return NGX_RL_LISTED_DENIED;
+    }
+
+    if (ngx_rl_access_list_has(&policy->allow, subject, now)
+        || (base != policy
+            && ngx_rl_access_list_has(&base->allow, subject, now)))
+    {
+        return NGX_RL_LISTED_ALLOWED;
+    }
+
+    return NGX_RL_LISTED_NOT;
 }
 
 
 ngx_rl_listed_e
-ngx_rl_policy_listed_key(const ngx_rl_policy_t *policy,
-    ngx_uint_t number, const ngx_rl_rule_t *rule, const ngx_str_t *key,
-    time_t now)
+ngx_rl_policy_listed_key(const ngx_rl_policy_t *policy, ngx_uint_t number,
+    const ngx_rl_rule_t *rule, const ngx_str_t *key, time_t now)
 {
     u_char  digest[NGX_RL_MAP_KEY];
 
@@ -238,8 +213,7 @@ ngx_rl_policy_listed_key(const ngx_rl_policy_t *policy,
 
 /* No keys have a request without one. */
 static ngx_uint_t
-ngx_rl_keys_have(const ngx_rl_keys_t *keys,
-    const ngx_rl_subject_t *subject)
+ngx_rl_keys_have(const ngx_rl_keys_t *keys, const ngx_rl_subject_t *subject)
 {
     if (subject->api_key.len == 0) {
         return 0;
@@ -256,54 +230,6 @@ ngx_rl_keys_have(const ngx_rl_keys_t *keys,
            && ngx_rl_globs_find(keys->globs, subject->api_key.data,
                                 subject->api_key.len)
               != NGX_RL_GLOB_NONE;
-}
-
-
-ngx_rl_match_e
-ngx_rl_rule_match(const ngx_rl_rule_t *rule, ngx_uint_t found,
-    ngx_rl_subject_t *subject)
-{
-    ngx_rl_match_e  match;
-
-    if (rule->skipped || rule->timed) {
-        match = ngx_rl_rule_rests(rule, ngx_time());
-
-        if (match != NGX_RL_MATCHED) {
-            return match;
-        }
-    }
-
-    if (rule->methods && !(rule->methods & subject->method)) {
-        return NGX_RL_OTHER_METHOD;
-    }
-
-    if (rule->tier.len
-        && !ngx_rl_equal(&rule->tier, &subject->tier))
-    {
-        return NGX_RL_OTHER_TIER;
-    }
-
-    if (rule->nhosts && !ngx_rl_rule_host(rule, &subject->host)) {
-        return NGX_RL_OTHER_HOST;
-    }
-
-    if (rule->api_keys && !ngx_rl_keys_have(rule->api_keys, subject)) {
-        return NGX_RL_OTHER_API_KEY;
-    }
-
-    if (rule->networks
-        && !(subject->addressed
-             && ngx_rl_networks_have(rule->networks, subject->address,
-                                     0)))
-    {
-        return NGX_RL_OTHER_NETWORK;
-    }
-
-    if (!ngx_rl_rule_path(rule, found, subject)) {
-        return NGX_RL_OTHER_PATH;
-    }
-
-    return NGX_RL_MATCHED;
 }
 
 
@@ -329,8 +255,7 @@ ngx_rl_rule_rests(const ngx_rl_rule_t *rule, time_t now)
 
 
 static ngx_uint_t
-ngx_rl_rule_host(const ngx_rl_rule_t *rule,
-    const ngx_str_t *host)
+ngx_rl_rule_host(const ngx_rl_rule_t *rule, const ngx_str_t *host)
 {
     ngx_uint_t  i;
 
@@ -390,9 +315,54 @@ ngx_rl_rule_path(const ngx_rl_rule_t *rule, ngx_uint_t found,
 }
 
 
+ngx_rl_match_e
+ngx_rl_rule_match(const ngx_rl_rule_t *rule, ngx_uint_t found,
+    ngx_rl_subject_t *subject)
+{
+    ngx_rl_match_e  match;
+
+    if (rule->skipped || rule->timed) {
+        match = ngx_rl_rule_rests(rule, ngx_time());
+
+        if (match != NGX_RL_MATCHED) {
+            return match;
+        }
+    }
+
+    if (rule->methods && !(rule->methods & subject->method)) {
+        return NGX_RL_OTHER_METHOD;
+    }
+
+    if (rule->tier.len && !ngx_rl_equal(&rule->tier, &subject->tier)) {
+        return NGX_RL_OTHER_TIER;
+    }
+
+    if (rule->nhosts && !ngx_rl_rule_host(rule, &subject->host)) {
+        return NGX_RL_OTHER_HOST;
+    }
+
+    if (rule->api_keys && !ngx_rl_keys_have(rule->api_keys, subject)) {
+        return NGX_RL_OTHER_API_KEY;
+    }
+
+    if (rule->networks
+        && !(subject->addressed
+             && ngx_rl_networks_have(rule->networks, subject->address,
+                                     0)))
+    {
+        return NGX_RL_OTHER_NETWORK;
+    }
+
+    if (!ngx_rl_rule_path(rule, found, subject)) {
+        return NGX_RL_OTHER_PATH;
+    }
+
+    return NGX_RL_MATCHED;
+}
+
+
 ngx_uint_t
-ngx_rl_rule_every(const ngx_rl_rule_t *rule,
-    const ngx_rl_subject_t *subject)
+ngx_rl_rule_every(const ngx_rl_rule_t *rule, const ngx_rl_subject_t *subject)
 {
     return rule->route.len == 0
            || ngx_rl_path_readings(subject->path.data,
@@ -436,8 +406,7 @@ ngx_rl_rule_allowance(const ngx_rl_rule_t *rule,
     }
 
     for (i = 0; i < rule->ntier_limits; i++) {
-        if (ngx_rl_equal(&rule->tier_limits[i].tier, &subject->tier))
-        {
+        if (ngx_rl_equal(&rule->tier_limits[i].tier, &subject->tier)) {
             *origin = NGX_RL_ORIGIN_TIER;
             return &rule->tier_limits[i].allowance;
         }
@@ -446,34 +415,6 @@ ngx_rl_rule_allowance(const ngx_rl_rule_t *rule,
     *origin = NGX_RL_ORIGIN_RULE;
 
     return NULL;
-}
-
-
-const ngx_rl_temporary_t *
-ngx_rl_policy_temporary(const ngx_rl_policy_t *policy,
-    const ngx_rl_rule_t *rule, const ngx_rl_subject_t *subject,
-    const ngx_str_t *key, time_t now)
-{
-    const ngx_rl_temporary_t  *best;
-
-    /* the shares of a split counter are made before */
-
-    if (policy->temporary_limits == NULL || rule->shards) {
-        return NULL;
-    }
-
-    best = NULL;
-
-    if (subject->digested) {
-        best = ngx_rl_temporary_better(policy, rule,
-                        ngx_rl_map_get(&policy->temporary_keys,
-                                       subject->digest),
-                        now, best);
-    }
-
-    return policy->tenants
-           ? ngx_rl_temporary_tenants(policy, rule, key, now, best)
-           : best;
 }
 
 
@@ -525,8 +466,7 @@ ngx_rl_temporary_tenants(const ngx_rl_policy_t *policy,
     last = key->data + key->len;
 
     for (i = 0; i < n && p <= last; i++) {
-        end = (n == 1) ? NULL
-                       : ngx_strlchr(p, last, NGX_RL_PART_END);
+        end = (n == 1) ? NULL : ngx_strlchr(p, last, NGX_RL_PART_END);
         end = end ? end : last;
 
         value.data = p;
@@ -535,12 +475,40 @@ ngx_rl_temporary_tenants(const ngx_rl_policy_t *policy,
         ngx_rl_policy_part_digest(&parts[i], &value, n > 1, digest);
 
         best = ngx_rl_temporary_better(policy, rule,
-                        ngx_rl_map_get(&policy->temporary_keys, digest),
-                        now, best);
+                                       ngx_rl_map_get(&policy->temporary_keys,
+                                                      digest), now, best);
         p = end + 1;
     }
 
     return best;
+}
+
+
+const ngx_rl_temporary_t *
+ngx_rl_policy_temporary(const ngx_rl_policy_t *policy,
+    const ngx_rl_rule_t *rule, const ngx_rl_subject_t *subject,
+    const ngx_str_t *key, time_t now)
+{
+    const ngx_rl_temporary_t  *best;
+
+    /* the shares of a split counter are made before */
+
+    if (policy->temporary_limits == NULL || rule->shards) {
+        return NULL;
+    }
+
+    best = NULL;
+
+    if (subject->digested) {
+        best = ngx_rl_temporary_better(policy, rule,
+                                       ngx_rl_map_get(&policy->temporary_keys,
+                                                      subject->digest), now,
+                                       best);
+    }
+
+    return policy->tenants
+           ? ngx_rl_temporary_tenants(policy, rule, key, now, best)
+           : best;
 }
 
 
@@ -555,8 +523,7 @@ ngx_rl_temporary_limit(const ngx_rl_temporary_t *temporary,
         ngx_rl_amount_scale(base, temporary->millionths, &spec);
 
     } else {
-        expected = ngx_rl_amount_inherit(base, &temporary->amount,
-                                         &spec);
+        expected = ngx_rl_amount_inherit(base, &temporary->amount, &spec);
         if (expected) {
             return expected;
         }

@@ -78,10 +78,7 @@ ngx_rl_job_pipe_handler(ngx_event_t *ev)
 
     c = ev->data;
 
-    for (t = ngx_rl_job_threads;
-         !t->ready || t->pipe[0] != c->fd;
-         t++)
-    {
+    for (t = ngx_rl_job_threads; !t->ready || t->pipe[0] != c->fd; t++) {
         /* void: it is one of them */
     }
 
@@ -186,8 +183,7 @@ ngx_rl_job_join(ngx_rl_job_thread_t *t)
 
 /* NGX_ERROR: there can be no thread now. */
 static ngx_int_t
-ngx_rl_job_queue(ngx_rl_job_thread_t *t,
-    ngx_rl_job_t *job)
+ngx_rl_job_queue(ngx_rl_job_thread_t *t, ngx_rl_job_t *job)
 {
     int         err;
     sigset_t    all, before;

@@ -39,9 +39,8 @@ typedef void (*ngx_rl_job_pt)(void *data);
  * nothing is called. Not behind ngx_rl_job_wait() of a worker that
  * exits.
  */
-ngx_rl_job_t *ngx_rl_job_start(ngx_pool_t *pool,
-    ngx_rl_job_thread_e thread, ngx_rl_job_pt work,
-    ngx_rl_job_pt done, void *data);
+ngx_rl_job_t *ngx_rl_job_start(ngx_pool_t *pool, ngx_rl_job_thread_e thread,
+    ngx_rl_job_pt work, ngx_rl_job_pt done, void *data);
 
 /*
  * The event loop destroys the job's pool instead of calling done(). Work that

@@ -28,14 +28,14 @@ typedef enum {
 typedef struct {
     ngx_rl_sync_status_e    status;
     uint64_t                version;  /* current now; 0: not known */
-    uint64_t                id;       /* of that version; not where it
-                                         was found instead */
+    uint64_t                id;       /* of that version; not where it was
+                                         found instead */
     ngx_str_t               reason;   /* "timeout", "oom": by Redis */
-    unsigned                saved:1;  /* put: Redis has it, or the state
-                                         file, or there is neither */
+    unsigned                saved:1;  /* put: Redis has it, or the state file,
+                                         or there is neither */
     ngx_uint_t              n;
-    ngx_rl_record_t        *records;  /* versions: heads alone, the
-                                         newest first; read: one */
+    ngx_rl_record_t        *records;  /* versions: heads alone, the newest
+                                         first; read: one */
 } ngx_rl_sync_result_t;
 
 /* The result's texts are valid during the handler only. */
@@ -49,32 +49,30 @@ typedef struct ngx_rl_sync_call_s  ngx_rl_sync_call_t;
  * store, in shared memory of its own, which a reload keeps, and which is filled
  * from the state file where it is new. Returns NGX_OK or NGX_ERROR (logged).
  */
-ngx_int_t ngx_rl_sync_prepare(ngx_conf_t *cf,
-    ngx_rl_limiter_t *limiter, void *tag);
+ngx_int_t ngx_rl_sync_prepare(ngx_conf_t *cf, ngx_rl_limiter_t *limiter,
+    void *tag);
 
 /*
  * A worker begins: it has compiled what the store has before this returns; and
  * ends. Returns NGX_OK, or NGX_ERROR: memory is out. A document that does not
  * compile is no error: it is logged, and the rules of nginx.conf count.
  */
-ngx_int_t ngx_rl_sync_begin(ngx_rl_limiter_t *limiter,
-    ngx_cycle_t *cycle);
+ngx_int_t ngx_rl_sync_begin(ngx_rl_limiter_t *limiter, ngx_cycle_t *cycle);
 void ngx_rl_sync_end(ngx_rl_limiter_t *limiter);
 
 /*
  * "nginx -t": says what of the state file's document does not go with this
  * configuration. Returns nothing: a document is no error of nginx.conf.
  */
-void ngx_rl_sync_test(ngx_rl_limiter_t *limiter,
-    ngx_log_t *log);
+void ngx_rl_sync_test(ngx_rl_limiter_t *limiter, ngx_log_t *log);
 
 /*
  * The current record of this gateway, in pool; may be called by a thread.
  * Returns NGX_OK, NGX_DECLINED: there is none (the version is 0), or NGX_ERROR:
  * memory is out.
  */
-ngx_int_t ngx_rl_sync_current(ngx_rl_limiter_t *limiter,
-    ngx_pool_t *pool, ngx_rl_record_t *record);
+ngx_int_t ngx_rl_sync_current(ngx_rl_limiter_t *limiter, ngx_pool_t *pool,
+    ngx_rl_record_t *record);
 
 /* The operation of a call. */
 typedef enum {
@@ -109,8 +107,8 @@ ngx_rl_sync_call_t *ngx_rl_sync_call(
  * Logs a change at notice: what happened, and the method, path, author,
  * address and reason of record.
  */
-void ngx_rl_sync_log(const ngx_rl_limiter_t *limiter,
-    const ngx_str_t *what, const ngx_rl_record_t *record);
+void ngx_rl_sync_log(const ngx_rl_limiter_t *limiter, const ngx_str_t *what,
+    const ngx_rl_record_t *record);
 
 /* The handler is not called any more; a change that was sent goes on. */
 void ngx_rl_sync_forget(ngx_rl_sync_call_t *call);
@@ -130,7 +128,6 @@ typedef struct {
     ngx_uint_t   warnings;     /* what of it has no effect here */
 } ngx_rl_sync_stat_t;
 
-void ngx_rl_sync_stat(ngx_rl_limiter_t *limiter,
-    ngx_rl_sync_stat_t *stat);
+void ngx_rl_sync_stat(ngx_rl_limiter_t *limiter, ngx_rl_sync_stat_t *stat);
 
 #endif /* NGX_RL_SYNC_H_INCLUDED */

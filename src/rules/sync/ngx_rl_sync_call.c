@@ -60,184 +60,118 @@ struct ngx_rl_sync_call_s {
     ngx_rl_sync_next_pt      next;       /* if that is OK; NULL: the
                                             call ends */
     ngx_rl_redis_call_t     *asked;
-    ngx_event_t              timer;      /* not cancelable: a request
-                                            waits */
+    ngx_event_t              timer;      /* not cancelable: a request waits */
     ngx_msec_t               since;      /* waits for the state file */
     ngx_str_t                reason;
     ngx_rl_sync_result_t     result;     /* but status and reason */
 };
 
-static void ngx_rl_sync_call_expired(ngx_event_t *ev);
-static void ngx_rl_sync_call_job(ngx_rl_sync_call_t *call,
-    ngx_rl_sync_work_pt work, ngx_rl_sync_next_pt next);
-static void ngx_rl_sync_call_work(void *data);
-static void ngx_rl_sync_call_done(void *data);
-static void ngx_rl_sync_announced(ngx_rl_sync_call_t *call,
-    const ngx_rl_redis_result_t *result, ngx_uint_t i);
-static void ngx_rl_sync_call_answer(void *data,
-    const ngx_rl_redis_result_t *result);
-static ngx_rl_sync_status_e ngx_rl_sync_call_wrong(
-    ngx_rl_sync_call_t *call, const char *reason,
-    ngx_rl_sync_status_e status);
-static void ngx_rl_sync_call_end(ngx_rl_sync_call_t *call,
-    ngx_rl_sync_status_e status);
 
-static ngx_rl_sync_status_e ngx_rl_sync_check_work(
-    ngx_rl_sync_call_t *call);
-static ngx_uint_t ngx_rl_sync_check_answer(
-    ngx_rl_sync_call_t *call,
-    const ngx_rl_redis_result_t *result);
-static ngx_rl_sync_status_e ngx_rl_sync_is_current(
-    ngx_rl_sync_call_t *call,
+/* Returns status, and keeps the reason for the result. */
+static ngx_rl_sync_status_e
+ngx_rl_sync_call_wrong(ngx_rl_sync_call_t *call, const char *reason,
+    ngx_rl_sync_status_e status)
+{
+    call->reason.data = (u_char *) reason;
+    call->reason.len = ngx_strlen(reason);
+
+    return status;
+}
+
+
+/* OK: Redis has this version, which stands in its answer from i on. */
+static ngx_rl_sync_status_e
+ngx_rl_sync_is_current(ngx_rl_sync_call_t *call,
     const ngx_rl_redis_result_t *result, ngx_uint_t i, uint64_t version,
-    uint64_t id);
-static ngx_rl_sync_status_e ngx_rl_sync_versions_work(
-    ngx_rl_sync_call_t *call);
-static ngx_uint_t ngx_rl_sync_versions_answer(
-    ngx_rl_sync_call_t *call,
-    const ngx_rl_redis_result_t *result);
-static ngx_rl_sync_status_e ngx_rl_sync_versions_heads(
-    ngx_rl_sync_call_t *call, const ngx_str_t *text, ngx_uint_t whole);
-static ngx_rl_sync_status_e ngx_rl_sync_read_work(
-    ngx_rl_sync_call_t *call);
-static ngx_uint_t ngx_rl_sync_read_answer(
-    ngx_rl_sync_call_t *call,
-    const ngx_rl_redis_result_t *result);
-static ngx_uint_t ngx_rl_sync_reset_answer(
-    ngx_rl_sync_call_t *call,
-    const ngx_rl_redis_result_t *result);
-
-static ngx_int_t ngx_rl_sync_put_copy(ngx_rl_sync_call_t *call,
-    const ngx_rl_record_t *record);
-static ngx_rl_sync_status_e ngx_rl_sync_put_work(
-    ngx_rl_sync_call_t *call);
-static void ngx_rl_sync_put_made(ngx_rl_sync_call_t *call);
-static ngx_uint_t ngx_rl_sync_put_answer(
-    ngx_rl_sync_call_t *call,
-    const ngx_rl_redis_result_t *result);
-static ngx_rl_sync_status_e ngx_rl_sync_put_keep(
-    ngx_rl_sync_call_t *call);
-static void ngx_rl_sync_put_kept(ngx_rl_sync_call_t *call);
-static void ngx_rl_sync_put_saved(ngx_event_t *ev);
-static void ngx_rl_sync_put_log(ngx_rl_sync_call_t *call,
-    ngx_rl_sync_status_e status);
-
-/* in the order of ngx_rl_sync_op_e */
-static const ngx_rl_sync_op_t  ngx_rl_sync_ops[] = {
-
-    { "get", "vi", ngx_rl_sync_check_answer,
-      ngx_rl_sync_check_work, NGX_RL_SYNC_UNAVAILABLE },
-    { "list", "", ngx_rl_sync_versions_answer,
-      ngx_rl_sync_versions_work, NGX_RL_SYNC_UNAVAILABLE },
-    { "version", "v", ngx_rl_sync_read_answer,
-      ngx_rl_sync_read_work, NGX_RL_SYNC_UNAVAILABLE },
-
-    /* without Redis no rejection is remembered but in the counter itself */
-
-    { "reset", "", ngx_rl_sync_reset_answer, NULL,
-      NGX_RL_SYNC_UNAVAILABLE },
-    { "put", NULL, ngx_rl_sync_put_answer,
-      ngx_rl_sync_put_work, NGX_RL_SYNC_UNKNOWN }
-};
-
-
-ngx_rl_sync_call_t *
-ngx_rl_sync_call(ngx_rl_limiter_t *limiter,
-    ngx_rl_sync_op_e op, uint64_t version, uint64_t id,
-    const ngx_rl_record_t *record,
-    ngx_rl_sync_handler_pt handler, void *data)
+    uint64_t id)
 {
-    uint64_t             numbers[] = { version, id };
-    ngx_pool_t          *pool;
-    ngx_rl_sync_t       *sync;
-    ngx_rl_sync_call_t  *call;
+    uint64_t  found, found_id;
 
-    sync = limiter->sync;
-    if (sync == NULL) {
-        return NULL;
+    if (ngx_rl_sync_version(result, i, &found, &found_id) != NGX_OK) {
+        return ngx_rl_sync_call_wrong(call, "protocol", call->op->lost);
     }
 
-    pool = ngx_create_pool(NGX_DEFAULT_POOL_SIZE, sync->log);
-    if (pool == NULL) {
-        return NULL;
+    call->result.version = found;
+
+    if (found == version && found_id == id) {
+        return NGX_RL_SYNC_OK;
     }
 
-    call = ngx_pcalloc(pool, sizeof(ngx_rl_sync_call_t));
-    if (call == NULL) {
-        goto failed;
-    }
+    /* it has lost its last writes, or is another fleet's */
 
-    call->sync = sync;
-    call->limiter = limiter;
-    call->op = &ngx_rl_sync_ops[op];
-    call->pool = pool;
-    call->handler = handler;
-    call->data = data;
-    call->version = version;
-    call->id = id;
-
-    call->timer.handler = ngx_rl_sync_call_expired;
-    call->timer.data = call;
-    call->timer.log = sync->log;
-
-    if (op == NGX_RL_SYNC_PUT) {
-        if (ngx_rl_sync_put_copy(call, record) != NGX_OK) {
-            goto failed;
-        }
-
-        ngx_rl_sync_call_job(call, call->op->work,
-                             ngx_rl_sync_put_made);
-
-    } else if (limiter->redis == NULL) {
-        ngx_rl_sync_call_job(call, call->op->work, NULL);
-
-    } else {
-        call->asked = ngx_rl_sync_ask(sync,
-                                      ngx_rl_sync_call_answer,
-                                      call, call->op->name,
-                                      call->op->args, numbers, NULL);
-    }
-
-    if (call->job == NULL && call->asked == NULL) {
-        goto failed;
-    }
-
-    ngx_queue_insert_tail(&sync->calls, &call->queue);
-    ngx_add_timer(&call->timer, NGX_RL_SYNC_LONGEST_MS);
-
-    return call;
-
-failed:
-
-    ngx_destroy_pool(pool);
-
-    return NULL;
+    return (found < call->version)
+           ? ngx_rl_sync_call_wrong(call, "behind",
+                                    NGX_RL_SYNC_UNAVAILABLE)
+           : NGX_RL_SYNC_CONFLICT;
 }
 
 
-static void
-ngx_rl_sync_call_expired(ngx_event_t *ev)
+static ngx_uint_t
+ngx_rl_sync_check_answer(ngx_rl_sync_call_t *call,
+    const ngx_rl_redis_result_t *result)
 {
-    ngx_rl_sync_call_t  *call;
-
-    call = ev->data;
-
-    ngx_rl_sync_call_end(call,
-        ngx_rl_sync_call_wrong(call, "timeout", call->op->lost));
+    return ngx_rl_sync_is_current(call, result, 0, call->version, call->id);
 }
 
 
-/* call->job is NULL then if memory is out. */
-static void
-ngx_rl_sync_call_job(ngx_rl_sync_call_t *call,
-    ngx_rl_sync_work_pt work, ngx_rl_sync_next_pt next)
+static ngx_rl_sync_status_e
+ngx_rl_sync_check_work(ngx_rl_sync_call_t *call)
 {
-    call->work = work;
-    call->next = next;
-    call->job = ngx_rl_job_start(call->pool,
-                                 NGX_RL_JOB_COMPUTES,
-                                 ngx_rl_sync_call_work,
-                                 ngx_rl_sync_call_done, call);
+    uint64_t  id;
+
+    ngx_rl_store_version(call->limiter->store, &call->result.version, &id);
+
+    return (call->result.version == call->version && id == call->id)
+           ? NGX_RL_SYNC_OK : NGX_RL_SYNC_CONFLICT;
+}
+
+
+static ngx_rl_sync_status_e
+ngx_rl_sync_versions_heads(ngx_rl_sync_call_t *call, const ngx_str_t *text,
+    ngx_uint_t whole)
+{
+    ngx_array_t            heads;
+    ngx_rl_sync_result_t  *result;
+
+    if (ngx_rl_sync_heads(text, whole, call->pool, &heads) != NGX_OK) {
+        return NGX_RL_SYNC_FAILED;
+    }
+
+    result = &call->result;
+    result->n = heads.nelts;
+    result->records = heads.elts;
+
+    if (heads.nelts) {
+        result->version = result->records[0].version;
+        result->id = result->records[0].id;
+    }
+
+    return NGX_RL_SYNC_OK;
+}
+
+
+/* One text: the heads, each a line. */
+static ngx_uint_t
+ngx_rl_sync_versions_answer(ngx_rl_sync_call_t *call,
+    const ngx_rl_redis_result_t *result)
+{
+    return result->n
+           ? ngx_rl_sync_versions_heads(call, &result->texts[0], 0)
+           : ngx_rl_sync_call_wrong(call, "protocol", call->op->lost);
+}
+
+
+static ngx_rl_sync_status_e
+ngx_rl_sync_versions_work(ngx_rl_sync_call_t *call)
+{
+    if (ngx_rl_store_read(call->limiter->store, NGX_RL_STORE_ALL,
+                          call->pool, &call->entry)
+        == NGX_ERROR)
+    {
+        return NGX_RL_SYNC_FAILED;
+    }
+
+    return ngx_rl_sync_versions_heads(call, &call->entry.text, 1);
 }
 
 
@@ -251,79 +185,20 @@ ngx_rl_sync_call_work(void *data)
 
 
 static void
-ngx_rl_sync_call_done(void *data)
+ngx_rl_sync_put_log(ngx_rl_sync_call_t *call, ngx_rl_sync_status_e status)
 {
-    ngx_rl_sync_call_t *call = data;
+    u_char     buf[sizeof("version  of its rules may have been made")
+                   + NGX_INT64_LEN];
+    ngx_str_t  what;
 
-    call->job = NULL;
+    what.data = buf;
+    what.len = ngx_sprintf(buf, "version %uL of its rules %s",
+                           call->record.version,
+                           (status == NGX_RL_SYNC_OK)
+                           ? "was made" : "may have been made")
+               - buf;
 
-    if (call->next && call->status == NGX_RL_SYNC_OK) {
-        call->next(call);
-
-    } else {
-        ngx_rl_sync_call_end(call, call->status);
-    }
-}
-
-
-/*
- * Every answer of Redis. One that is lost is not asked for again: the client
- * reads the document, which says more than any retry could.
- */
-static void
-ngx_rl_sync_call_answer(void *data,
-    const ngx_rl_redis_result_t *result)
-{
-    ngx_rl_sync_call_t *call = data;
-
-    ngx_uint_t  status;
-
-    call->asked = NULL;
-
-    if (result->status != NGX_RL_REDIS_OK) {
-        call->reason = *ngx_rl_redis_status_name(result->status);
-    }
-
-    switch (result->status) {
-
-    case NGX_RL_REDIS_OK:
-        status = call->op->answer(call, result);
-
-        if (status == NGX_RL_SYNC_GOES_ON) {
-            return;
-        }
-
-        break;
-
-    case NGX_RL_REDIS_READONLY:
-    case NGX_RL_REDIS_OOM:
-    case NGX_RL_REDIS_MISCONF:
-    case NGX_RL_REDIS_NOREPLICAS:
-    case NGX_RL_REDIS_NOPERM:
-    case NGX_RL_REDIS_WRONGTYPE:
-
-        /* the script's change is its last command: there was none */
-
-        status = NGX_RL_SYNC_UNAVAILABLE;
-        break;
-
-    default:
-        status = result->ran ? call->op->lost : NGX_RL_SYNC_UNAVAILABLE;
-    }
-
-    ngx_rl_sync_call_end(call, status);
-}
-
-
-/* Returns status, and keeps the reason for the result. */
-static ngx_rl_sync_status_e
-ngx_rl_sync_call_wrong(ngx_rl_sync_call_t *call,
-    const char *reason, ngx_rl_sync_status_e status)
-{
-    call->reason.data = (u_char *) reason;
-    call->reason.len = ngx_strlen(reason);
-
-    return status;
+    ngx_rl_sync_log(call->limiter, &what, &call->record);
 }
 
 
@@ -332,8 +207,7 @@ ngx_rl_sync_call_wrong(ngx_rl_sync_call_t *call,
  * result.
  */
 static void
-ngx_rl_sync_call_end(ngx_rl_sync_call_t *call,
-    ngx_rl_sync_status_e status)
+ngx_rl_sync_call_end(ngx_rl_sync_call_t *call, ngx_rl_sync_status_e status)
 {
     ngx_rl_sync_result_t  result;
 
@@ -377,127 +251,32 @@ ngx_rl_sync_call_end(ngx_rl_sync_call_t *call,
 }
 
 
-void
-ngx_rl_sync_forget(ngx_rl_sync_call_t *call)
+static void
+ngx_rl_sync_call_done(void *data)
 {
-    call->handler = NULL;
-}
+    ngx_rl_sync_call_t *call = data;
 
+    call->job = NULL;
 
-void
-ngx_rl_sync_calls_end(ngx_rl_sync_t *sync)
-{
-    ngx_queue_t         *q, *next;
-    ngx_rl_sync_call_t  *call;
+    if (call->next && call->status == NGX_RL_SYNC_OK) {
+        call->next(call);
 
-    for (q = ngx_queue_head(&sync->calls);
-         q != ngx_queue_sentinel(&sync->calls);
-         q = next)
-    {
-        next = ngx_queue_next(q);
-        call = ngx_queue_data(q, ngx_rl_sync_call_t, queue);
-
-        call->handler = NULL;
-        ngx_rl_sync_call_end(call, NGX_RL_SYNC_FAILED);
+    } else {
+        ngx_rl_sync_call_end(call, call->status);
     }
 }
 
 
-static ngx_rl_sync_status_e
-ngx_rl_sync_check_work(ngx_rl_sync_call_t *call)
+/* call->job is NULL then if memory is out. */
+static void
+ngx_rl_sync_call_job(ngx_rl_sync_call_t *call, ngx_rl_sync_work_pt work,
+    ngx_rl_sync_next_pt next)
 {
-    uint64_t  id;
-
-    ngx_rl_store_version(call->limiter->store, &call->result.version,
-                         &id);
-
-    return (call->result.version == call->version && id == call->id)
-           ? NGX_RL_SYNC_OK : NGX_RL_SYNC_CONFLICT;
-}
-
-
-static ngx_uint_t
-ngx_rl_sync_check_answer(ngx_rl_sync_call_t *call,
-    const ngx_rl_redis_result_t *result)
-{
-    return ngx_rl_sync_is_current(call, result, 0, call->version,
-                                  call->id);
-}
-
-
-/* OK: Redis has this version, which stands in its answer from i on. */
-static ngx_rl_sync_status_e
-ngx_rl_sync_is_current(ngx_rl_sync_call_t *call,
-    const ngx_rl_redis_result_t *result, ngx_uint_t i, uint64_t version,
-    uint64_t id)
-{
-    uint64_t  found, found_id;
-
-    if (ngx_rl_sync_version(result, i, &found, &found_id) != NGX_OK) {
-        return ngx_rl_sync_call_wrong(call, "protocol", call->op->lost);
-    }
-
-    call->result.version = found;
-
-    if (found == version && found_id == id) {
-        return NGX_RL_SYNC_OK;
-    }
-
-    /* it has lost its last writes, or is another fleet's */
-
-    return (found < call->version)
-           ? ngx_rl_sync_call_wrong(call, "behind",
-                                    NGX_RL_SYNC_UNAVAILABLE)
-           : NGX_RL_SYNC_CONFLICT;
-}
-
-
-static ngx_rl_sync_status_e
-ngx_rl_sync_versions_work(ngx_rl_sync_call_t *call)
-{
-    if (ngx_rl_store_read(call->limiter->store, NGX_RL_STORE_ALL,
-                          call->pool, &call->entry)
-        == NGX_ERROR)
-    {
-        return NGX_RL_SYNC_FAILED;
-    }
-
-    return ngx_rl_sync_versions_heads(call, &call->entry.text, 1);
-}
-
-
-/* One text: the heads, each a line. */
-static ngx_uint_t
-ngx_rl_sync_versions_answer(ngx_rl_sync_call_t *call,
-    const ngx_rl_redis_result_t *result)
-{
-    return result->n
-           ? ngx_rl_sync_versions_heads(call, &result->texts[0], 0)
-           : ngx_rl_sync_call_wrong(call, "protocol", call->op->lost);
-}
-
-
-static ngx_rl_sync_status_e
-ngx_rl_sync_versions_heads(ngx_rl_sync_call_t *call,
-    const ngx_str_t *text, ngx_uint_t whole)
-{
-    ngx_array_t            heads;
-    ngx_rl_sync_result_t  *result;
-
-    if (ngx_rl_sync_heads(text, whole, call->pool, &heads) != NGX_OK) {
-        return NGX_RL_SYNC_FAILED;
-    }
-
-    result = &call->result;
-    result->n = heads.nelts;
-    result->records = heads.elts;
-
-    if (heads.nelts) {
-        result->version = result->records[0].version;
-        result->id = result->records[0].id;
-    }
-
-    return NGX_RL_SYNC_OK;
+    call->work = work;
+    call->next = next;
+    call->job = ngx_rl_job_start(call->pool, NGX_RL_JOB_COMPUTES,
+                                 ngx_rl_sync_call_work, ngx_rl_sync_call_done,
+                                 call);
 }
 
 
@@ -510,8 +289,7 @@ ngx_rl_sync_read_work(ngx_rl_sync_call_t *call)
     ngx_rl_sync_result_t  *result;
 
     result = &call->result;
-    ngx_rl_store_version(call->limiter->store, &result->version,
-                         &result->id);
+    ngx_rl_store_version(call->limiter->store, &result->version, &result->id);
 
     if (call->entry.text.data == NULL) {
         rc = call->version
@@ -525,8 +303,7 @@ ngx_rl_sync_read_work(ngx_rl_sync_call_t *call)
         }
     }
 
-    wrong = ngx_rl_record_read(&call->entry.text, call->pool,
-                               &call->record);
+    wrong = ngx_rl_record_read(&call->entry.text, call->pool, &call->record);
     result->records = &call->record;
 
     if (wrong == ngx_rl_record_no_memory) {
@@ -540,8 +317,7 @@ ngx_rl_sync_read_work(ngx_rl_sync_call_t *call)
     }
 
     if (wrong || call->record.version != call->version) {
-        return ngx_rl_sync_call_wrong(call, "protocol",
-                                      call->op->lost);
+        return ngx_rl_sync_call_wrong(call, "protocol", call->op->lost);
     }
 
     result->n = 1;
@@ -609,142 +385,6 @@ ngx_rl_sync_reset_answer(ngx_rl_sync_call_t *call,
 }
 
 
-static ngx_int_t
-ngx_rl_sync_put_copy(ngx_rl_sync_call_t *call,
-    const ngx_rl_record_t *record)
-{
-    uint64_t  random[2];
-
-    if (ngx_rl_record_copy(&call->record, record, call->pool) != NGX_OK
-        || RAND_bytes((u_char *) random, sizeof(random)) != 1)
-    {
-        return NGX_ERROR;
-    }
-
-    /* 0 is the id of no record, and no lineage */
-
-    call->record.id = random[0] | 1;
-    call->record.version = call->version + 1;
-
-    if (call->record.lineage == 0) {
-        call->record.lineage = random[1] | 1;
-    }
-
-    if (call->record.time_ms == 0) {
-        call->record.time_ms = ngx_rl_sync_now();
-    }
-
-    return NGX_OK;
-}
-
-
-/* Makes the record; without Redis it becomes the current one here. */
-static ngx_rl_sync_status_e
-ngx_rl_sync_put_work(ngx_rl_sync_call_t *call)
-{
-    uint64_t           id;
-    ngx_int_t          rc;
-    ngx_rl_store_t    *store;
-    ngx_rl_limiter_t  *limiter;
-
-    limiter = call->limiter;
-    store = limiter->store;
-
-    /* or given up, and what the new master has written is not read yet */
-
-    if (ngx_rl_sync_upgraded()
-        || (limiter->redis == NULL && limiter->state.len && store->upgraded))
-    {
-        return NGX_RL_SYNC_UPGRADED;
-    }
-
-    rc = ngx_rl_record_write(&call->record, call->pool);
-
-    if (rc == NGX_OK) {
-        call->entry.version = call->record.version;
-        call->entry.id = call->record.id;
-        call->entry.text = call->record.text;
-
-        if (limiter->redis == NULL) {
-            rc = ngx_rl_store_publish(store, &call->entry,
-                                      call->version, call->id,
-                                      NGX_RL_BLOB_KEEP);
-            call->entry.generation = ngx_rl_store_generation(store);
-        }
-    }
-
-    switch (rc) {
-
-    case NGX_OK:
-        return NGX_RL_SYNC_OK;
-
-    case NGX_BUSY:
-        ngx_rl_store_version(store, &call->result.version, &id);
-        return NGX_RL_SYNC_CONFLICT;
-
-    case NGX_DECLINED:
-        return NGX_RL_SYNC_TOO_LARGE;
-
-    default: /* NGX_ERROR */
-        return NGX_RL_SYNC_FAILED;
-    }
-}
-
-
-static void
-ngx_rl_sync_put_made(ngx_rl_sync_call_t *call)
-{
-    if (call->limiter->redis) {
-        call->asked = ngx_rl_sync_ask_put(call->sync,
-                                               ngx_rl_sync_call_answer,
-                                          call, call->version, call->id,
-                                          &call->entry);
-        if (call->asked == NULL) {
-            ngx_rl_sync_call_end(call, NGX_RL_SYNC_FAILED);
-        }
-
-        return;
-    }
-
-    if (call->limiter->state.len == 0) {
-        ngx_rl_sync_put_kept(call);
-        return;
-    }
-
-    ngx_rl_sync_wake(call->sync);
-
-    call->since = ngx_current_msec;
-    call->timer.handler = ngx_rl_sync_put_saved;
-    ngx_add_timer(&call->timer, NGX_RL_SYNC_SAVED_MS);
-}
-
-
-/* {"1" or "0", version, id}, and maybe an error */
-static ngx_uint_t
-ngx_rl_sync_put_answer(ngx_rl_sync_call_t *call,
-    const ngx_rl_redis_result_t *result)
-{
-    ngx_rl_sync_status_e  status;
-
-    status = ngx_rl_sync_is_current(call, result, 1,
-                                    call->record.version,
-                                    call->record.id);
-    if (status != NGX_RL_SYNC_OK) {
-        return status;
-    }
-
-    ngx_rl_sync_announced(call, result, 3);
-
-    ngx_rl_sync_call_job(call, ngx_rl_sync_put_keep,
-                         ngx_rl_sync_put_kept);
-    if (call->job == NULL) {
-        ngx_rl_sync_put_kept(call);
-    }
-
-    return NGX_RL_SYNC_GOES_ON;
-}
-
-
 /*
  * Redis has taken it: this gateway has it at once, so that a client finds what
  * it wrote. The leader may have been faster, and does what fails here.
@@ -782,6 +422,189 @@ ngx_rl_sync_put_kept(ngx_rl_sync_call_t *call)
 }
 
 
+/* {"1" or "0", version, id}, and maybe an error */
+static ngx_uint_t
+ngx_rl_sync_put_answer(ngx_rl_sync_call_t *call,
+    const ngx_rl_redis_result_t *result)
+{
+    ngx_rl_sync_status_e  status;
+
+    status = ngx_rl_sync_is_current(call, result, 1, call->record.version,
+                                    call->record.id);
+    if (status != NGX_RL_SYNC_OK) {
+        return status;
+    }
+
+    ngx_rl_sync_announced(call, result, 3);
+
+    ngx_rl_sync_call_job(call, ngx_rl_sync_put_keep, ngx_rl_sync_put_kept);
+    if (call->job == NULL) {
+        ngx_rl_sync_put_kept(call);
+    }
+
+    return NGX_RL_SYNC_GOES_ON;
+}
+
+
+/* Makes the record; without Redis it becomes the current one here. */
+static ngx_rl_sync_status_e
+ngx_rl_sync_put_work(ngx_rl_sync_call_t *call)
+{
+    uint64_t           id;
+    ngx_int_t          rc;
+    ngx_rl_store_t    *store;
+    ngx_rl_limiter_t  *limiter;
+
+    limiter = call->limiter;
+    store = limiter->store;
+
+    /* or given up, and what the new master has written is not read yet */
+
+    if (ngx_rl_sync_upgraded()
+        || (limiter->redis == NULL && limiter->state.len && store->upgraded))
+    {
+        return NGX_RL_SYNC_UPGRADED;
+    }
+
+    rc = ngx_rl_record_write(&call->record, call->pool);
+
+    if (rc == NGX_OK) {
+        call->entry.version = call->record.version;
+        call->entry.id = call->record.id;
+        call->entry.text = call->record.text;
+
+        if (limiter->redis == NULL) {
+            rc = ngx_rl_store_publish(store, &call->entry, call->version,
+                                      call->id, NGX_RL_BLOB_KEEP);
+            call->entry.generation = ngx_rl_store_generation(store);
+        }
+    }
+
+    switch (rc) {
+
+    case NGX_OK:
+        return NGX_RL_SYNC_OK;
+
+    case NGX_BUSY:
+        ngx_rl_store_version(store, &call->result.version, &id);
+        return NGX_RL_SYNC_CONFLICT;
+
+    case NGX_DECLINED:
+        return NGX_RL_SYNC_TOO_LARGE;
+
+    default: /* NGX_ERROR */
+        return NGX_RL_SYNC_FAILED;
+    }
+}
+
+
+/* in the order of ngx_rl_sync_op_e */
+static const ngx_rl_sync_op_t  ngx_rl_sync_ops[] = {
+
+    { "get", "vi", ngx_rl_sync_check_answer,
+      ngx_rl_sync_check_work, NGX_RL_SYNC_UNAVAILABLE },
+    { "list", "", ngx_rl_sync_versions_answer,
+      ngx_rl_sync_versions_work, NGX_RL_SYNC_UNAVAILABLE },
+    { "version", "v", ngx_rl_sync_read_answer,
+      ngx_rl_sync_read_work, NGX_RL_SYNC_UNAVAILABLE },
+
+    /* without Redis no rejection is remembered but in the counter itself */
+
+    { "reset", "", ngx_rl_sync_reset_answer, NULL,
+      NGX_RL_SYNC_UNAVAILABLE },
+    { "put", NULL, ngx_rl_sync_put_answer,
+      ngx_rl_sync_put_work, NGX_RL_SYNC_UNKNOWN }
+};
+
+
+static void
+ngx_rl_sync_call_expired(ngx_event_t *ev)
+{
+    ngx_rl_sync_call_t  *call;
+
+    call = ev->data;
+
+    ngx_rl_sync_call_end(call, ngx_rl_sync_call_wrong(call, "timeout",
+                                                      call->op->lost));
+}
+
+
+static ngx_int_t
+ngx_rl_sync_put_copy(ngx_rl_sync_call_t *call, const ngx_rl_record_t *record)
+{
+    uint64_t  random[2];
+
+    if (ngx_rl_record_copy(&call->record, record, call->pool) != NGX_OK
+        || RAND_bytes((u_char *) random, sizeof(random)) != 1)
+    {
+        return NGX_ERROR;
+    }
+
+    /* 0 is the id of no record, and no lineage */
+
+    call->record.id = random[0] | 1;
+    call->record.version = call->version + 1;
+
+    if (call->record.lineage == 0) {
+        call->record.lineage = random[1] | 1;
+    }
+
+    if (call->record.time_ms == 0) {
+        call->record.time_ms = ngx_rl_sync_now();
+    }
+
+    return NGX_OK;
+}
+
+
+/*
+ * Every answer of Redis. One that is lost is not asked for again: the client
+ * reads the document, which says more than any retry could.
+ */
+static void
+ngx_rl_sync_call_answer(void *data, const ngx_rl_redis_result_t *result)
+{
+    ngx_rl_sync_call_t *call = data;
+
+    ngx_uint_t  status;
+
+    call->asked = NULL;
+
+    if (result->status != NGX_RL_REDIS_OK) {
+        call->reason = *ngx_rl_redis_status_name(result->status);
+    }
+
+    switch (result->status) {
+
+    case NGX_RL_REDIS_OK:
+        status = call->op->answer(call, result);
+
+        if (status == NGX_RL_SYNC_GOES_ON) {
+            return;
+        }
+
+        break;
+
+    case NGX_RL_REDIS_READONLY:
+    case NGX_RL_REDIS_OOM:
+    case NGX_RL_REDIS_MISCONF:
+    case NGX_RL_REDIS_NOREPLICAS:
+    case NGX_RL_REDIS_NOPERM:
+    case NGX_RL_REDIS_WRONGTYPE:
+
+        /* the script's change is its last command: there was none */
+
+        status = NGX_RL_SYNC_UNAVAILABLE;
+        break;
+
+    default:
+        status = result->ran ? call->op->lost : NGX_RL_SYNC_UNAVAILABLE;
+    }
+
+    ngx_rl_sync_call_end(call, status);
+}
+
+
 /* A new master has read the change for certain only if it was saved before. */
 static void
 ngx_rl_sync_put_saved(ngx_event_t *ev)
@@ -796,8 +619,8 @@ ngx_rl_sync_put_saved(ngx_event_t *ev)
                           >= call->entry.generation);
 
     if (ngx_rl_sync_upgraded()) {
-        ngx_rl_sync_call_end(call,
-            ngx_rl_sync_call_wrong(call, "upgrade", call->op->lost));
+        ngx_rl_sync_call_end(call, ngx_rl_sync_call_wrong(call, "upgrade",
+                                                          call->op->lost));
 
     } else if (call->result.saved
                || ngx_current_msec - call->since >= NGX_RL_SYNC_SAVE_MS)
@@ -811,19 +634,124 @@ ngx_rl_sync_put_saved(ngx_event_t *ev)
 
 
 static void
-ngx_rl_sync_put_log(ngx_rl_sync_call_t *call,
-    ngx_rl_sync_status_e status)
+ngx_rl_sync_put_made(ngx_rl_sync_call_t *call)
 {
-    u_char     buf[sizeof("version  of its rules may have been made")
-                   + NGX_INT64_LEN];
-    ngx_str_t  what;
+    if (call->limiter->redis) {
+        call->asked = ngx_rl_sync_ask_put(call->sync, ngx_rl_sync_call_answer,
+                                          call, call->version, call->id,
+                                          &call->entry);
+        if (call->asked == NULL) {
+            ngx_rl_sync_call_end(call, NGX_RL_SYNC_FAILED);
+        }
 
-    what.data = buf;
-    what.len = ngx_sprintf(buf, "version %uL of its rules %s",
-                           call->record.version,
-                           (status == NGX_RL_SYNC_OK)
-                           ? "was made" : "may have been made")
-               - buf;
+        return;
+    }
 
-    ngx_rl_sync_log(call->limiter, &what, &call->record);
+    if (call->limiter->state.len == 0) {
+        ngx_rl_sync_put_kept(call);
+        return;
+    }
+
+    ngx_rl_sync_wake(call->sync);
+
+    call->since = ngx_current_msec;
+    call->timer.handler = ngx_rl_sync_put_saved;
+    ngx_add_timer(&call->timer, NGX_RL_SYNC_SAVED_MS);
+}
+
+
+ngx_rl_sync_call_t *
+ngx_rl_sync_call(ngx_rl_limiter_t *limiter, ngx_rl_sync_op_e op,
+    uint64_t version, uint64_t id, const ngx_rl_record_t *record,
+    ngx_rl_sync_handler_pt handler, void *data)
+{
+    uint64_t             numbers[] = { version, id };
+    ngx_pool_t          *pool;
+    ngx_rl_sync_t       *sync;
+    ngx_rl_sync_call_t  *call;
+
+    sync = limiter->sync;
+    if (sync == NULL) {
+        return NULL;
+    }
+
+    pool = ngx_create_pool(NGX_DEFAULT_POOL_SIZE, sync->log);
+    if (pool == NULL) {
+        return NULL;
+    }
+
+    call = ngx_pcalloc(pool, sizeof(ngx_rl_sync_call_t));
+    if (call == NULL) {
+        goto failed;
+    }
+
+    call->sync = sync;
+    call->limiter = limiter;
+    call->op = &ngx_rl_sync_ops[op];
+    call->pool = pool;
+    call->handler = handler;
+    call->data = data;
+    call->version = version;
+    call->id = id;
+
+    call->timer.handler = ngx_rl_sync_call_expired;
+    call->timer.data = call;
+    call->timer.log = sync->log;
+
+    if (op == NGX_RL_SYNC_PUT) {
+        if (ngx_rl_sync_put_copy(call, record) != NGX_OK) {
+            goto failed;
+        }
+
+        ngx_rl_sync_call_job(call, call->op->work, ngx_rl_sync_put_made);
+
+    } else if (limiter->redis == NULL) {
+        ngx_rl_sync_call_job(call, call->op->work, NULL);
+
+    } else {
+        call->asked = ngx_rl_sync_ask(sync, ngx_rl_sync_call_answer, call,
+                                      call->op->name, call->op->args, numbers,
+                                      NULL);
+    }
+
+    if (call->job == NULL && call->asked == NULL) {
+        goto failed;
+    }
+
+    ngx_queue_insert_tail(&sync->calls, &call->queue);
+    ngx_add_timer(&call->timer, NGX_RL_SYNC_LONGEST_MS);
+
+    return call;
+
+failed:
+
+    ngx_destroy_pool(pool);
+
+    return NULL;
+}
+
+
+void
+ngx_rl_sync_forget(ngx_rl_sync_call_t *call)
+{
+    call->handler = NULL;
+}
+
+
+void
+ngx_rl_sync_calls_end(ngx_rl_sync_t *sync)
+{
+    ngx_queue_t         *q, *next;
+    ngx_rl_sync_call_t  *call;
+
+    for (q = ngx_queue_head(&sync->calls);
+         q != ngx_queue_sentinel(&sync->calls);
+         q = next)
+    {
+        next = ngx_queue_next(q);
+        call = ngx_queue_data(q, ngx_rl_sync_call_t, queue);
+
+        call->handler = NULL;
+        ngx_rl_sync_call_end(call, NGX_RL_SYNC_FAILED);
+    }
 }

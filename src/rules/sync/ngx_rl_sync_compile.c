@@ -10,11 +10,6 @@
 #define NGX_RL_SYNC_MAX_MS     30000
 #define NGX_RL_SYNC_REMIND_MS  60000  /* the log repeats itself */
 
-static void ngx_rl_sync_task_cleanup(void *data);
-static ngx_str_t ngx_rl_sync_quote(
-    const ngx_rl_problems_t *problems, ngx_uint_t i,
-    u_char text[NGX_RL_SYNC_TEXT]);
-
 
 uint64_t
 ngx_rl_sync_now(void)
@@ -56,6 +51,17 @@ ngx_rl_sync_failed(ngx_rl_sync_retry_t *retry)
 }
 
 
+static void
+ngx_rl_sync_task_cleanup(void *data)
+{
+    ngx_rl_sync_task_t *task = data;
+
+    if (task->policy) {
+        ngx_rl_policy_release(task->policy);
+    }
+}
+
+
 ngx_rl_sync_task_t *
 ngx_rl_sync_task_new(ngx_rl_limiter_t *limiter, ngx_log_t *log)
 {
@@ -89,21 +95,9 @@ ngx_rl_sync_task_new(ngx_rl_limiter_t *limiter, ngx_log_t *log)
 }
 
 
-static void
-ngx_rl_sync_task_cleanup(void *data)
-{
-    ngx_rl_sync_task_t *task = data;
-
-    if (task->policy) {
-        ngx_rl_policy_release(task->policy);
-    }
-}
-
-
 ngx_rl_job_t *
-ngx_rl_sync_task_start(ngx_rl_sync_task_t *task,
-    ngx_rl_sync_t *sync, ngx_rl_job_thread_e thread,
-    ngx_rl_job_pt work, ngx_rl_job_pt done)
+ngx_rl_sync_task_start(ngx_rl_sync_task_t *task, ngx_rl_sync_t *sync,
+    ngx_rl_job_thread_e thread, ngx_rl_job_pt work, ngx_rl_job_pt done)
 {
     ngx_rl_job_t  *job;
 
@@ -122,26 +116,12 @@ ngx_rl_sync_task_start(ngx_rl_sync_task_t *task,
 }
 
 
-void
-ngx_rl_sync_compile_work(void *data)
-{
-    ngx_rl_sync_task_t *task = data;
-
-    task->rc = ngx_rl_store_read(task->limiter->store, 0, task->pool,
-                                 &task->entry);
-    if (task->rc == NGX_OK) {
-        task->rc = ngx_rl_sync_compile(task);
-    }
-}
-
-
 ngx_int_t
 ngx_rl_sync_compile(ngx_rl_sync_task_t *task)
 {
     ngx_rl_record_t  record;
 
-    task->why = ngx_rl_record_read(&task->entry.text, task->pool,
-                                   &record);
+    task->why = ngx_rl_record_read(&task->entry.text, task->pool, &record);
 
     if (task->why == ngx_rl_record_no_memory) {
         return NGX_ERROR;
@@ -162,10 +142,8 @@ ngx_rl_sync_compile(ngx_rl_sync_task_t *task)
         return NGX_DECLINED;
     }
 
-    task->policy = ngx_rl_document_compile(task->limiter,
-                                           &record.document,
-                                           &task->problems,
-                                           &task->warnings,
+    task->policy = ngx_rl_document_compile(task->limiter, &record.document,
+                                           &task->problems, &task->warnings,
                                            task->pool->log);
     if (task->policy) {
         task->policy->version = task->entry.version;
@@ -176,6 +154,53 @@ ngx_rl_sync_compile(ngx_rl_sync_task_t *task)
     /* without memory there is no problem either */
 
     return task->problems.list.nelts ? NGX_DECLINED : NGX_ERROR;
+}
+
+
+void
+ngx_rl_sync_compile_work(void *data)
+{
+    ngx_rl_sync_task_t *task = data;
+
+    task->rc = ngx_rl_store_read(task->limiter->store, 0, task->pool,
+                                 &task->entry);
+    if (task->rc == NGX_OK) {
+        task->rc = ngx_rl_sync_compile(task);
+    }
+}
+
+
+/*
+ * A problem of a document that anybody may have written: escaped, so that it
+ * stays on its line. It is empty if memory was out for it.
+ */
+static ngx_str_t
+ngx_rl_sync_quote(const ngx_rl_problems_t *problems, ngx_uint_t i,
+    u_char text[NGX_RL_SYNC_TEXT])
+{
+    u_char                  *p;
+    ngx_str_t                first;
+    const ngx_rl_problem_t  *problem;
+
+    p = text;
+
+    if (i < problems->list.nelts) {
+        problem = problems->list.elts;
+        problem += i;
+
+        p = (u_char *) ngx_escape_json(p, problem->pointer.data,
+                                       ngx_min(problem->pointer.len,
+                                               NGX_RL_SYNC_QUOTE));
+        *p++ = ' ';
+        p = (u_char *) ngx_escape_json(p, problem->detail.data,
+                                       ngx_min(problem->detail.len,
+                                               NGX_RL_SYNC_QUOTE));
+    }
+
+    first.data = text;
+    first.len = p - text;
+
+    return first;
 }
 
 
@@ -203,8 +228,7 @@ ngx_rl_sync_refused(ngx_rl_sync_task_t *task)
 
 
 void
-ngx_rl_sync_warned(const ngx_rl_sync_task_t *task,
-    ngx_uint_t severity)
+ngx_rl_sync_warned(const ngx_rl_sync_task_t *task, ngx_uint_t severity)
 {
     u_char                    text[NGX_RL_SYNC_TEXT];
     ngx_str_t                 why;
@@ -244,46 +268,12 @@ ngx_rl_sync_warned(const ngx_rl_sync_task_t *task,
 
 
 /*
- * A problem of a document that anybody may have written: escaped, so that it
- * stays on its line. It is empty if memory was out for it.
- */
-static ngx_str_t
-ngx_rl_sync_quote(const ngx_rl_problems_t *problems,
-    ngx_uint_t i, u_char text[NGX_RL_SYNC_TEXT])
-{
-    u_char                  *p;
-    ngx_str_t                first;
-    const ngx_rl_problem_t  *problem;
-
-    p = text;
-
-    if (i < problems->list.nelts) {
-        problem = problems->list.elts;
-        problem += i;
-
-        p = (u_char *) ngx_escape_json(p, problem->pointer.data,
-                                       ngx_min(problem->pointer.len,
-                                               NGX_RL_SYNC_QUOTE));
-        *p++ = ' ';
-        p = (u_char *) ngx_escape_json(p, problem->detail.data,
-                                       ngx_min(problem->detail.len,
-                                               NGX_RL_SYNC_QUOTE));
-    }
-
-    first.data = text;
-    first.len = p - text;
-
-    return first;
-}
-
-
-/*
  * Texts of clients are escaped: they stay in their quotes, on one line. They
  * have a pool of their own, because a thread may use that of the call.
  */
 void
-ngx_rl_sync_log(const ngx_rl_limiter_t *limiter,
-    const ngx_str_t *what, const ngx_rl_record_t *record)
+ngx_rl_sync_log(const ngx_rl_limiter_t *limiter, const ngx_str_t *what,
+    const ngx_rl_record_t *record)
 {
     size_t            len;
     u_char           *p;

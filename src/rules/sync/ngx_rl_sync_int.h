@@ -32,8 +32,8 @@ typedef struct {
     ngx_rl_store_entry_t  own;        /* of the store, beside Redis' */
     uint64_t              had;        /* as below */
     ngx_int_t             rc;
-    const char           *why;        /* of a failure; NULL: the
-                                         problems say it */
+    const char           *why;        /* of a failure; NULL: the problems say
+                                         it */
     ngx_err_t             err;
     ngx_rl_policy_t      *policy;     /* released with the pool */
     ngx_rl_problems_t     problems;
@@ -69,8 +69,8 @@ struct ngx_rl_sync_s {
     ngx_rl_job_t            *job;        /* compiles, or NULL */
     ngx_rl_sync_task_t      *next;       /* compiled, being finished */
     ngx_rl_sync_retry_t      compiling;
-    uint64_t                 generation; /* that was compiled last,
-                                            with or without success */
+    uint64_t                 generation; /* that was compiled last, with or
+                                            without success */
     size_t                   bytes;      /* of that record */
     uint64_t                 version;    /* that requests go by */
     uint64_t                 swapped_ms; /* since the epoch */
@@ -81,16 +81,16 @@ struct ngx_rl_sync_s {
     ngx_event_t              poll;       /* cancelable; IDLE */
     ngx_rl_redis_control_t  *control;    /* NULL: no Redis */
     ngx_rl_redis_call_t     *asked;      /* ASKS, RETURNS */
-    uint64_t                 had;        /* the store's version when it
-                                            was asked */
+    uint64_t                 had;        /* the store's version when it was
+                                            asked */
     ngx_rl_job_t            *compares;   /* COMPARES */
     ngx_rl_job_t            *file;       /* the state file: reads or
                                             writes it */
     ngx_rl_sync_retry_t      polling;
     ngx_rl_sync_retry_t      returning;
     ngx_rl_sync_retry_t      saving;
-    ngx_msec_t               empty;      /* since when Redis has no
-                                            record; 0: it has one */
+    ngx_msec_t               empty;      /* since when Redis has no record; 0:
+                                            it has one */
     uint64_t                 refused_version;  /* of Redis; 0: none */
     uint64_t                 refused_id;
     unsigned                 again:1;    /* polls once more */
@@ -131,8 +131,7 @@ void ngx_rl_sync_calls_end(ngx_rl_sync_t *sync);
 uint64_t ngx_rl_sync_now(void);
 
 /* Whether enough time has passed since the last failure. */
-ngx_uint_t ngx_rl_sync_may_retry(
-    const ngx_rl_sync_retry_t *retry);
+ngx_uint_t ngx_rl_sync_may_retry(const ngx_rl_sync_retry_t *retry);
 
 /* A failure: waits longer. Returns whether the log is to say why. */
 ngx_uint_t ngx_rl_sync_failed(ngx_rl_sync_retry_t *retry);
@@ -163,8 +162,7 @@ void ngx_rl_sync_compile_work(void *data);
 void ngx_rl_sync_refused(ngx_rl_sync_task_t *task);
 
 /* Logs which rules are skipped, at a severity, and what has no effect. */
-void ngx_rl_sync_warned(const ngx_rl_sync_task_t *task,
-    ngx_uint_t severity);
+void ngx_rl_sync_warned(const ngx_rl_sync_task_t *task, ngx_uint_t severity);
 
 /* sync_store.c */
 
@@ -179,8 +177,8 @@ ngx_uint_t ngx_rl_sync_upgraded(void);
  * NGX_OK, or NGX_ERROR: the file cannot be read now, or memory is out (logged).
  * In a thread, or before a worker serves.
  */
-ngx_int_t ngx_rl_sync_load(ngx_rl_limiter_t *limiter,
-    ngx_pool_t *pool, ngx_uint_t test);
+ngx_int_t ngx_rl_sync_load(ngx_rl_limiter_t *limiter, ngx_pool_t *pool,
+    ngx_uint_t test);
 
 /*
  * Reads the heads of records that stand one behind the other, whole: each with

@@ -29,192 +29,8 @@
 /* of the script's answer to "get", if it has a record: the last text */
 #define NGX_RL_SYNC_GET_RECORD  3
 
-static void ngx_rl_sync_lead(ngx_rl_sync_t *sync);
-static void ngx_rl_sync_leave(ngx_rl_sync_t *sync);
-
 static void ngx_rl_sync_poll(void *data);
-static void ngx_rl_sync_idle(ngx_rl_sync_t *sync,
-    ngx_msec_t ms);
-static void ngx_rl_sync_answer(void *data,
-    const ngx_rl_redis_result_t *result);
-static void ngx_rl_sync_no_answer(ngx_rl_sync_t *sync,
-    ngx_rl_redis_status_e status);
-static ngx_uint_t ngx_rl_sync_may_return(ngx_rl_sync_t *sync,
-    uint64_t found);
-
-static void ngx_rl_sync_compare(ngx_rl_sync_t *sync,
-    uint64_t version, uint64_t id, const ngx_str_t *record);
-static void ngx_rl_sync_compare_work(void *data);
-static ngx_uint_t ngx_rl_sync_related(
-    const ngx_rl_sync_task_t *task);
-static uint64_t ngx_rl_sync_lineage(const ngx_str_t *text,
-    ngx_pool_t *pool);
-static ngx_int_t ngx_rl_sync_publish(ngx_rl_sync_task_t *task);
-static void ngx_rl_sync_compare_done(void *data);
-static void ngx_rl_sync_accepted(ngx_rl_sync_task_t *task);
-static void ngx_rl_sync_return(ngx_rl_sync_task_t *task);
-
-static void ngx_rl_sync_file_look(ngx_rl_sync_t *sync);
-static void ngx_rl_sync_load_work(void *data);
-static void ngx_rl_sync_save_work(void *data);
-static void ngx_rl_sync_file_done(void *data);
-
-
-/* Leads if the leader has died; a worker that drains leaves. */
-void
-ngx_rl_sync_leader_look(ngx_rl_sync_t *sync)
-{
-    if (sync->leader == NGX_RL_SYNC_FOLLOWS) {
-
-        if (ngx_exiting || !ngx_rl_store_lead(sync->limiter->store)) {
-            return;
-        }
-
-        ngx_rl_sync_lead(sync);
-
-    } else if (ngx_exiting) {
-        ngx_rl_sync_leave(sync);
-        return;
-    }
-
-    ngx_rl_sync_file_look(sync);
-}
-
-
-void
-ngx_rl_sync_leader_end(ngx_rl_sync_t *sync)
-{
-    /* the threads have ended: no file is being written any more */
-
-    if (sync->file) {
-        ngx_rl_job_cancel(sync->file);
-        sync->file = NULL;
-    }
-
-    if (sync->leader != NGX_RL_SYNC_FOLLOWS) {
-        ngx_rl_sync_leave(sync);
-    }
-}
-
-
-/* The leader of the configuration before may have written another file. */
-static void
-ngx_rl_sync_lead(ngx_rl_sync_t *sync)
-{
-    sync->leader = NGX_RL_SYNC_IDLE;
-    sync->refused_version = 0;
-
-    ngx_log_error(NGX_LOG_INFO, sync->log, 0,
-                  "ratelimit zone \"%V\": this worker follows the rules for "
-                  "this gateway", &sync->limiter->zone.name);
-
-    ngx_rl_store_set_file(sync->limiter->store, &sync->limiter->state);
-
-    if (sync->control == NULL) {
-        return;
-    }
-
-    /* memory may be out: then the poll is what is left */
-
-    (void) ngx_rl_redis_control_listen(sync->control,
-                                       &sync->limiter->zone.name,
-                                       ngx_rl_sync_poll, sync);
-    ngx_rl_sync_poll(sync);
-}
-
-
-/*
- * While a thread writes the state file nobody else may: the worker stays the
- * leader until that is done, and then leaves.
- */
-static void
-ngx_rl_sync_leave(ngx_rl_sync_t *sync)
-{
-    sync->leader = NGX_RL_SYNC_LEAVES;
-    sync->empty = 0;
-    sync->again = 0;
-
-    if (sync->poll.timer_set) {
-        ngx_del_timer(&sync->poll);
-    }
-
-    if (sync->asked) {
-        ngx_rl_redis_forget(sync->asked);
-        sync->asked = NULL;
-    }
-
-    if (sync->compares) {
-        ngx_rl_job_cancel(sync->compares);
-        sync->compares = NULL;
-    }
-
-    if (sync->control) {
-        ngx_rl_redis_control_unlisten(sync->control);
-    }
-
-    /* the next leader looks when an upgrade that is under way may be over */
-
-    if (sync->limiter->state.len && ngx_rl_sync_upgraded()) {
-        sync->limiter->store->upgraded = 1;
-    }
-
-    if (sync->file == NULL) {
-        sync->leader = NGX_RL_SYNC_FOLLOWS;
-        ngx_rl_store_leave(sync->limiter->store);
-    }
-}
-
-
-void
-ngx_rl_sync_poll_handler(ngx_event_t *ev)
-{
-    ngx_rl_sync_poll(ev->data);
-}
-
-
-/*
- * It is time, there is a new document, or a message may have been lost. One
- * question at a time: the next one is asked behind it.
- */
-static void
-ngx_rl_sync_poll(void *data)
-{
-    ngx_rl_sync_t *sync = data;
-
-    uint64_t  own[2], id;    /* version and id */
-
-    if (sync->leader != NGX_RL_SYNC_IDLE) {
-        sync->again = 1;
-        return;
-    }
-
-    sync->again = 0;
-
-    if (sync->poll.timer_set) {
-        ngx_del_timer(&sync->poll);
-    }
-
-    ngx_rl_store_version(sync->limiter->store, &sync->had, &id);
-
-    /* Redis need not send a record again that was refused */
-
-    if (sync->refused_version) {
-        own[0] = sync->refused_version;
-        own[1] = sync->refused_id;
-
-    } else {
-        ngx_rl_store_version(sync->limiter->store, &own[0], &own[1]);
-    }
-
-    sync->asked = ngx_rl_sync_ask(sync, ngx_rl_sync_answer, sync,
-                                  "get", "vi", own, NULL);
-    if (sync->asked) {
-        sync->leader = NGX_RL_SYNC_ASKS;
-
-    } else {
-        ngx_rl_sync_idle(sync, NGX_RL_SYNC_POLL_MS);
-    }
-}
+static void ngx_rl_sync_answer(void *data, const ngx_rl_redis_result_t *result);
 
 
 /*
@@ -235,13 +51,297 @@ ngx_rl_sync_idle(ngx_rl_sync_t *sync, ngx_msec_t ms)
 }
 
 
+/* Repeats are limited: what lasts is logged once a minute. */
+static void
+ngx_rl_sync_no_answer(ngx_rl_sync_t *sync, ngx_rl_redis_status_e status)
+{
+    uint64_t  version, id;
+
+    sync->limiter->store->reachable = 0;
+    ngx_rl_store_version(sync->limiter->store, &version, &id);
+
+    if (ngx_rl_sync_failed(&sync->polling)) {
+        ngx_log_error(NGX_LOG_ERR, sync->log, 0,
+                      "ratelimit zone \"%V\": its rules are not asked for: "
+                      "\"%V\"%s", &sync->limiter->zone.name,
+                      ngx_rl_redis_status_name(status),
+                      version ? "" : ", and it has no document");
+    }
+
+    sync->again = 0;
+    ngx_rl_sync_idle(sync, NGX_RL_SYNC_AGAIN_MS);
+}
+
+
+/*
+ * Redis has less than this gateway: whether it is time to put that right. A
+ * Redis that does not take it is given it less and less often. A record
+ * that was never seen in this Redis comes from a state file: that waits.
+ */
+static ngx_uint_t
+ngx_rl_sync_may_return(ngx_rl_sync_t *sync, uint64_t found)
+{
+    if (!ngx_rl_sync_may_retry(&sync->returning)) {
+        return 0;
+    }
+
+    if (found || sync->limiter->store->joined) {
+        return 1;
+    }
+
+    if (sync->empty == 0) {
+        sync->empty = ngx_max(ngx_current_msec, 1);
+    }
+
+    return ngx_current_msec - sync->empty >= NGX_RL_SYNC_EMPTY_MS;
+}
+
+
+static uint64_t
+ngx_rl_sync_lineage(const ngx_str_t *text, ngx_pool_t *pool)
+{
+    const char       *wrong;
+    ngx_rl_record_t   record;
+
+    wrong = ngx_rl_record_head(text, pool, &record);
+
+    return (wrong && wrong != ngx_rl_record_too_large) ? 0 : record.lineage;
+}
+
+
+/*
+ * Whether Redis' record is of the same fleet: what this gateway's own was made
+ * of, or of the same lineage. A record of an older gateway has no lineage:
+ * then Redis is followed unless its version is lower.
+ */
+static ngx_uint_t
+ngx_rl_sync_related(const ngx_rl_sync_task_t *task)
+{
+    uint64_t  own, redis;
+
+    if (task->own.version == 0 || task->entry.version == 0
+        || ngx_rl_store_has(task->limiter->store, task->entry.version,
+                            task->entry.id))
+    {
+        return 1;
+    }
+
+    own = ngx_rl_sync_lineage(&task->own.text, task->pool);
+    redis = ngx_rl_sync_lineage(&task->entry.text, task->pool);
+
+    return (own && redis) ? own == redis
+                          : task->entry.version >= task->own.version;
+}
+
+
+/* One of the same number was lost by Redis: it is no part of the history. */
+static ngx_int_t
+ngx_rl_sync_publish(ngx_rl_sync_task_t *task)
+{
+    ngx_int_t              rc;
+    ngx_rl_blob_history_e  history;
+
+    history = task->dropped ? NGX_RL_BLOB_ANEW
+              : (task->entry.version == task->own.version)
+                ? NGX_RL_BLOB_DROP
+                : NGX_RL_BLOB_KEEP;
+
+    rc = ngx_rl_store_publish(task->limiter->store, &task->entry,
+                              task->own.version, task->own.id, history);
+
+    if (rc == NGX_OK || rc == NGX_BUSY) {
+        return rc;
+    }
+
+    task->why = "the store has no room for it";
+
+    return NGX_DECLINED;
+}
+
+
+/*
+ * In a thread: compares Redis' record with this gateway's. rc becomes NGX_OK:
+ * Redis' record is published; NGX_BUSY: meanwhile another one was published;
+ * NGX_DECLINED: it is refused; NGX_DONE: Redis has lost its last writes, or
+ * everything, or has a version that no change made; or NGX_ERROR: memory is
+ * out.
+ */
+static void
+ngx_rl_sync_compare_work(void *data)
+{
+    ngx_rl_sync_task_t *task = data;
+
+    task->rc = ngx_rl_store_read(task->limiter->store, 0, task->pool,
+                                 &task->own);
+    if (task->rc == NGX_ERROR) {
+        return;
+    }
+
+    if (task->entry.version > task->own.version + NGX_RL_SYNC_LEAP) {
+        task->why = "its version is that of no change";
+        task->rc = task->own.version ? NGX_DONE : NGX_DECLINED;
+        return;
+    }
+
+    if (!ngx_rl_sync_related(task)) {
+        task->dropped = 1;
+
+    } else if (task->own.version > task->entry.version) {
+
+        /* or a change came between the question and now */
+
+        task->rc = (task->had > task->entry.version) ? NGX_DONE : NGX_BUSY;
+        return;
+    }
+
+    task->rc = ngx_rl_sync_compile(task);
+
+    if (task->rc == NGX_OK) {
+        task->rc = ngx_rl_sync_publish(task);
+    }
+}
+
+
+/* The highest version that a gateway of the fleet has becomes the fleet's. */
+static void
+ngx_rl_sync_return(ngx_rl_sync_task_t *task)
+{
+    ngx_uint_t      first;
+    ngx_rl_sync_t  *sync;
+
+    sync = task->sync;
+
+    sync->asked = ngx_rl_sync_ask_put(sync, ngx_rl_sync_answer,
+                                      sync, task->entry.version,
+                                      task->entry.id, &task->own);
+    if (sync->asked == NULL) {
+        ngx_rl_sync_idle(sync, NGX_RL_SYNC_AGAIN_MS);
+        return;
+    }
+
+    sync->leader = NGX_RL_SYNC_RETURNS;
+    first = (sync->returning.wait == 0);
+
+    if (ngx_rl_sync_failed(&sync->returning) || first) {
+        ngx_log_error(NGX_LOG_NOTICE, sync->log, 0,
+                      "ratelimit zone \"%V\": Redis has version %uL of its "
+                      "rules, this gateway puts back version %uL",
+                      &sync->limiter->zone.name, task->entry.version,
+                      task->own.version);
+    }
+}
+
+
+static void
+ngx_rl_sync_accepted(ngx_rl_sync_task_t *task)
+{
+    ngx_rl_sync_t  *sync;
+
+    sync = task->sync;
+    sync->refused_version = 0;
+    sync->limiter->store->refused = 0;
+    sync->saving.wait = 0;
+
+    /* an operator has joined two fleets, or brought a file of another one */
+
+    if (task->dropped) {
+        ngx_log_error(NGX_LOG_WARN, sync->log, 0,
+                      "ratelimit zone \"%V\": version %uL of its rules is "
+                      "dropped: it is of another lineage than version %uL, "
+                      "which Redis has", &sync->limiter->zone.name,
+                      task->own.version, task->entry.version);
+    }
+
+    ngx_rl_sync_wake(sync);
+}
+
+
+static void
+ngx_rl_sync_compare_done(void *data)
+{
+    ngx_rl_sync_task_t *task = data;
+
+    ngx_rl_sync_t  *sync;
+
+    sync = task->sync;
+    sync->compares = NULL;
+
+    switch (task->rc) {
+
+    case NGX_DONE:
+        ngx_rl_sync_return(task);
+        break;
+
+    case NGX_ERROR:
+        ngx_rl_sync_idle(sync, NGX_RL_SYNC_AGAIN_MS);
+        break;
+
+    case NGX_DECLINED:
+        sync->refused_version = task->entry.version;
+        sync->refused_id = task->entry.id;
+        ngx_rl_sync_refused(task);
+        ngx_rl_sync_idle(sync, NGX_RL_SYNC_POLL_MS);
+        break;
+
+    case NGX_BUSY:
+        ngx_rl_sync_idle(sync, 0);
+        break;
+
+    default: /* NGX_OK */
+        ngx_rl_sync_accepted(task);
+        ngx_rl_sync_idle(sync, NGX_RL_SYNC_POLL_MS);
+    }
+
+    ngx_destroy_pool(task->pool);
+}
+
+
+/*
+ * A record of Redis goes into the store when it was seen to compile: a worker
+ * that starts later, maybe without Redis, finds no other there.
+ */
+static void
+ngx_rl_sync_compare(ngx_rl_sync_t *sync, uint64_t version, uint64_t id,
+    const ngx_str_t *record)
+{
+    ngx_rl_sync_task_t  *task;
+
+    task = ngx_rl_sync_task_new(sync->limiter, sync->log);
+
+    if (task) {
+        task->entry.version = version;
+        task->entry.id = id;
+        task->had = sync->had;
+
+        if (record) {
+            task->entry.text.len = record->len;
+            task->entry.text.data = ngx_pstrdup(task->pool,
+                                                (ngx_str_t *) record);
+            if (task->entry.text.data == NULL) {
+                ngx_destroy_pool(task->pool);
+                task = NULL;
+            }
+        }
+    }
+
+    sync->compares = ngx_rl_sync_task_start(task, sync, NGX_RL_JOB_COMPUTES,
+                                            ngx_rl_sync_compare_work,
+                                            ngx_rl_sync_compare_done);
+    if (sync->compares) {
+        sync->leader = NGX_RL_SYNC_COMPARES;
+
+    } else {
+        ngx_rl_sync_idle(sync, NGX_RL_SYNC_AGAIN_MS);
+    }
+}
+
+
 /*
  * {version, id, resets}, and the record if it is another one; or that of a put,
  * which the next poll looks at.
  */
 static void
-ngx_rl_sync_answer(void *data,
-    const ngx_rl_redis_result_t *result)
+ngx_rl_sync_answer(void *data, const ngx_rl_redis_result_t *result)
 {
     ngx_rl_sync_t *sync = data;
 
@@ -319,338 +419,114 @@ ngx_rl_sync_answer(void *data,
 }
 
 
-/* Repeats are limited: what lasts is logged once a minute. */
+/*
+ * It is time, there is a new document, or a message may have been lost. One
+ * question at a time: the next one is asked behind it.
+ */
 static void
-ngx_rl_sync_no_answer(ngx_rl_sync_t *sync,
-    ngx_rl_redis_status_e status)
+ngx_rl_sync_poll(void *data)
 {
-    uint64_t  version, id;
+    ngx_rl_sync_t *sync = data;
 
-    sync->limiter->store->reachable = 0;
-    ngx_rl_store_version(sync->limiter->store, &version, &id);
+    uint64_t  own[2], id;    /* version and id */
 
-    if (ngx_rl_sync_failed(&sync->polling)) {
-        ngx_log_error(NGX_LOG_ERR, sync->log, 0,
-                      "ratelimit zone \"%V\": its rules are not asked for: "
-                      "\"%V\"%s", &sync->limiter->zone.name,
-                      ngx_rl_redis_status_name(status),
-                      version ? "" : ", and it has no document");
+    if (sync->leader != NGX_RL_SYNC_IDLE) {
+        sync->again = 1;
+        return;
     }
 
     sync->again = 0;
-    ngx_rl_sync_idle(sync, NGX_RL_SYNC_AGAIN_MS);
-}
 
-
-/*
- * Redis has less than this gateway: whether it is time to put that right. A
- * Redis that does not take it is given it less and less often. A record
- * that was never seen in this Redis comes from a state file: that waits.
- */
-static ngx_uint_t
-ngx_rl_sync_may_return(ngx_rl_sync_t *sync, uint64_t found)
-{
-    if (!ngx_rl_sync_may_retry(&sync->returning)) {
-        return 0;
+    if (sync->poll.timer_set) {
+        ngx_del_timer(&sync->poll);
     }
 
-    if (found || sync->limiter->store->joined) {
-        return 1;
-    }
+    ngx_rl_store_version(sync->limiter->store, &sync->had, &id);
 
-    if (sync->empty == 0) {
-        sync->empty = ngx_max(ngx_current_msec, 1);
-    }
+    /* Redis need not send a record again that was refused */
 
-    return ngx_current_msec - sync->empty >= NGX_RL_SYNC_EMPTY_MS;
-}
-
-
-/*
- * A record of Redis goes into the store when it was seen to compile: a worker
- * that starts later, maybe without Redis, finds no other there.
- */
-static void
-ngx_rl_sync_compare(ngx_rl_sync_t *sync, uint64_t version,
-    uint64_t id, const ngx_str_t *record)
-{
-    ngx_rl_sync_task_t  *task;
-
-    task = ngx_rl_sync_task_new(sync->limiter, sync->log);
-
-    if (task) {
-        task->entry.version = version;
-        task->entry.id = id;
-        task->had = sync->had;
-
-        if (record) {
-            task->entry.text.len = record->len;
-            task->entry.text.data = ngx_pstrdup(task->pool,
-                                                (ngx_str_t *) record);
-            if (task->entry.text.data == NULL) {
-                ngx_destroy_pool(task->pool);
-                task = NULL;
-            }
-        }
-    }
-
-    sync->compares = ngx_rl_sync_task_start(task, sync,
-                                              NGX_RL_JOB_COMPUTES,
-                                              ngx_rl_sync_compare_work,
-                                              ngx_rl_sync_compare_done);
-    if (sync->compares) {
-        sync->leader = NGX_RL_SYNC_COMPARES;
+    if (sync->refused_version) {
+        own[0] = sync->refused_version;
+        own[1] = sync->refused_id;
 
     } else {
-        ngx_rl_sync_idle(sync, NGX_RL_SYNC_AGAIN_MS);
-    }
-}
-
-
-/*
- * In a thread: compares Redis' record with this gateway's. rc becomes NGX_OK:
- * Redis' record is published; NGX_BUSY: meanwhile another one was published;
- * NGX_DECLINED: it is refused; NGX_DONE: Redis has lost its last writes, or
- * everything, or has a version that no change made; or NGX_ERROR: memory is
- * out.
- */
-static void
-ngx_rl_sync_compare_work(void *data)
-{
-    ngx_rl_sync_task_t *task = data;
-
-    task->rc = ngx_rl_store_read(task->limiter->store, 0, task->pool,
-                                 &task->own);
-    if (task->rc == NGX_ERROR) {
-        return;
+        ngx_rl_store_version(sync->limiter->store, &own[0], &own[1]);
     }
 
-    if (task->entry.version > task->own.version + NGX_RL_SYNC_LEAP) {
-        task->why = "its version is that of no change";
-        task->rc = task->own.version ? NGX_DONE : NGX_DECLINED;
-        return;
-    }
+    sync->asked = ngx_rl_sync_ask(sync, ngx_rl_sync_answer, sync,
+                                  "get", "vi", own, NULL);
+    if (sync->asked) {
+        sync->leader = NGX_RL_SYNC_ASKS;
 
-    if (!ngx_rl_sync_related(task)) {
-        task->dropped = 1;
-
-    } else if (task->own.version > task->entry.version) {
-
-        /* or a change came between the question and now */
-
-        task->rc = (task->had > task->entry.version) ? NGX_DONE : NGX_BUSY;
-        return;
-    }
-
-    task->rc = ngx_rl_sync_compile(task);
-
-    if (task->rc == NGX_OK) {
-        task->rc = ngx_rl_sync_publish(task);
-    }
-}
-
-
-/*
- * Whether Redis' record is of the same fleet: what this gateway's own was made
- * of, or of the same lineage. A record of an older gateway has no lineage:
- * then Redis is followed unless its version is lower.
- */
-static ngx_uint_t
-ngx_rl_sync_related(const ngx_rl_sync_task_t *task)
-{
-    uint64_t  own, redis;
-
-    if (task->own.version == 0 || task->entry.version == 0
-        || ngx_rl_store_has(task->limiter->store, task->entry.version,
-                            task->entry.id))
-    {
-        return 1;
-    }
-
-    own = ngx_rl_sync_lineage(&task->own.text, task->pool);
-    redis = ngx_rl_sync_lineage(&task->entry.text, task->pool);
-
-    return (own && redis) ? own == redis
-                          : task->entry.version >= task->own.version;
-}
-
-
-static uint64_t
-ngx_rl_sync_lineage(const ngx_str_t *text, ngx_pool_t *pool)
-{
-    const char       *wrong;
-    ngx_rl_record_t   record;
-
-    wrong = ngx_rl_record_head(text, pool, &record);
-
-    return (wrong && wrong != ngx_rl_record_too_large) ? 0
-                                                              : record.lineage;
-}
-
-
-/* One of the same number was lost by Redis: it is no part of the history. */
-static ngx_int_t
-ngx_rl_sync_publish(ngx_rl_sync_task_t *task)
-{
-    ngx_int_t              rc;
-    ngx_rl_blob_history_e  history;
-
-    history = task->dropped ? NGX_RL_BLOB_ANEW
-              : (task->entry.version == task->own.version)
-                ? NGX_RL_BLOB_DROP
-                : NGX_RL_BLOB_KEEP;
-
-    rc = ngx_rl_store_publish(task->limiter->store, &task->entry,
-                              task->own.version, task->own.id, history);
-
-    if (rc == NGX_OK || rc == NGX_BUSY) {
-        return rc;
-    }
-
-    task->why = "the store has no room for it";
-
-    return NGX_DECLINED;
-}
-
-
-static void
-ngx_rl_sync_compare_done(void *data)
-{
-    ngx_rl_sync_task_t *task = data;
-
-    ngx_rl_sync_t  *sync;
-
-    sync = task->sync;
-    sync->compares = NULL;
-
-    switch (task->rc) {
-
-    case NGX_DONE:
-        ngx_rl_sync_return(task);
-        break;
-
-    case NGX_ERROR:
-        ngx_rl_sync_idle(sync, NGX_RL_SYNC_AGAIN_MS);
-        break;
-
-    case NGX_DECLINED:
-        sync->refused_version = task->entry.version;
-        sync->refused_id = task->entry.id;
-        ngx_rl_sync_refused(task);
-        ngx_rl_sync_idle(sync, NGX_RL_SYNC_POLL_MS);
-        break;
-
-    case NGX_BUSY:
-        ngx_rl_sync_idle(sync, 0);
-        break;
-
-    default: /* NGX_OK */
-        ngx_rl_sync_accepted(task);
+    } else {
         ngx_rl_sync_idle(sync, NGX_RL_SYNC_POLL_MS);
     }
-
-    ngx_destroy_pool(task->pool);
 }
 
 
+/* The leader of the configuration before may have written another file. */
 static void
-ngx_rl_sync_accepted(ngx_rl_sync_task_t *task)
+ngx_rl_sync_lead(ngx_rl_sync_t *sync)
 {
-    ngx_rl_sync_t  *sync;
-
-    sync = task->sync;
+    sync->leader = NGX_RL_SYNC_IDLE;
     sync->refused_version = 0;
-    sync->limiter->store->refused = 0;
-    sync->saving.wait = 0;
 
-    /* an operator has joined two fleets, or brought a file of another one */
+    ngx_log_error(NGX_LOG_INFO, sync->log, 0,
+                  "ratelimit zone \"%V\": this worker follows the rules for "
+                  "this gateway", &sync->limiter->zone.name);
 
-    if (task->dropped) {
-        ngx_log_error(NGX_LOG_WARN, sync->log, 0,
-                      "ratelimit zone \"%V\": version %uL of its rules is "
-                      "dropped: it is of another lineage than version %uL, "
-                      "which Redis has", &sync->limiter->zone.name,
-                      task->own.version, task->entry.version);
-    }
+    ngx_rl_store_set_file(sync->limiter->store, &sync->limiter->state);
 
-    ngx_rl_sync_wake(sync);
-}
-
-
-/* The highest version that a gateway of the fleet has becomes the fleet's. */
-static void
-ngx_rl_sync_return(ngx_rl_sync_task_t *task)
-{
-    ngx_uint_t      first;
-    ngx_rl_sync_t  *sync;
-
-    sync = task->sync;
-
-    sync->asked = ngx_rl_sync_ask_put(sync, ngx_rl_sync_answer,
-                                      sync, task->entry.version,
-                                      task->entry.id, &task->own);
-    if (sync->asked == NULL) {
-        ngx_rl_sync_idle(sync, NGX_RL_SYNC_AGAIN_MS);
+    if (sync->control == NULL) {
         return;
     }
 
-    sync->leader = NGX_RL_SYNC_RETURNS;
-    first = (sync->returning.wait == 0);
+    /* memory may be out: then the poll is what is left */
 
-    if (ngx_rl_sync_failed(&sync->returning) || first) {
-        ngx_log_error(NGX_LOG_NOTICE, sync->log, 0,
-                      "ratelimit zone \"%V\": Redis has version %uL of its "
-                      "rules, this gateway puts back version %uL",
-                      &sync->limiter->zone.name, task->entry.version,
-                      task->own.version);
-    }
+    (void) ngx_rl_redis_control_listen(sync->control, &sync->limiter->zone.name,
+                                       ngx_rl_sync_poll, sync);
+    ngx_rl_sync_poll(sync);
 }
 
 
 /*
- * If the new master ends, and not this one, this gateway goes on with what the
- * file has by then; with Redis, with what Redis has.
+ * While a thread writes the state file nobody else may: the worker stays the
+ * leader until that is done, and then leaves.
  */
 static void
-ngx_rl_sync_file_look(ngx_rl_sync_t *sync)
+ngx_rl_sync_leave(ngx_rl_sync_t *sync)
 {
-    ngx_rl_job_pt    work;
-    ngx_rl_store_t  *store;
+    sync->leader = NGX_RL_SYNC_LEAVES;
+    sync->empty = 0;
+    sync->again = 0;
 
-    store = sync->limiter->store;
-
-    if (sync->limiter->state.len == 0 || sync->file
-        || !ngx_rl_sync_may_retry(&sync->saving))
-    {
-        return;
+    if (sync->poll.timer_set) {
+        ngx_del_timer(&sync->poll);
     }
 
-    if (ngx_rl_sync_upgraded()) {
-        store->upgraded = 1;
-        return;
+    if (sync->asked) {
+        ngx_rl_redis_forget(sync->asked);
+        sync->asked = NULL;
+    }
+
+    if (sync->compares) {
+        ngx_rl_job_cancel(sync->compares);
+        sync->compares = NULL;
     }
 
     if (sync->control) {
-        store->upgraded = 0;
+        ngx_rl_redis_control_unlisten(sync->control);
     }
 
-    if (store->upgraded) {
-        work = ngx_rl_sync_load_work;
+    /* the next leader looks when an upgrade that is under way may be over */
 
-    } else if (store->written != ngx_rl_store_generation(store)) {
-        work = ngx_rl_sync_save_work;
-
-    } else {
-        return;
+    if (sync->limiter->state.len && ngx_rl_sync_upgraded()) {
+        sync->limiter->store->upgraded = 1;
     }
-
-    sync->file = ngx_rl_sync_task_start(
-                     ngx_rl_sync_task_new(sync->limiter, sync->log),
-                     sync, NGX_RL_JOB_WRITES, work,
-                     ngx_rl_sync_file_done);
 
     if (sync->file == NULL) {
-        (void) ngx_rl_sync_failed(&sync->saving);
+        sync->leader = NGX_RL_SYNC_FOLLOWS;
+        ngx_rl_store_leave(sync->limiter->store);
     }
 }
 
@@ -725,4 +601,96 @@ ngx_rl_sync_file_done(void *data)
     /* there may be more to write, or the leader waits to leave */
 
     ngx_rl_sync_wake(sync);
+}
+
+
+/*
+ * If the new master ends, and not this one, this gateway goes on with what the
+ * file has by then; with Redis, with what Redis has.
+ */
+static void
+ngx_rl_sync_file_look(ngx_rl_sync_t *sync)
+{
+    ngx_rl_job_pt    work;
+    ngx_rl_store_t  *store;
+
+    store = sync->limiter->store;
+
+    if (sync->limiter->state.len == 0 || sync->file
+        || !ngx_rl_sync_may_retry(&sync->saving))
+    {
+        return;
+    }
+
+    if (ngx_rl_sync_upgraded()) {
+        store->upgraded = 1;
+        return;
+    }
+
+    if (sync->control) {
+        store->upgraded = 0;
+    }
+
+    if (store->upgraded) {
+        work = ngx_rl_sync_load_work;
+
+    } else if (store->written != ngx_rl_store_generation(store)) {
+        work = ngx_rl_sync_save_work;
+
+    } else {
+        return;
+    }
+
+    sync->file = ngx_rl_sync_task_start(
+                     ngx_rl_sync_task_new(sync->limiter, sync->log),
+                     sync, NGX_RL_JOB_WRITES, work,
+                     ngx_rl_sync_file_done);
+
+    if (sync->file == NULL) {
+        (void) ngx_rl_sync_failed(&sync->saving);
+    }
+}
+
+
+/* Leads if the leader has died; a worker that drains leaves. */
+void
+ngx_rl_sync_leader_look(ngx_rl_sync_t *sync)
+{
+    if (sync->leader == NGX_RL_SYNC_FOLLOWS) {
+
+        if (ngx_exiting || !ngx_rl_store_lead(sync->limiter->store)) {
+            return;
+        }
+
+        ngx_rl_sync_lead(sync);
+
+    } else if (ngx_exiting) {
+        ngx_rl_sync_leave(sync);
+        return;
+    }
+
+    ngx_rl_sync_file_look(sync);
+}
+
+
+void
+ngx_rl_sync_leader_end(ngx_rl_sync_t *sync)
+{
+    /* the threads have ended: no file is being written any more */
+
+    if (sync->file) {
+        ngx_rl_job_cancel(sync->file);
+        sync->file = NULL;
+    }
+
+    if (sync->leader != NGX_RL_SYNC_FOLLOWS) {
+        ngx_rl_sync_leave(sync);
+    }
+}
+
+
+void
+ngx_rl_sync_poll_handler(ngx_event_t *ev)
+{
+    ngx_rl_sync_poll(ev->data);
 }

@@ -11,9 +11,9 @@
 
 
 ngx_rl_redis_call_t *
-ngx_rl_sync_ask(ngx_rl_sync_t *sync,
-    ngx_rl_redis_handler_pt handler, void *data, const char *operation,
-    const char *format, const uint64_t *numbers, const ngx_str_t *text)
+ngx_rl_sync_ask(ngx_rl_sync_t *sync, ngx_rl_redis_handler_pt handler,
+    void *data, const char *operation, const char *format,
+    const uint64_t *numbers, const ngx_str_t *text)
 {
     u_char      buf[NGX_RL_SYNC_ARGS][NGX_INT64_LEN + 1];
     ngx_str_t   args[NGX_RL_SYNC_ARGS], *arg;
@@ -34,17 +34,16 @@ ngx_rl_sync_ask(ngx_rl_sync_t *sync,
                    - arg->data;
     }
 
-    return ngx_rl_redis_control_rules(sync->control,
-                                      &sync->limiter->zone.name, args,
-                                      arg - args, handler, data);
+    return ngx_rl_redis_control_rules(sync->control, &sync->limiter->zone.name,
+                                      args, arg - args, handler, data);
 }
 
 
 /* Where there is no record, the script calls its id "0". */
 ngx_rl_redis_call_t *
-ngx_rl_sync_ask_put(ngx_rl_sync_t *sync,
-    ngx_rl_redis_handler_pt handler, void *data, uint64_t expected,
-    uint64_t expected_id, const ngx_rl_store_entry_t *entry)
+ngx_rl_sync_ask_put(ngx_rl_sync_t *sync, ngx_rl_redis_handler_pt handler,
+    void *data, uint64_t expected, uint64_t expected_id,
+    const ngx_rl_store_entry_t *entry)
 {
     uint64_t  numbers[4];
 
@@ -54,14 +53,13 @@ ngx_rl_sync_ask_put(ngx_rl_sync_t *sync,
     numbers[3] = entry->id;
 
     return ngx_rl_sync_ask(sync, handler, data, "put",
-                           expected ? "vivis" : "vvvis", numbers,
-                           &entry->text);
+                           expected ? "vivis" : "vvvis", numbers, &entry->text);
 }
 
 
 ngx_int_t
-ngx_rl_sync_number(const ngx_rl_redis_result_t *result,
-    ngx_uint_t i, uint64_t *number)
+ngx_rl_sync_number(const ngx_rl_redis_result_t *result, ngx_uint_t i,
+    uint64_t *number)
 {
     return (i < result->n
             && ngx_rl_number_parse(result->texts[i].data,
@@ -73,8 +71,8 @@ ngx_rl_sync_number(const ngx_rl_redis_result_t *result,
 
 
 ngx_int_t
-ngx_rl_sync_version(const ngx_rl_redis_result_t *result,
-    ngx_uint_t i, uint64_t *version, uint64_t *id)
+ngx_rl_sync_version(const ngx_rl_redis_result_t *result, ngx_uint_t i,
+    uint64_t *version, uint64_t *id)
 {
     size_t      n;
     ngx_int_t   high, low;

@@ -11,148 +11,47 @@
 /* pages left to the slab allocator */
 #define NGX_RL_SYNC_SPARE_PAGES  8
 
-static ngx_int_t ngx_rl_sync_init(ngx_shm_zone_t *shm_zone,
-    void *data);
-static ngx_uint_t ngx_rl_sync_publish_newer(
-    ngx_rl_store_t *store, const ngx_array_t *records);
-
 
 ngx_int_t
-ngx_rl_sync_prepare(ngx_conf_t *cf, ngx_rl_limiter_t *limiter,
-    void *tag)
+ngx_rl_sync_heads(const ngx_str_t *text, ngx_uint_t whole, ngx_pool_t *pool,
+    ngx_array_t *records)
 {
-    size_t           size;
-    ngx_str_t        name;
-    ngx_shm_zone_t  *shm_zone;
+    ngx_str_t         rest;
+    const char       *wrong;
+    ngx_rl_record_t  *record;
 
-    size = sizeof("ratelimit_rules::") + limiter->zone.name.len
-           + NGX_INT32_LEN;
-
-    name.data = ngx_pnalloc(cf->pool, size);
-    if (name.data == NULL) {
+    if (ngx_array_init(records, pool, 16, sizeof(ngx_rl_record_t)) != NGX_OK) {
         return NGX_ERROR;
     }
 
-    /* no zone has a name with a colon */
+    for (rest = *text; rest.len; rest.len -= record->text.len) {
 
-    name.len = ngx_sprintf(name.data, "ratelimit_rules:%d:%V",
-                           NGX_RL_STORE_LAYOUT, &limiter->zone.name)
-               - name.data;
+        record = ngx_array_push(records);
+        if (record == NULL) {
+            return NGX_ERROR;
+        }
 
-    size = ngx_align(ngx_rl_store_size(NGX_RL_RECORD_MAX,
-                                       NGX_RL_RECORD_RING),
-                     ngx_pagesize);
-    size += (size / ngx_pagesize) * sizeof(ngx_slab_page_t)
-            + NGX_RL_SYNC_SPARE_PAGES * ngx_pagesize;
+        wrong = ngx_rl_record_head(&rest, pool, record);
 
-    shm_zone = ngx_shared_memory_add(cf, &name,
-                                     ngx_align(size, ngx_pagesize), tag);
-    if (shm_zone == NULL) {
-        return NGX_ERROR;
-    }
+        if (wrong == ngx_rl_record_no_memory) {
+            return NGX_ERROR;
+        }
 
-    shm_zone->init = ngx_rl_sync_init;
-    shm_zone->data = limiter;
+        if (wrong && wrong != ngx_rl_record_too_large) {
+            records->nelts--;
+            break;
+        }
 
-    return NGX_OK;
-}
+        if (!whole) {
 
+            /* what follows is no document, but the next head */
 
-/* Old workers use the memory: nothing is written to what is there. */
-static ngx_int_t
-ngx_rl_sync_init(ngx_shm_zone_t *shm_zone, void *data)
-{
-    size_t             size;
-    ngx_int_t          rc;
-    ngx_pool_t        *pool;
-    ngx_slab_pool_t   *shpool;
-    ngx_rl_limiter_t  *limiter, *old;
+            record->document.data = NULL;
+            record->text.len = ngx_strlchr(rest.data, rest.data + rest.len, LF)
+                               + 1 - rest.data;
+        }
 
-    limiter = shm_zone->data;
-    old = data;
-
-    if (old) {
-        limiter->store = old->store;
-        return NGX_OK;
-    }
-
-    shpool = (ngx_slab_pool_t *) shm_zone->shm.addr;
-
-    /* not zeroed here, which would touch all of it: it is zero, being new */
-
-    size = ngx_rl_store_size(NGX_RL_RECORD_MAX,
-                             NGX_RL_RECORD_RING);
-    limiter->store = ngx_slab_alloc(shpool, size);
-
-    if (limiter->store == NULL
-        || ngx_rl_store_init(limiter->store, size,
-                             NGX_RL_RECORD_MAX,
-                             NGX_RL_RECORD_RING)
-           != NGX_OK)
-    {
-        ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
-                      "could not make the store of ratelimit zone \"%V\" "
-                      "in %uz bytes", &limiter->zone.name,
-                      shm_zone->shm.size);
-        return NGX_ERROR;
-    }
-
-    if (limiter->state.len == 0) {
-        return NGX_OK;
-    }
-
-    pool = ngx_create_pool(NGX_DEFAULT_POOL_SIZE, shm_zone->shm.log);
-    if (pool == NULL) {
-        return NGX_ERROR;
-    }
-
-    rc = ngx_rl_sync_load(limiter, pool, ngx_test_config);
-
-    ngx_destroy_pool(pool);
-
-    return rc;
-}
-
-
-/*
- * A file that cannot be read is a mistake of the configuration, as any other
- * file of it. One that is not whole is set aside, and the leader writes it
- * again.
- */
-ngx_int_t
-ngx_rl_sync_load(ngx_rl_limiter_t *limiter, ngx_pool_t *pool,
-    ngx_uint_t test)
-{
-    uint64_t         version, id;
-    ngx_int_t        rc;
-    ngx_str_t        text;
-    ngx_array_t      records;
-    ngx_rl_store_t  *store;
-
-    rc = ngx_rl_state_read(&limiter->state, pool, test, &text,
-                           pool->log);
-    if (rc == NGX_ERROR
-        || ngx_rl_sync_heads(&text, 1, pool, &records) != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    store = limiter->store;
-
-    if (ngx_rl_sync_publish_newer(store, &records) == 0) {
-        return NGX_OK;
-    }
-
-    ngx_rl_store_version(store, &version, &id);
-
-    ngx_log_error(NGX_LOG_NOTICE, pool->log, 0,
-                  "ratelimit zone \"%V\" begins with version %uL of its "
-                  "rules, from \"%V\"",
-                  &limiter->zone.name, version, &limiter->state);
-
-    if (rc == NGX_OK) {
-        ngx_rl_store_set_file(store, &limiter->state);
-        store->written = ngx_rl_store_generation(store);
+        rest.data += record->text.len;
     }
 
     return NGX_OK;
@@ -165,8 +64,7 @@ ngx_rl_sync_load(ngx_rl_limiter_t *limiter, ngx_pool_t *pool,
  * saved, and is dropped. Returns how many were published.
  */
 static ngx_uint_t
-ngx_rl_sync_publish_newer(ngx_rl_store_t *store,
-    const ngx_array_t *records)
+ngx_rl_sync_publish_newer(ngx_rl_store_t *store, const ngx_array_t *records)
 {
     uint64_t                version, id;
     ngx_uint_t              n, published;
@@ -211,49 +109,137 @@ ngx_rl_sync_publish_newer(ngx_rl_store_t *store,
 }
 
 
+/*
+ * A file that cannot be read is a mistake of the configuration, as any other
+ * file of it. One that is not whole is set aside, and the leader writes it
+ * again.
+ */
 ngx_int_t
-ngx_rl_sync_heads(const ngx_str_t *text, ngx_uint_t whole,
-    ngx_pool_t *pool, ngx_array_t *records)
+ngx_rl_sync_load(ngx_rl_limiter_t *limiter, ngx_pool_t *pool, ngx_uint_t test)
 {
-    ngx_str_t         rest;
-    const char       *wrong;
-    ngx_rl_record_t  *record;
+    uint64_t         version, id;
+    ngx_int_t        rc;
+    ngx_str_t        text;
+    ngx_array_t      records;
+    ngx_rl_store_t  *store;
 
-    if (ngx_array_init(records, pool, 16, sizeof(ngx_rl_record_t))
-        != NGX_OK)
+    rc = ngx_rl_state_read(&limiter->state, pool, test, &text, pool->log);
+    if (rc == NGX_ERROR
+        || ngx_rl_sync_heads(&text, 1, pool, &records) != NGX_OK)
     {
         return NGX_ERROR;
     }
 
-    for (rest = *text; rest.len; rest.len -= record->text.len) {
+    store = limiter->store;
 
-        record = ngx_array_push(records);
-        if (record == NULL) {
-            return NGX_ERROR;
-        }
-
-        wrong = ngx_rl_record_head(&rest, pool, record);
-
-        if (wrong == ngx_rl_record_no_memory) {
-            return NGX_ERROR;
-        }
-
-        if (wrong && wrong != ngx_rl_record_too_large) {
-            records->nelts--;
-            break;
-        }
-
-        if (!whole) {
-
-            /* what follows is no document, but the next head */
-
-            record->document.data = NULL;
-            record->text.len = ngx_strlchr(rest.data, rest.data + rest.len, LF)
-                               + 1 - rest.data;
-        }
-
-        rest.data += record->text.len;
+    if (ngx_rl_sync_publish_newer(store, &records) == 0) {
+        return NGX_OK;
     }
+
+    ngx_rl_store_version(store, &version, &id);
+
+    ngx_log_error(NGX_LOG_NOTICE, pool->log, 0,
+                  "ratelimit zone \"%V\" begins with version %uL of its "
+                  "rules, from \"%V\"",
+                  &limiter->zone.name, version, &limiter->state);
+
+    if (rc == NGX_OK) {
+        ngx_rl_store_set_file(store, &limiter->state);
+        store->written = ngx_rl_store_generation(store);
+    }
+
+    return NGX_OK;
+}
+
+
+/* Old workers use the memory: nothing is written to what is there. */
+static ngx_int_t
+ngx_rl_sync_init(ngx_shm_zone_t *shm_zone, void *data)
+{
+    size_t             size;
+    ngx_int_t          rc;
+    ngx_pool_t        *pool;
+    ngx_slab_pool_t   *shpool;
+    ngx_rl_limiter_t  *limiter, *old;
+
+    limiter = shm_zone->data;
+    old = data;
+
+    if (old) {
+        limiter->store = old->store;
+        return NGX_OK;
+    }
+
+    shpool = (ngx_slab_pool_t *) shm_zone->shm.addr;
+
+    /* not zeroed here, which would touch all of it: it is zero, being new */
+
+    size = ngx_rl_store_size(NGX_RL_RECORD_MAX, NGX_RL_RECORD_RING);
+    limiter->store = ngx_slab_alloc(shpool, size);
+
+    if (limiter->store == NULL
+        || ngx_rl_store_init(limiter->store, size,
+                             NGX_RL_RECORD_MAX,
+                             NGX_RL_RECORD_RING)
+           != NGX_OK)
+    {
+        ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
+                      "could not make the store of ratelimit zone \"%V\" "
+                      "in %uz bytes", &limiter->zone.name,
+                      shm_zone->shm.size);
+        return NGX_ERROR;
+    }
+
+    if (limiter->state.len == 0) {
+        return NGX_OK;
+    }
+
+    pool = ngx_create_pool(NGX_DEFAULT_POOL_SIZE, shm_zone->shm.log);
+    if (pool == NULL) {
+        return NGX_ERROR;
+    }
+
+    rc = ngx_rl_sync_load(limiter, pool, ngx_test_config);
+
+    ngx_destroy_pool(pool);
+
+    return rc;
+}
+
+
+ngx_int_t
+ngx_rl_sync_prepare(ngx_conf_t *cf, ngx_rl_limiter_t *limiter, void *tag)
+{
+    size_t           size;
+    ngx_str_t        name;
+    ngx_shm_zone_t  *shm_zone;
+
+    size = sizeof("ratelimit_rules::") + limiter->zone.name.len + NGX_INT32_LEN;
+
+    name.data = ngx_pnalloc(cf->pool, size);
+    if (name.data == NULL) {
+        return NGX_ERROR;
+    }
+
+    /* no zone has a name with a colon */
+
+    name.len = ngx_sprintf(name.data, "ratelimit_rules:%d:%V",
+                           NGX_RL_STORE_LAYOUT, &limiter->zone.name)
+               - name.data;
+
+    size = ngx_align(ngx_rl_store_size(NGX_RL_RECORD_MAX, NGX_RL_RECORD_RING),
+                     ngx_pagesize);
+    size += (size / ngx_pagesize) * sizeof(ngx_slab_page_t)
+            + NGX_RL_SYNC_SPARE_PAGES * ngx_pagesize;
+
+    shm_zone = ngx_shared_memory_add(cf, &name,
+                                     ngx_align(size, ngx_pagesize), tag);
+    if (shm_zone == NULL) {
+        return NGX_ERROR;
+    }
+
+    shm_zone->init = ngx_rl_sync_init;
+    shm_zone->data = limiter;
 
     return NGX_OK;
 }
