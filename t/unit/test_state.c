@@ -311,7 +311,7 @@ test_write(void **state)
 static void
 test_names(void **state)
 {
-    char         cwd[200];
+    char         cwd[NGX_MAX_PATH];
     u_char       long_name[NGX_MAX_PATH];
     ngx_err_t    err;
     ngx_str_t    text;
