@@ -79,9 +79,6 @@ ngx_rl_set_bucket(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
 }
 
 
-/* NOLINTEND(bugprone-sizeof-expression) */
-
-
 static const char *
 ngx_rl_set_rate(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
     ngx_str_t *text)
@@ -709,3 +706,4 @@ const ngx_rl_param_t  ngx_rl_params[] = {
 
     { .id = NGX_RL_PARAM_NONE }
 };
+/* NOLINTEND(bugprone-sizeof-expression) */
