@@ -258,9 +258,9 @@ if need_us >= 0 then
 end
 
 -- A long bucket drops the counters that equal fresh ones whenever it has grown
--- by an eighth to a quarter (16 at 64). From 1,024 on it looks whenever 128 have
--- come, at about 512, from a place on that the clock draws. So this costs each new
--- counter the same, and no call takes long, however long the bucket is.
+-- by an eighth to a quarter (16 at 64). From 1,024 on it looks at about 512 when
+-- 128 have come; the clock draws where it begins. So this costs each new counter
+-- the same, and no call takes long, however long the bucket is.
 
 if added > 0 then
     local len = call('HLEN', key)

@@ -1,6 +1,5 @@
 -- Requests in flight as a sorted set of permits: a member for each request, its
--- score the deadline. ngx_rl_concurrency.c decides the
--- same; here a request that takes again renews its permit.
+-- score the deadline. ngx_rl_concurrency_take() decides the same; here a request that takes again renews its permit.
 --
 -- cost: 1 takes, 0 looks, below 0 frees. want: 1 says that the request runs, so
 -- that its permit, if lost, is made again even if all are in use.

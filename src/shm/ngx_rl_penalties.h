@@ -32,8 +32,8 @@
 
 /*
  * The networks that a row counts in, in one number. The low half is a hash of
- * the /24 or /56, whose lowest bits are 2 for IPv4 and 3 for IPv6; the high
- * half is one of the /48, whose lowest bits are 1, or 0 for IPv4. The low half
+ * the /24 or /56. Its lowest bits are 2 for IPv4 and 3 for IPv6. The high half
+ * is a hash of the /48, whose lowest bits are 1, or 0 for IPv4. The low half
  * 1: the row is a network's own. 0: the client has no network.
  */
 #define NGX_RL_PENALTIES_OWN     1
@@ -94,8 +94,8 @@ ngx_uint_t ngx_rl_penalties_any_network(
  * are set. time NULL: until_ms is set, too, and nothing is remembered behind
  * it. NGX_BUSY: it is under way already; NGX_DECLINED: there is no place for
  * it; NGX_ABORT: too many keys of its network are penalized. Then made->network
- * is that of the network's own row, with the high half if it is a /56, and
- * made->until_ms the end of the first of these penalties, or of this one if
+ * is that of the network's own row, with the high half if it is a /56.
+ * made->until_ms is the end of the first of these penalties, or of this one if
  * that is sooner; 0: it is not known now.
  */
 ngx_int_t ngx_rl_penalties_begin(ngx_rl_penalties_t *p,

@@ -57,9 +57,9 @@ void ngx_rl_fixed_window_take(ngx_rl_window_t *w, const ngx_rl_limit_t *limit,
 
 /*
  * Gives back tokens that were taken at taken_us, unless that was in another
- * window; passed_us is how long ago the window of now began, by the wall clock,
- * and left_us how long it still is. Where that is in doubt (another window's
- * limit, clocks that differ) nothing is given back.
+ * window. By the wall clock the window of now began passed_us ago, and ends in
+ * left_us. Where that is in doubt (another window's limit, clocks that differ)
+ * nothing is given back.
  */
 void ngx_rl_fixed_window_give(ngx_rl_window_t *w, const ngx_rl_limit_t *limit,
     uint64_t now_us, uint64_t passed_us, uint64_t left_us, uint64_t taken_us,
