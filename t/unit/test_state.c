@@ -458,6 +458,7 @@ test_unreadable(void **state)
 static void
 test_permission(void **state)
 {
+    int         root;
     pid_t       pid;
     ngx_err_t   err;
     ngx_str_t   text;
@@ -469,7 +470,9 @@ test_permission(void **state)
     pid = spawn();
 
     if (pid == 0) {
-        if (getuid() == 0 && setresuid(NOBODY, NOBODY, NOBODY) == -1) {
+        root = (getuid() == 0);
+
+        if (root && setresuid(NOBODY, NOBODY, NOBODY) == -1) {
             _exit(1);
         }
 
@@ -477,7 +480,7 @@ test_permission(void **state)
             _exit(2);
         }
 
-        if (getuid() == NOBODY
+        if (root
             && ngx_rl_state_read(&file, pool, 0, &text, &log_nowhere)
                != NGX_ERROR)
         {
