@@ -316,7 +316,8 @@ ngx_rl_counts_release(uint32_t row)
 
 
 ngx_int_t
-ngx_rl_counts_next(uint32_t *at, ngx_rl_counts_row_t *row)
+ngx_rl_counts_next(uint32_t *at, const ngx_str_t *zone,
+    ngx_rl_counts_row_t *row)
 {
     uint32_t               i;
     uint64_t               n, id;
@@ -335,6 +336,15 @@ ngx_rl_counts_next(uint32_t *at, ngx_rl_counts_row_t *row)
         }
 
         name = &counts->names[i];
+
+        /* the sums are what costs */
+
+        if (zone && (name->zone_len != zone->len
+                     || ngx_memcmp(name->text, zone->data, zone->len) != 0))
+        {
+            continue;
+        }
+
         row->kind = name->kind;
         row->place = i * NGX_RL_COUNTS_WORDS;
         row->shared = name->shared;

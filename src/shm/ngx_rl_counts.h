@@ -101,10 +101,12 @@ uint32_t ngx_rl_counts_use(ngx_rl_counts_kind_e kind, const ngx_str_t *zone,
 void ngx_rl_counts_release(uint32_t row);
 
 /*
- * Reads the next row that is to be shown; *at is 0 at first. Takes no lock.
- * Returns NGX_OK, or NGX_DONE: there are no more.
+ * Reads the next row that is to be shown, of that zone or, where zone is NULL,
+ * of all; *at is 0 at first. Takes no lock. Returns NGX_OK, or NGX_DONE: there
+ * are no more.
  */
-ngx_int_t ngx_rl_counts_next(uint32_t *at, ngx_rl_counts_row_t *row);
+ngx_int_t ngx_rl_counts_next(uint32_t *at, const ngx_str_t *zone,
+    ngx_rl_counts_row_t *row);
 
 /* Counts a time in a histogram. */
 void ngx_rl_counts_time(uint32_t row, uint64_t us);

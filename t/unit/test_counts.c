@@ -77,7 +77,7 @@ sum(const char *zone, const char *rule, ngx_uint_t word)
     at = 0;
     n = -1;
 
-    while (ngx_rl_counts_next(&at, &row) == NGX_OK) {
+    while (ngx_rl_counts_next(&at, NULL, &row) == NGX_OK) {
         if (row.kind == NGX_RL_COUNTS_RULE
             && row.zone.len == strlen(zone) && row.rule.len == strlen(rule)
             && memcmp(row.zone.data, zone, row.zone.len) == 0

@@ -166,11 +166,10 @@ ngx_rl_api_decisions(ngx_rl_api_t *api)
     list = json_array();
     at = 0;
 
-    while (ngx_rl_counts_next(&at, &row) == NGX_OK) {
-
-        if (row.kind > NGX_RL_COUNTS_ZONE
-            || !ngx_rl_equal(&row.zone, &api->conf->limiter->zone.name))
-        {
+    while (ngx_rl_counts_next(&at, &api->conf->limiter->zone.name, &row)
+           == NGX_OK)
+    {
+        if (row.kind > NGX_RL_COUNTS_ZONE) {
             continue;
         }
 
@@ -203,11 +202,7 @@ ngx_rl_api_history_sample(const ngx_str_t *zone, ngx_rl_sample_t *sample)
     totals = sample->totals;
     at = 0;
 
-    while (ngx_rl_counts_next(&at, &row) == NGX_OK) {
-
-        if (!ngx_rl_equal(&row.zone, zone)) {
-            continue;
-        }
+    while (ngx_rl_counts_next(&at, zone, &row) == NGX_OK) {
 
         if (row.kind == NGX_RL_COUNTS_ZONE) {
             n = row.words[NGX_RL_COUNTS_DENIED]

@@ -861,7 +861,7 @@ ngx_rl_metrics_rows(ngx_http_request_t *r, ngx_array_t *rows)
         row->traits = 0;
         row->limiter = NULL;
 
-    } while (ngx_rl_counts_next(&at, &row->counts) == NGX_OK);
+    } while (ngx_rl_counts_next(&at, NULL, &row->counts) == NGX_OK);
 
     rows->nelts--;
 
