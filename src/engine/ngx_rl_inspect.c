@@ -213,10 +213,8 @@ ngx_rl_inspect_ask(ngx_rl_inspect_t *inspect, int64_t cost, int64_t want)
     price.want = want;
 
     inspect->giving = (cost < 0);
-    inspect->call = ngx_rl_script_one(
-                                    ngx_rl_inspect_part(inspect, &part),
-                                    &price, ngx_rl_inspect_handler,
-                                    inspect);
+    inspect->call = ngx_rl_script_one(ngx_rl_inspect_part(inspect, &part),
+                                      &price, ngx_rl_inspect_handler, inspect);
 
     return inspect->call ? NGX_AGAIN : NGX_ERROR;
 }
@@ -296,9 +294,7 @@ ngx_rl_inspect_delete(ngx_rl_inspect_t *inspect)
     }
 
     inspect->call = ngx_rl_redis_control_call(inspect->control, args,
-                                              in_set ? 4 : 3, 1,
-                                         ngx_rl_inspect_delete_handler,
-                                              inspect);
+        in_set ? 4 : 3, 1, ngx_rl_inspect_delete_handler, inspect);
 
     return inspect->call ? NGX_AGAIN : NGX_ERROR;
 }
@@ -344,10 +340,8 @@ ngx_rl_inspect(ngx_rl_inspect_t *inspect)
     /* resets are rare: connections for one, made for it */
 
     if (inspect->reset) {
-        inspect->control = ngx_rl_redis_control_new(
-                                                      inspect->limiter->redis,
-                                                      (ngx_cycle_t *)
-                                                      ngx_cycle);
+        inspect->control = ngx_rl_redis_control_new(inspect->limiter->redis,
+                                                    (ngx_cycle_t *) ngx_cycle);
         if (inspect->control == NULL) {
             return NGX_ERROR;
         }

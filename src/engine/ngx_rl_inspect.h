@@ -29,12 +29,12 @@ typedef struct {
     void                           *data;
 
     /* the outcome */
-    ngx_rl_redis_status_e    status;   /* why Redis has no answer */
-    ngx_rl_answer_t          answer;   /* remaining, reset_us */
-    uint64_t                 wait_us;  /* on this gateway: until then no
-                                          request passes; 0: none */
-    unsigned                 done:1;   /* a change: Redis has done it, or may
-                                          have, or in part */
+    ngx_rl_redis_status_e  status;   /* why Redis has no answer */
+    ngx_rl_answer_t        answer;   /* remaining, reset_us */
+    uint64_t               wait_us;  /* on this gateway: until then no request
+                                        passes; 0: none */
+    unsigned               done:1;   /* a change: Redis has done it, or may
+                                        have, or in part */
 
     /* the engine's */
     ngx_rl_check_t           check;
@@ -43,7 +43,7 @@ typedef struct {
     ngx_rl_remote_client_t   remote_client;
     ngx_rl_counter_t         counter;
     ngx_rl_remote_t          remote;
-    unsigned                 giving:1; /* its call gives back */
+    unsigned                 giving:1;  /* its call gives back */
     ngx_rl_redis_control_t  *control;
     ngx_rl_redis_call_t     *call;
 } ngx_rl_inspect_t;

@@ -114,8 +114,7 @@ ngx_rl_watch_add(ngx_conf_t *cf, const ngx_str_t *zone, ngx_uint_t clear,
     /* no zone has a name with a colon */
 
     name.len = ngx_sprintf(name.data, "ratelimit_watch%s:%d:%V",
-                           clear ? "_clear" : "", NGX_RL_WATCH_LAYOUT,
-                           zone)
+                           clear ? "_clear" : "", NGX_RL_WATCH_LAYOUT, zone)
                - name.data;
 
     size = ngx_align(ngx_rl_watch_bytes(), ngx_pagesize)

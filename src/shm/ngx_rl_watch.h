@@ -25,9 +25,9 @@
 
 /* The key of a client: its SHA-256, or its text. A name of a top. */
 typedef struct {
-    u_char          len;      /* 0: a SHA-256 */
-    u_char          cut;
-    u_char          data[NGX_RL_WATCH_KEY];
+    u_char  len;  /* 0: a SHA-256 */
+    u_char  cut;
+    u_char  data[NGX_RL_WATCH_KEY];
 } ngx_rl_watch_key_t;
 
 typedef enum {
@@ -64,9 +64,9 @@ typedef enum {
 
 /* The counts of a zone at the beginning of a step. Its number is the step's. */
 typedef struct {
-    uint64_t                   ms;          /* ngx_current_msec */
-    uint64_t                   rules;       /* whose counts are in it */
-    uint64_t                   totals[NGX_RL_WATCH_TOTALS];
+    uint64_t  ms;     /* ngx_current_msec */
+    uint64_t  rules;  /* whose counts are in it */
+    uint64_t  totals[NGX_RL_WATCH_TOTALS];
 } ngx_rl_sample_t;
 
 /* The lists of heaviest keys. */
@@ -77,35 +77,33 @@ typedef enum {
 } ngx_rl_watch_top_e;
 
 typedef struct {
-    ngx_rl_lock_t       lock;
-    ngx_rl_top_t        top;
+    ngx_rl_lock_t  lock;
+    ngx_rl_top_t   top;
 } ngx_rl_watch_top_t;
 
 /* A list that was read. */
 typedef struct {
-    uint64_t            ms;          /* since it began */
-    ngx_rl_top_t        top;
-    ngx_rl_top_list_t   list;
+    uint64_t           ms;  /* since it began */
+    ngx_rl_top_t       top;
+    ngx_rl_top_list_t  list;
 } ngx_rl_watch_list_t;
 
 typedef struct {
-    ngx_str_t                  zone;
+    ngx_str_t  zone;
 
     /* in shared memory, set before the workers start */
-    ngx_rl_ring_t      *rejections;
-    ngx_rl_ring_t      *samples;
-    ngx_rl_watch_top_t *tops;
+    ngx_rl_ring_t       *rejections;
+    ngx_rl_ring_t       *samples;
+    ngx_rl_watch_top_t  *tops;
 
     /* the worker's */
-    ngx_rl_sampler_t    samplers[NGX_RL_WATCH_TOPS];
-    ngx_event_t         tick;        /* of the samplers: each second */
-    ngx_event_t         step;        /* of the samples */
-    time_t              penalized;   /* when it kept a penalized request
-                                        last */
+    ngx_rl_sampler_t  samplers[NGX_RL_WATCH_TOPS];
+    ngx_event_t       tick;       /* of the samplers: each second */
+    ngx_event_t       step;       /* of the samples */
+    time_t            penalized;  /* when it kept a penalized request last */
 
-    unsigned                   clear:1;     /* keys are texts */
-    void                      *digest;      /* the worker's: EVP_MD_CTX, made
-                                               once for all keys */
+    unsigned  clear:1;  /* keys are texts */
+    void     *digest;   /* the worker's: EVP_MD_CTX, made once for all keys */
 } ngx_rl_watch_t;
 
 

@@ -76,9 +76,8 @@ ngx_rl_api_late(ngx_rl_api_t *api)
         return ngx_rl_api_failed(api);
     }
 
-    return ngx_rl_api_problem(api, NGX_HTTP_SERVICE_UNAVAILABLE,
-                              "unavailable", "it took too long, "
-                              "nothing is changed");
+    return ngx_rl_api_problem(api, NGX_HTTP_SERVICE_UNAVAILABLE, "unavailable",
+                              "it took too long, nothing is changed");
 }
 
 
@@ -345,10 +344,8 @@ ngx_rl_api_query_address(ngx_rl_api_t *api, const ngx_str_t *text,
 static ngx_int_t
 ngx_rl_api_body_too_large(ngx_rl_api_t *api)
 {
-    return ngx_rl_api_problem(api,
-               NGX_HTTP_REQUEST_ENTITY_TOO_LARGE, "too-large",
-               "expected a body of at most %d bytes",
-               NGX_RL_API_BODY);
+    return ngx_rl_api_problem(api, NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,
+        "too-large", "expected a body of at most %d bytes", NGX_RL_API_BODY);
 }
 
 
@@ -356,11 +353,11 @@ ngx_rl_api_body_too_large(ngx_rl_api_t *api)
 static ngx_int_t
 ngx_rl_api_body_take(ngx_rl_api_t *api)
 {
-    off_t                 size, room;
-    u_char               *p;
-    ngx_buf_t            *b;
-    ngx_chain_t          *cl;
-    ngx_http_request_t   *r;
+    off_t                size, room;
+    u_char              *p;
+    ngx_buf_t           *b;
+    ngx_chain_t         *cl;
+    ngx_http_request_t  *r;
 
     r = api->request;
 
@@ -446,8 +443,7 @@ ngx_rl_api_body_read(ngx_http_request_t *r)
         r->read_event_handler = ngx_http_block_reading;
 
         if (api->body.text.len == 0) {
-            rc = ngx_rl_api_problem(api, NGX_HTTP_BAD_REQUEST,
-                                    "empty-body",
+            rc = ngx_rl_api_problem(api, NGX_HTTP_BAD_REQUEST, "empty-body",
                                     "expected a body with JSON");
         }
     }

@@ -63,16 +63,16 @@ struct ngx_rl_api_route_s {
 
 /* The arguments of the query, decoded. No data: it is not there. */
 typedef struct {
-    ngx_str_t    rule;
-    ngx_str_t    penalty;
-    ngx_str_t    tier;
-    ngx_str_t    force;
-    ngx_str_t    reason;
-    ngx_str_t    since;
-    ngx_str_t    by;
-    ngx_str_t    n;
-    ngx_uint_t   nkeys;
-    ngx_str_t    keys[NGX_RL_MAX_PARTS];
+    ngx_str_t   rule;
+    ngx_str_t   penalty;
+    ngx_str_t   tier;
+    ngx_str_t   force;
+    ngx_str_t   reason;
+    ngx_str_t   since;
+    ngx_str_t   by;
+    ngx_str_t   n;
+    ngx_uint_t  nkeys;
+    ngx_str_t   keys[NGX_RL_MAX_PARTS];
 } ngx_rl_api_args_t;
 
 /*
@@ -80,20 +80,19 @@ typedef struct {
  * request that ends while the job runs: then the job's end frees it.
  */
 typedef struct {
-    ngx_rl_edit_t       edit;
-    ngx_rl_api_t       *api;
-    ngx_rl_job_t       *job;       /* while it runs */
-    uint64_t            id;        /* of base; 0: none */
-    uint64_t            lineage;   /* the same */
-    ngx_str_t           tags;      /* of the client's condition */
-    uint64_t            most;      /* the largest version of them */
-    unsigned            writes:1;
-    unsigned            conditional:1; /* to change a base with one of the
-                                          tags, or to read one with none of
-                                          them */
-    unsigned            turn:1;    /* it is its turn */
-    unsigned            stopped:1; /* by the tags */
-    unsigned            based:1;   /* edit.base is set */
+    ngx_rl_edit_t  edit;
+    ngx_rl_api_t  *api;
+    ngx_rl_job_t  *job;            /* while it runs */
+    uint64_t       id;             /* of base; 0: none */
+    uint64_t       lineage;        /* the same */
+    ngx_str_t      tags;           /* of the client's condition */
+    uint64_t       most;           /* the largest version of them */
+    unsigned       writes:1;
+    unsigned       conditional:1;  /* to change a base with one of the tags, or
+                                      to read one with none of them */
+    unsigned       turn:1;         /* it is its turn */
+    unsigned       stopped:1;      /* by the tags */
+    unsigned       based:1;        /* edit.base is set */
 } ngx_rl_api_work_t;
 
 /* A request, in its pool. The pool's cleanup forgets what is under way. */
@@ -102,12 +101,12 @@ struct ngx_rl_api_s {
     ngx_rl_api_conf_t         *conf;
     const ngx_rl_api_route_t  *route;
     ngx_rl_api_pt              next;
-    ngx_str_t                  path;    /* below the location */
-    ngx_str_t                  name;    /* that "{}" stands for */
+    ngx_str_t                  path;     /* below the location */
+    ngx_str_t                  name;     /* that "{}" stands for */
     ngx_rl_api_args_t          args;
-    ngx_str_t                  token;   /* the name of the token */
-    const char                *refused; /* why it has no access;
-                                           NULL: it has */
+    ngx_str_t                  token;    /* the name of the token */
+    const char                *refused;  /* why it has no access; NULL: it
+                                            has */
     ngx_rl_growing_t           body;
     ngx_str_t                  reason;
 
@@ -116,34 +115,31 @@ struct ngx_rl_api_s {
     void                                 (*forget)(void *data);
     void                                  *data;    /* what else is under way */
 
-    ngx_rl_sync_status_e            status;  /* of the last call */
-    ngx_str_t                       said;    /* its reason */
-    uint64_t                        version; /* that it has named */
-    uint64_t                        id;      /* of that a put has made */
-    ngx_str_t                       text;    /* "/versions": of it */
-    ngx_rl_record_t                 record;  /* that it has read: the document,
-                                                its numbers */
-    const ngx_rl_problems_t        *problems; /* of the answer; NULL */
-    ngx_uint_t                      tries;
+    ngx_rl_sync_status_e      status;    /* of the last call */
+    ngx_str_t                 said;      /* its reason */
+    uint64_t                  version;   /* that it has named */
+    uint64_t                  id;        /* of that a put has made */
+    ngx_str_t                 text;      /* "/versions": of it */
+    ngx_rl_record_t           record;    /* that it has read: the document, its
+                                            numbers */
+    const ngx_rl_problems_t  *problems;  /* of the answer; NULL */
+    ngx_uint_t                tries;
 
-    ngx_event_t                            deadline;
-    ngx_event_t                            pause;   /* between two slices */
-    ngx_queue_t                            queue;   /* of those that wait for
-                                                       their turn, if queued */
-    unsigned                               trusted:1;  /* it may change */
-    unsigned                               forbidden:1; /* it is refused, and
-                                                          no token helps */
-    unsigned                               reading:1;  /* the body comes */
-    unsigned                               queued:1;
-    unsigned                               turn:1;     /* it is its turn */
-    unsigned                               based:1;    /* the next edit is of
-                                                          record */
-    unsigned                               any:1;      /* If-Match: "*" */
-    unsigned                               create:1;   /* If-None-Match: "*" */
-    unsigned                               saved:1;
-    unsigned                               waiting:1;
-    unsigned                               writing:1;  /* a put is under way */
-    unsigned                               failed:1;   /* a header: memory */
+    ngx_event_t  deadline;
+    ngx_event_t  pause;      /* between two slices */
+    ngx_queue_t  queue;      /* of those that wait for their turn, if queued */
+    unsigned     trusted:1;  /* it may change */
+    unsigned     forbidden:1;  /* it is refused, and no token helps */
+    unsigned     reading:1;  /* the body comes */
+    unsigned     queued:1;
+    unsigned     turn:1;     /* it is its turn */
+    unsigned     based:1;    /* the next edit is of record */
+    unsigned     any:1;      /* If-Match: "*" */
+    unsigned     create:1;   /* If-None-Match: "*" */
+    unsigned     saved:1;
+    unsigned     waiting:1;
+    unsigned     writing:1;  /* a put is under way */
+    unsigned     failed:1;   /* a header: memory */
 };
 
 

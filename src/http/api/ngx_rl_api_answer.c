@@ -85,9 +85,7 @@ ngx_rl_api_answer(ngx_rl_api_t *api, ngx_uint_t status, const ngx_str_t *body)
     }
 
     return ngx_rl_send(r, status,
-                       status < NGX_HTTP_BAD_REQUEST ? &json
-                                                                 : &problem,
-                       body);
+                       status < NGX_HTTP_BAD_REQUEST ? &json : &problem, body);
 }
 
 
@@ -211,13 +209,12 @@ ngx_rl_api_failed(ngx_rl_api_t *api)
     switch (api->status) {
 
     case NGX_RL_SYNC_UNAVAILABLE:
-        return ngx_rl_api_problem(api,
-                   NGX_HTTP_SERVICE_UNAVAILABLE, "unavailable",
-                   (api->request->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))
-                   ? "Redis did not answer: %V"
-                   : "Redis did not accept the request, nothing is changed: "
-                     "%V",
-                   &api->said);
+        return ngx_rl_api_problem(api, NGX_HTTP_SERVICE_UNAVAILABLE,
+            "unavailable",
+            (api->request->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))
+            ? "Redis did not answer: %V"
+            : "Redis did not accept the request, nothing is changed: %V",
+            &api->said);
 
     case NGX_RL_SYNC_UPGRADED:
 
@@ -236,20 +233,17 @@ ngx_rl_api_failed(ngx_rl_api_t *api)
                    "made: read before you send it again: %V", &api->said);
 
     case NGX_RL_SYNC_TOO_LARGE:
-        return ngx_rl_api_problem(api,
-                   NGX_HTTP_REQUEST_ENTITY_TOO_LARGE, "too-large",
-                   "the document has more than %d bytes",
-                   NGX_RL_DOCUMENT_MAX);
+        return ngx_rl_api_problem(api, NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,
+            "too-large", "the document has more than %d bytes",
+            NGX_RL_DOCUMENT_MAX);
 
     case NGX_RL_SYNC_NOT_FOUND:
-        return ngx_rl_api_problem(api, NGX_HTTP_NOT_FOUND,
-                                  "not-found",
+        return ngx_rl_api_problem(api, NGX_HTTP_NOT_FOUND, "not-found",
                                   "there is no such version");
 
     case NGX_RL_SYNC_CONFLICT:
-        return ngx_rl_api_problem(api,
-                   NGX_HTTP_PRECONDITION_FAILED, "conflict",
-                   "version %uL is current", api->version);
+        return ngx_rl_api_problem(api, NGX_HTTP_PRECONDITION_FAILED, "conflict",
+                                  "version %uL is current", api->version);
 
     default:
         return NGX_HTTP_INTERNAL_SERVER_ERROR;

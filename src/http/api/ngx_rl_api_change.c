@@ -21,8 +21,8 @@ ngx_rl_api_writes(ngx_rl_api_t *api)
 static ngx_uint_t
 ngx_rl_api_utf8(const ngx_str_t *text)
 {
-    u_char    *p, *last;
-    uint32_t   n;
+    u_char   *p, *last;
+    uint32_t  n;
 
     if (text->len == 0) {
         return 1;
@@ -62,10 +62,9 @@ ngx_rl_api_reason(ngx_rl_api_t *api)
     }
 
     if (api->reason.len > NGX_RL_API_REASON || !ngx_rl_api_utf8(&api->reason)) {
-        return ngx_rl_api_problem(api, NGX_HTTP_BAD_REQUEST,
-                   "invalid", "expected a reason of at most %d bytes in "
-                   "UTF-8, without control characters",
-                   NGX_RL_API_REASON);
+        return ngx_rl_api_problem(api, NGX_HTTP_BAD_REQUEST, "invalid",
+            "expected a reason of at most %d bytes in UTF-8, without control "
+            "characters", NGX_RL_API_REASON);
     }
 
     return NGX_DECLINED;
@@ -81,8 +80,7 @@ ngx_rl_api_conditions(ngx_rl_api_t *api)
     r = api->request;
 
     if (!ngx_rl_api_utf8(&api->name) || !ngx_rl_api_utf8(&api->args.rule)) {
-        return ngx_rl_api_problem(api, NGX_HTTP_BAD_REQUEST,
-                                  "invalid",
+        return ngx_rl_api_problem(api, NGX_HTTP_BAD_REQUEST, "invalid",
                                   "expected a name in UTF-8");
     }
 
@@ -119,9 +117,9 @@ ngx_rl_api_conditions(ngx_rl_api_t *api)
 ngx_uint_t
 ngx_rl_api_tags_have(ngx_rl_api_work_t *work)
 {
-    u_char      *p, *last, *start, *tag;
-    uint64_t     n;
-    ngx_uint_t   found;
+    u_char     *p, *last, *start, *tag;
+    uint64_t    n;
+    ngx_uint_t  found;
 
     u_char  own[NGX_INT64_LEN + sizeof("-") + 16];
 
@@ -193,8 +191,7 @@ ngx_rl_api_author(ngx_rl_api_t *api, ngx_str_t *author)
     ngx_str_null(author);
 
     if (api->conf->author
-        && ngx_rl_value_get(r, api->conf->author, author)
-           != NGX_OK)
+        && ngx_rl_value_get(r, api->conf->author, author) != NGX_OK)
     {
         return NGX_ERROR;
     }
@@ -232,8 +229,8 @@ ngx_rl_api_author(ngx_rl_api_t *api, ngx_str_t *author)
 static ngx_int_t
 ngx_rl_api_record_path(ngx_rl_api_t *api, ngx_str_t *path)
 {
-    u_char     *p, buf[NGX_RL_DOCUMENT_KEY];
-    ngx_str_t   below, key, rule;
+    u_char    *p, buf[NGX_RL_DOCUMENT_KEY];
+    ngx_str_t  below, key, rule;
 
     below = api->path;
     rule = api->args.rule;

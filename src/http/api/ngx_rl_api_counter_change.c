@@ -39,10 +39,9 @@ ngx_rl_api_counter_amount(ngx_rl_api_counters_t *all)
 
     if (inspect->limit->algorithm == NGX_RL_CONCURRENCY) {
         return ngx_rl_api_problem(api, 422, "invalid",
-                   "rule \"%V\" has algorithm=concurrency: it counts requests "
-                   "in flight, which come back when they end. Expected a rule "
-                   "of another algorithm; nothing is changed",
-                   &inspect->rule->id);
+            "rule \"%V\" has algorithm=concurrency: it counts requests in "
+            "flight, which come back when they end. Expected a rule of another "
+            "algorithm; nothing is changed", &inspect->rule->id);
     }
 
     json = (text->len <= NGX_RL_API_AMOUNT)
@@ -73,13 +72,11 @@ ngx_rl_api_counter_amount(ngx_rl_api_counters_t *all)
 
     if (known) {
         ngx_rl_problem(&all->problems, &members[add],
-                       "must be a whole number from %ui to %uD, the "
-                       "limit of the counter; an override allows more",
-                       add, inspect->limit->capacity);
+            "must be a whole number from %ui to %uD, the limit of the counter; "
+            "an override allows more", add, inspect->limit->capacity);
     } else {
         ngx_rl_problem(&all->problems, &whole,
-                       "must be {\"add\": <tokens>} or {\"used\": "
-                       "<tokens>}");
+                       "must be {\"add\": <tokens>} or {\"used\": <tokens>}");
     }
 
     api->problems = &all->problems;

@@ -40,10 +40,9 @@ ngx_rl_api_counters_key(ngx_rl_api_counters_t *all)
 
     for (i = 0; i < args->nkeys; i++) {
         if (ngx_rl_policy_hashed(&args->keys[i])) {
-            return ngx_rl_api_problem(all->api,
-                       NGX_HTTP_BAD_REQUEST, "invalid", "expected the key as "
-                       "clients send it: a counter is not found by the hash "
-                       "of its key");
+            return ngx_rl_api_problem(all->api, NGX_HTTP_BAD_REQUEST, "invalid",
+                "expected the key as clients send it: a counter is not found "
+                "by the hash of its key");
         }
     }
 
@@ -52,14 +51,12 @@ ngx_rl_api_counters_key(ngx_rl_api_counters_t *all)
     }
 
     if (all->key.len == 0) {
-        return ngx_rl_api_problem(all->api, NGX_HTTP_BAD_REQUEST,
-                                  "invalid", "an empty key is "
-                                  "not counted");
+        return ngx_rl_api_problem(all->api, NGX_HTTP_BAD_REQUEST, "invalid",
+                                  "an empty key is not counted");
     }
 
     if (args->nkeys == 1
-        && ngx_rl_api_query_address(all->api, &all->key,
-                                    &all->address)
+        && ngx_rl_api_query_address(all->api, &all->key, &all->address)
            == NGX_ERROR)
     {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
@@ -84,10 +81,10 @@ ngx_rl_api_counters_handler(void *data)
 static ngx_int_t
 ngx_rl_api_counters_rules(ngx_rl_api_counters_t *all)
 {
-    ngx_uint_t              i, n, max, network;
-    ngx_rl_rule_t         **rules;
-    ngx_rl_api_t           *api;
-    ngx_rl_api_counter_t   *counter;
+    ngx_uint_t             i, n, max, network;
+    ngx_rl_rule_t        **rules;
+    ngx_rl_api_t          *api;
+    ngx_rl_api_counter_t  *counter;
 
     static const ngx_str_t  address = ngx_string("$binary_remote_addr");
 
@@ -114,10 +111,9 @@ ngx_rl_api_counters_rules(ngx_rl_api_counters_t *all)
             }
 
             if (n != api->args.nkeys) {
-                return ngx_rl_api_problem(api,
-                           NGX_HTTP_BAD_REQUEST, "invalid",
-                           "expected \"key=<value>\" %ui time(s): the key of "
-                           "the rule has so many parts", n);
+                return ngx_rl_api_problem(api, NGX_HTTP_BAD_REQUEST, "invalid",
+                    "expected \"key=<value>\" %ui time(s): the key of the rule "
+                    "has so many parts", n);
             }
 
         } else if (n != api->args.nkeys || rules[i]->skipped) {
@@ -137,8 +133,7 @@ ngx_rl_api_counters_rules(ngx_rl_api_counters_t *all)
         counter->inspect.limiter = api->conf->limiter;
         counter->inspect.rule = rules[i];
         counter->inspect.key = (all->address.len
-                                && ngx_rl_equal(&rules[i]->key,
-                                                &address))
+                                && ngx_rl_equal(&rules[i]->key, &address))
                                ? all->address : all->key;
         counter->inspect.pool = api->request->pool;
         counter->inspect.handler = ngx_rl_api_counters_handler;
@@ -146,8 +141,7 @@ ngx_rl_api_counters_rules(ngx_rl_api_counters_t *all)
     }
 
     if (all->one && all->ncounters == 0) {
-        return ngx_rl_api_problem(api, NGX_HTTP_NOT_FOUND,
-                                  "not-found",
+        return ngx_rl_api_problem(api, NGX_HTTP_NOT_FOUND, "not-found",
                                   "there is no such rule");
     }
 
@@ -320,22 +314,20 @@ static void
 ngx_rl_api_counter_listed(ngx_rl_api_counters_t *all,
     ngx_rl_api_counter_t *counter)
 {
-    ngx_str_t          *text, key;
-    ngx_uint_t          i;
-    ngx_rl_rule_t     **rules;
-    ngx_rl_listed_e     listed;
-    ngx_rl_network_t    network;
-    ngx_rl_subject_t   *subject;
+    ngx_str_t         *text, key;
+    ngx_uint_t         i;
+    ngx_rl_rule_t    **rules;
+    ngx_rl_listed_e    listed;
+    ngx_rl_network_t   network;
+    ngx_rl_subject_t  *subject;
 
     subject = &counter->subject;
 
     for (i = 0; i < all->api->args.nkeys; i++) {
         text = &all->api->args.keys[i];
 
-        if (ngx_rl_api_is_address(
-                ngx_rl_api_part(counter->rule, i))
-            && ngx_rl_network_parse(text->data, text->len, &network)
-               == 0)
+        if (ngx_rl_api_is_address(ngx_rl_api_part(counter->rule, i))
+            && ngx_rl_network_parse(text->data, text->len, &network) == 0)
         {
             ngx_memcpy(subject->address, network.address, NGX_RL_ADDRESS);
             subject->addressed = 1;
@@ -433,9 +425,8 @@ ngx_rl_api_counter_unlimited(ngx_rl_api_t *api, ngx_rl_api_counter_t *counter)
 {
     if (counter->unknown == ngx_rl_api_by_variable) {
         return ngx_rl_api_problem(api, 422, "invalid",
-                   "the limit of rule \"%V\" comes from a variable: ask "
-                   "with a request, by \"ratelimit_explain\"",
-                   &counter->rule->id);
+            "the limit of rule \"%V\" comes from a variable: ask with a "
+            "request, by \"ratelimit_explain\"", &counter->rule->id);
     }
 
     return ngx_rl_api_problem(api, 422, "invalid",
@@ -496,12 +487,10 @@ ngx_rl_api_counter_penalty(const ngx_rl_api_counter_t *counter, json_t *json)
     uint64_t           until_ms;
     ngx_rl_penalty_t  *penalty;
 
-    penalty = ngx_rl_penalty_find(counter->inspect.limiter,
-                                  &counter->rule->key,
-                                  &counter->inspect.key,
-                                  counter->subject.addressed
-                                  ? counter->subject.address : NULL,
-                                  ngx_current_msec, &until_ms);
+    penalty = ngx_rl_penalty_find(counter->inspect.limiter, &counter->rule->key,
+        &counter->inspect.key,
+        counter->subject.addressed ? counter->subject.address : NULL,
+        ngx_current_msec, &until_ms);
 
     return penalty ? json_object_set_new(json, "penalty",
                                   ngx_rl_json_text(&penalty->id))
@@ -513,8 +502,8 @@ ngx_rl_api_counter_penalty(const ngx_rl_api_counter_t *counter, json_t *json)
 static json_t *
 ngx_rl_api_counter_json(ngx_rl_api_counter_t *counter)
 {
-    json_t     *json;
-    ngx_int_t   rc;
+    json_t    *json;
+    ngx_int_t  rc;
 
     json = json_pack("{s:o}", "rule", ngx_rl_json_text(&counter->rule->id));
 
@@ -538,9 +527,8 @@ ngx_rl_api_counter_json(ngx_rl_api_counter_t *counter)
         rc |= json_object_set_new(json, "tier",
                                   ngx_rl_json_name(&counter->subject.tier));
         rc |= json_object_set_new(json, "override",
-                      ngx_rl_json_name(counter->temporary
-                                       ? &counter->temporary->id
-                                       : NULL));
+            ngx_rl_json_name(counter->temporary
+                             ? &counter->temporary->id : NULL));
     }
 
     if (counter->listed != NGX_RL_LISTED_NOT) {
@@ -590,11 +578,10 @@ ngx_rl_api_counter_answer(ngx_rl_api_t *api)
         return ngx_rl_api_failed(api);
     }
 
-    return ngx_rl_api_problem(api, NGX_HTTP_GATEWAY_TIME_OUT,
-               "unknown-outcome", "the counter may be %s, in part or not on "
-               "all nodes: %s: %V", reset ? "reset" : "changed",
-               reset ? "reset it once more" : "read it, and decide again",
-               &api->said);
+    return ngx_rl_api_problem(api, NGX_HTTP_GATEWAY_TIME_OUT, "unknown-outcome",
+        "the counter may be %s, in part or not on all nodes: %s: %V",
+        reset ? "reset" : "changed",
+        reset ? "reset it once more" : "read it, and decide again", &api->said);
 }
 
 
@@ -668,8 +655,7 @@ ngx_rl_api_counters_inspect(ngx_rl_api_counters_t *all)
     ngx_rl_api_counter_t  *counter;
 
     all->api->next = ngx_rl_api_writes(all->api)
-                     ? ngx_rl_api_counter_changed
-                     : ngx_rl_api_counters_looked;
+                     ? ngx_rl_api_counter_changed : ngx_rl_api_counters_looked;
 
     for (i = 0; i < all->ncounters; i++) {
         counter = &all->counters[i];

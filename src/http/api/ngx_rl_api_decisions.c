@@ -16,9 +16,9 @@ static ngx_int_t
 ngx_rl_api_in_use_without_redis(json_t *json, const ngx_rl_limiter_t *limiter,
     const ngx_rl_rule_t *rule)
 {
-    json_t              *name;
-    ngx_int_t            rc;
-    ngx_rl_fail_mode_e   mode;
+    json_t             *name;
+    ngx_int_t           rc;
+    ngx_rl_fail_mode_e  mode;
 
     for (mode = NGX_RL_FAIL_CLOSED; mode != NGX_RL_FAIL_DEFAULT; mode--) {
         if (limiter->fail_modes == (ngx_uint_t) 1 << mode) {
@@ -43,8 +43,8 @@ static json_t *
 ngx_rl_api_in_use_rule(const ngx_rl_limiter_t *limiter,
     const ngx_rl_rule_t *rule)
 {
-    json_t     *json;
-    ngx_int_t   rc;
+    json_t    *json;
+    ngx_int_t  rc;
 
     json = json_pack("{s:o, s:b, s:o, s:b}",
         "rule", ngx_rl_json_text(&rule->id),
@@ -54,9 +54,8 @@ ngx_rl_api_in_use_rule(const ngx_rl_limiter_t *limiter,
 
     /* a request tells a limit that is a variable */
 
-    rc = rule->dynamic
-         ? json_object_set_new(json, "limit", json_null())
-         : ngx_rl_json_limit(json, &rule->limit, NULL);
+    rc = rule->dynamic ? json_object_set_new(json, "limit", json_null())
+                       : ngx_rl_json_limit(json, &rule->limit, NULL);
 
     if (limiter->redis && rule->sync != NGX_RL_SYNC_ASYNC) {
         rc |= ngx_rl_api_in_use_without_redis(json, limiter, rule);
@@ -74,10 +73,10 @@ ngx_rl_api_in_use_rule(const ngx_rl_limiter_t *limiter,
 ngx_int_t
 ngx_rl_api_in_use(ngx_rl_api_t *api)
 {
-    json_t            *list;
-    ngx_uint_t         i;
-    ngx_rl_rule_t    **rules;
-    ngx_rl_policy_t   *policy;
+    json_t           *list;
+    ngx_uint_t        i;
+    ngx_rl_rule_t   **rules;
+    ngx_rl_policy_t  *policy;
 
     policy = api->conf->limiter->policy;
     rules = policy->rules.elts;
@@ -132,8 +131,8 @@ ngx_rl_api_decisions_with(const ngx_rl_counts_row_t *row, ngx_uint_t status)
 static json_t *
 ngx_rl_api_decisions_row(const ngx_rl_counts_row_t *row)
 {
-    json_t      *json;
-    ngx_uint_t   status;
+    json_t     *json;
+    ngx_uint_t  status;
 
     json = json_pack("{s:o}", "rule", ngx_rl_json_text(&row->rule));
 
@@ -159,9 +158,9 @@ ngx_rl_api_decisions_row(const ngx_rl_counts_row_t *row)
 ngx_int_t
 ngx_rl_api_decisions(ngx_rl_api_t *api)
 {
-    json_t               *list, *json;
-    uint32_t              at;
-    ngx_rl_counts_row_t   row;
+    json_t              *list, *json;
+    uint32_t             at;
+    ngx_rl_counts_row_t  row;
 
     list = json_array();
     at = 0;
@@ -192,10 +191,10 @@ ngx_rl_api_decisions(ngx_rl_api_t *api)
 static void
 ngx_rl_api_history_sample(const ngx_str_t *zone, ngx_rl_sample_t *sample)
 {
-    uint32_t              at;
-    uint64_t              n, *totals;
-    ngx_uint_t            status;
-    ngx_rl_counts_row_t   row;
+    uint32_t             at;
+    uint64_t             n, *totals;
+    ngx_uint_t           status;
+    ngx_rl_counts_row_t  row;
 
     ngx_memzero(sample, sizeof(ngx_rl_sample_t));
     sample->ms = ngx_current_msec;
@@ -300,11 +299,11 @@ ngx_rl_api_history_rate(const ngx_rl_sample_t *from, const ngx_rl_sample_t *to,
 ngx_int_t
 ngx_rl_api_history(ngx_rl_api_t *api)
 {
-    json_t           *json, *lists[NGX_RL_WATCH_TOTALS];
-    uint64_t          step;
-    ngx_uint_t        i, total;
-    ngx_rl_ring_t    *ring;
-    ngx_rl_sample_t   samples[2], *from, *to;
+    json_t          *json, *lists[NGX_RL_WATCH_TOTALS];
+    uint64_t         step;
+    ngx_uint_t       i, total;
+    ngx_rl_ring_t   *ring;
+    ngx_rl_sample_t  samples[2], *from, *to;
 
     ring = api->conf->limiter->watch->samples;
     step = ngx_current_msec / NGX_RL_WATCH_STEP_MS;

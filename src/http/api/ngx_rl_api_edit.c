@@ -119,16 +119,10 @@ ngx_rl_api_work(ngx_rl_api_t *api, const ngx_rl_record_t *base)
     edit->force = (api->args.force.len == 1 && api->args.force.data[0] == '1');
 
     if (RAND_bytes(edit->random, sizeof(edit->random)) != 1
-        || ngx_rl_api_work_copy(pool, &edit->name, &api->name)
-           != NGX_OK
-        || ngx_rl_api_work_copy(pool, &edit->rule, &api->args.rule)
-           != NGX_OK
-        || ngx_rl_api_work_copy(pool, &edit->key,
-                                &api->args.keys[0])
-           != NGX_OK
-        || ngx_rl_api_work_copy(pool, &edit->body,
-                                &api->body.text)
-           != NGX_OK)
+        || ngx_rl_api_work_copy(pool, &edit->name, &api->name) != NGX_OK
+        || ngx_rl_api_work_copy(pool, &edit->rule, &api->args.rule) != NGX_OK
+        || ngx_rl_api_work_copy(pool, &edit->key, &api->args.keys[0]) != NGX_OK
+        || ngx_rl_api_work_copy(pool, &edit->body, &api->body.text) != NGX_OK)
     {
         goto failed;
     }
@@ -140,8 +134,7 @@ ngx_rl_api_work(ngx_rl_api_t *api, const ngx_rl_record_t *base)
                         : (h && edit->method == NGX_RL_EDIT_GET);
 
     if (work->conditional
-        && ngx_rl_api_work_copy(pool, &work->tags, &h->value)
-           != NGX_OK)
+        && ngx_rl_api_work_copy(pool, &work->tags, &h->value) != NGX_OK)
     {
         goto failed;
     }
@@ -152,9 +145,7 @@ ngx_rl_api_work(ngx_rl_api_t *api, const ngx_rl_record_t *base)
         work->lineage = base->lineage;
         edit->version = base->version;
 
-        if (ngx_rl_api_work_copy(pool, &edit->base,
-                                 &base->document)
-            != NGX_OK)
+        if (ngx_rl_api_work_copy(pool, &edit->base, &base->document) != NGX_OK)
         {
             goto failed;
         }
@@ -182,8 +173,7 @@ ngx_rl_api_read_handler(void *data, const ngx_rl_sync_result_t *result)
     if (result->n && result->status != NGX_RL_SYNC_FAILED) {
         api->record = *result->records;
 
-        if (ngx_rl_api_work_copy(api->request->pool,
-                                 &api->record.document,
+        if (ngx_rl_api_work_copy(api->request->pool, &api->record.document,
                                  &result->records->document)
             != NGX_OK)
         {
@@ -220,8 +210,7 @@ ngx_rl_api_edit_newer(ngx_rl_api_t *api)
         /* a document that cannot be read can be replaced */
 
         if (api->route->resource == NGX_RL_EDIT_DOCUMENT
-            && ngx_rl_api_edit_method(api)
-               == NGX_RL_EDIT_PUT)
+            && ngx_rl_api_edit_method(api) == NGX_RL_EDIT_PUT)
         {
             return ngx_rl_api_edit_start(api, 1);
         }
@@ -347,19 +336,18 @@ ngx_rl_api_edit_changed(ngx_rl_api_t *api)
 
     /* somebody was faster: the same change, of what is there now */
 
-    return api->version
-           ? ngx_rl_api_read(api, api->version,
-                             ngx_rl_api_edit_newer)
-           : ngx_rl_api_edit_start(api, 0);
+    return api->version ? ngx_rl_api_read(api, api->version,
+                                          ngx_rl_api_edit_newer)
+                        : ngx_rl_api_edit_start(api, 0);
 }
 
 
 static ngx_int_t
 ngx_rl_api_edit_put(ngx_rl_api_t *api)
 {
-    ngx_time_t       *now;
-    ngx_rl_edit_t    *edit;
-    ngx_rl_record_t   record;
+    ngx_time_t      *now;
+    ngx_rl_edit_t   *edit;
+    ngx_rl_record_t  record;
 
     edit = &api->work->edit;
     now = ngx_timeofday();
@@ -441,10 +429,9 @@ ngx_rl_api_edit_outcome(ngx_rl_api_t *api)
 
         ngx_rl_api_etag(api, edit->version, api->work->id);
 
-        return ngx_rl_api_problem(api, NGX_HTTP_NOT_FOUND,
-                                  "not-found", "there is no such "
-                                  "name in the document, which is "
-                                  "version %uL", edit->version);
+        return ngx_rl_api_problem(api, NGX_HTTP_NOT_FOUND, "not-found",
+            "there is no such name in the document, which is version %uL",
+            edit->version);
 
     case NGX_RL_EDIT_INVALID:
 
@@ -600,10 +587,9 @@ ngx_rl_api_edit_start(ngx_rl_api_t *api, ngx_uint_t based)
     rc = ngx_rl_api_turn_take(api);
 
     if (rc == NGX_DECLINED) {
-        return ngx_rl_api_problem(api,
-                   NGX_HTTP_SERVICE_UNAVAILABLE, "unavailable",
-                   "too many changes or validations wait, "
-                   "nothing is changed");
+        return ngx_rl_api_problem(api, NGX_HTTP_SERVICE_UNAVAILABLE,
+            "unavailable",
+            "too many changes or validations wait, nothing is changed");
     }
 
     return (rc == NGX_OK) ? ngx_rl_api_edit_begin(api) : rc;
@@ -660,8 +646,7 @@ ngx_rl_api_versions_handler(void *data, const ngx_rl_sync_result_t *result)
 
     if (api->status == NGX_RL_SYNC_OK
         && ngx_rl_json_dump(api->request->pool,
-                                 ngx_rl_api_versions_json(result),
-                            &api->text)
+                            ngx_rl_api_versions_json(result), &api->text)
            != NGX_OK)
     {
         api->status = NGX_RL_SYNC_FAILED;

@@ -53,8 +53,7 @@ ngx_rl_api_authorized(ngx_rl_api_t *api)
     status = ngx_rl_api_challenge(api);
 
     return ngx_rl_api_refuse(api, status,
-                             api->forbidden ? "forbidden"
-                                                        : "unauthorized",
+                             api->forbidden ? "forbidden" : "unauthorized",
                              api->refused);
 }
 

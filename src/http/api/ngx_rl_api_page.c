@@ -18,9 +18,8 @@ typedef struct {
 /* only the page's own files and the endpoint; no text becomes markup */
 static const char  ngx_rl_api_policy[] =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'; require-trusted-types-for 'script'; "
-    "trusted-types 'none'";
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors "
+    "'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
 static const ngx_rl_api_file_t  ngx_rl_api_files[] = {
 

@@ -16,12 +16,11 @@
 typedef struct {
     ngx_str_t   name;
     ngx_uint_t  bits;
-    size_t      offset;    /* of an ngx_str_t in args; of keys: the first */
+    size_t      offset;  /* of an ngx_str_t in args; of keys: the first */
 } ngx_rl_api_arg_t;
 
 static ngx_int_t ngx_rl_api_route(ngx_rl_api_t *api);
-static ngx_uint_t ngx_rl_api_route_is(
-    ngx_rl_api_t *api,
+static ngx_uint_t ngx_rl_api_route_is(ngx_rl_api_t *api,
     const ngx_rl_api_route_t *route);
 static ngx_int_t ngx_rl_api_path(ngx_http_request_t *r, ngx_str_t *path);
 static ngx_uint_t ngx_rl_api_path_match(const ngx_str_t *pattern,
@@ -30,9 +29,8 @@ static ngx_uint_t ngx_rl_api_path_exact(ngx_http_request_t *r);
 static ngx_int_t ngx_rl_api_query(ngx_rl_api_t *api);
 static const ngx_rl_api_arg_t *ngx_rl_api_query_arg(
     const ngx_str_t *name, ngx_uint_t allowed, ngx_uint_t *seen);
-static ngx_int_t ngx_rl_api_query_value(
-    ngx_rl_api_t *api, const ngx_rl_api_arg_t *arg,
-    u_char *src, size_t len);
+static ngx_int_t ngx_rl_api_query_value(ngx_rl_api_t *api,
+    const ngx_rl_api_arg_t *arg, u_char *src, size_t len);
 static ngx_uint_t ngx_rl_api_has_body(ngx_rl_api_t *api);
 static ngx_int_t ngx_rl_api_media_type(ngx_rl_api_t *api);
 static ngx_uint_t ngx_rl_api_is_type(const ngx_str_t *value, const char *type);
@@ -60,24 +58,15 @@ static void ngx_rl_api_put_methods(u_char *p, ngx_uint_t methods);
 #define PENALTY 0x1000
 
 static const ngx_rl_api_arg_t  ngx_rl_api_args[] = {
-    { ngx_string("rule"), RULE,
-      offsetof(ngx_rl_api_args_t, rule) },
-    { ngx_string("penalty"), PENALTY,
-      offsetof(ngx_rl_api_args_t, penalty) },
-    { ngx_string("key"), KEY|KEYS,
-      offsetof(ngx_rl_api_args_t, keys) },
-    { ngx_string("tier"), OF_TIER,
-      offsetof(ngx_rl_api_args_t, tier) },
-    { ngx_string("force"), FORCE,
-      offsetof(ngx_rl_api_args_t, force) },
-    { ngx_string("reason"), REASON,
-      offsetof(ngx_rl_api_args_t, reason) },
-    { ngx_string("since"), SINCE,
-      offsetof(ngx_rl_api_args_t, since) },
-    { ngx_string("by"), BY,
-      offsetof(ngx_rl_api_args_t, by) },
-    { ngx_string("n"), NUMBER,
-      offsetof(ngx_rl_api_args_t, n) },
+    { ngx_string("rule"), RULE, offsetof(ngx_rl_api_args_t, rule) },
+    { ngx_string("penalty"), PENALTY, offsetof(ngx_rl_api_args_t, penalty) },
+    { ngx_string("key"), KEY|KEYS, offsetof(ngx_rl_api_args_t, keys) },
+    { ngx_string("tier"), OF_TIER, offsetof(ngx_rl_api_args_t, tier) },
+    { ngx_string("force"), FORCE, offsetof(ngx_rl_api_args_t, force) },
+    { ngx_string("reason"), REASON, offsetof(ngx_rl_api_args_t, reason) },
+    { ngx_string("since"), SINCE, offsetof(ngx_rl_api_args_t, since) },
+    { ngx_string("by"), BY, offsetof(ngx_rl_api_args_t, by) },
+    { ngx_string("n"), NUMBER, offsetof(ngx_rl_api_args_t, n) },
     { ngx_null_string, 0, 0 }
 };
 
@@ -91,44 +80,34 @@ static const ngx_rl_api_route_t  ngx_rl_api_routes[] =
       ngx_rl_api_edit, NGX_RL_EDIT_RULES, 0, CHANGE },
     { ngx_string("rules/{}"), GET|PUT|PATCH|DELETE, 0,
       ngx_rl_api_edit, NGX_RL_EDIT_RULE, 0, CHANGE },
-    { ngx_string("tiers/{}"), GET|PUT|DELETE, 0,
-      ngx_rl_api_edit, NGX_RL_EDIT_TIER_LIMITS,
-      RULE, RULE|CHANGE },
-    { ngx_string("tier_of"), GET|PATCH, 0,
-      ngx_rl_api_edit, NGX_RL_EDIT_TIER_ASSIGNMENTS,
-      0, CHANGE },
-    { ngx_string("tier_of/{*}"), GET|PUT|DELETE, 0,
-      ngx_rl_api_edit, NGX_RL_EDIT_TIER_ASSIGNMENT,
-      RULE, RULE|CHANGE },
-    { ngx_string("overrides"), GET|POST, 0,
-      ngx_rl_api_edit, NGX_RL_EDIT_TEMPORARY_LIMITS,
-      RULE|KEY, CHANGE },
-    { ngx_string("overrides/{}"), GET|PUT|DELETE, 0,
-      ngx_rl_api_edit, NGX_RL_EDIT_TEMPORARY_LIMIT,
-      0, CHANGE },
-    { ngx_string("allow"), GET|PUT|POST|DELETE, 0,
-      ngx_rl_api_edit, NGX_RL_EDIT_ALLOW,
-      0, RULE|KEY|CHANGE },
-    { ngx_string("deny"), GET|PUT|POST|DELETE, 0,
-      ngx_rl_api_edit, NGX_RL_EDIT_DENY,
-      0, RULE|KEY|CHANGE },
+    { ngx_string("tiers/{}"), GET|PUT|DELETE, 0, ngx_rl_api_edit,
+      NGX_RL_EDIT_TIER_LIMITS, RULE, RULE|CHANGE },
+    { ngx_string("tier_of"), GET|PATCH, 0, ngx_rl_api_edit,
+      NGX_RL_EDIT_TIER_ASSIGNMENTS, 0, CHANGE },
+    { ngx_string("tier_of/{*}"), GET|PUT|DELETE, 0, ngx_rl_api_edit,
+      NGX_RL_EDIT_TIER_ASSIGNMENT, RULE, RULE|CHANGE },
+    { ngx_string("overrides"), GET|POST, 0, ngx_rl_api_edit,
+      NGX_RL_EDIT_TEMPORARY_LIMITS, RULE|KEY, CHANGE },
+    { ngx_string("overrides/{}"), GET|PUT|DELETE, 0, ngx_rl_api_edit,
+      NGX_RL_EDIT_TEMPORARY_LIMIT, 0, CHANGE },
+    { ngx_string("allow"), GET|PUT|POST|DELETE, 0, ngx_rl_api_edit,
+      NGX_RL_EDIT_ALLOW, 0, RULE|KEY|CHANGE },
+    { ngx_string("deny"), GET|PUT|POST|DELETE, 0, ngx_rl_api_edit,
+      NGX_RL_EDIT_DENY, 0, RULE|KEY|CHANGE },
     { ngx_string("versions"), GET, 0,
       ngx_rl_api_versions, NGX_RL_EDIT_DOCUMENT, 0, 0 },
     { ngx_string("versions/{}"), GET, 0,
       ngx_rl_api_version, NGX_RL_EDIT_DOCUMENT, 0, 0 },
     { ngx_string("versions/{}/restore"), POST, NGX_RL_API_NO_BODY,
       ngx_rl_api_version, NGX_RL_EDIT_DOCUMENT, 0, CHANGE },
-    { ngx_string("counters"), GET|PATCH|DELETE, 0,
-      ngx_rl_api_counters, NGX_RL_EDIT_DOCUMENT,
-      RULE|KEYS|OF_TIER, RULE|KEYS|OF_TIER|REASON },
-    { ngx_string("rejections"), GET, 0,
-      ngx_rl_api_rejections, NGX_RL_EDIT_DOCUMENT,
-      RULE|PENALTY|KEYS|SINCE|NUMBER, 0 },
+    { ngx_string("counters"), GET|PATCH|DELETE, 0, ngx_rl_api_counters,
+      NGX_RL_EDIT_DOCUMENT, RULE|KEYS|OF_TIER, RULE|KEYS|OF_TIER|REASON },
+    { ngx_string("rejections"), GET, 0, ngx_rl_api_rejections,
+      NGX_RL_EDIT_DOCUMENT, RULE|PENALTY|KEYS|SINCE|NUMBER, 0 },
     { ngx_string("top"), GET, 0,
       ngx_rl_api_top, NGX_RL_EDIT_DOCUMENT, BY|NUMBER, 0 },
-    { ngx_string("penalties"), GET|DELETE, 0,
-      ngx_rl_api_penalties, NGX_RL_EDIT_DOCUMENT,
-      PENALTY|KEYS|NUMBER, PENALTY|KEYS },
+    { ngx_string("penalties"), GET|DELETE, 0, ngx_rl_api_penalties,
+      NGX_RL_EDIT_DOCUMENT, PENALTY|KEYS|NUMBER, PENALTY|KEYS },
     { ngx_string("status"), GET, 0,
       ngx_rl_api_status, NGX_RL_EDIT_DOCUMENT, 0, 0 },
     { ngx_string("policy"), GET, 0,
@@ -139,8 +118,7 @@ static const ngx_rl_api_route_t  ngx_rl_api_routes[] =
       ngx_rl_api_history, NGX_RL_EDIT_DOCUMENT, 0, 0 },
     { ngx_string(""), GET, NGX_RL_API_PAGE,
       ngx_rl_api_page, NGX_RL_EDIT_DOCUMENT, 0, 0 },
-    { ngx_string(""), GET, 0,
-      ngx_rl_api_index, NGX_RL_EDIT_DOCUMENT, 0, 0 },
+    { ngx_string(""), GET, 0, ngx_rl_api_index, NGX_RL_EDIT_DOCUMENT, 0, 0 },
     { ngx_string("page.css"), GET, NGX_RL_API_PAGE,
       ngx_rl_api_page, NGX_RL_EDIT_DOCUMENT, 0, 0 },
     { ngx_string("page.js"), GET, NGX_RL_API_PAGE,
@@ -243,8 +221,7 @@ ngx_rl_api_route(ngx_rl_api_t *api)
     }
 
     if (route->handler == NULL) {
-        return ngx_rl_api_problem(api, NGX_HTTP_NOT_FOUND,
-                                  "not-found",
+        return ngx_rl_api_problem(api, NGX_HTTP_NOT_FOUND, "not-found",
                                   "the endpoint has no such path");
     }
 
@@ -265,13 +242,10 @@ ngx_rl_api_route(ngx_rl_api_t *api)
     }
 
     if (api->name.len && !ngx_rl_api_path_exact(r)) {
-        return ngx_rl_api_problem(api, NGX_HTTP_BAD_REQUEST,
-                                  "invalid",
-                                  "nginx reads this path as "
-                                  "another one: expected no "
-                                  "\"//\", \"/./\" or \"/../\" in "
-                                  "it; an API key has a name "
-                                  "without them, \"sha256:...\"");
+        return ngx_rl_api_problem(api, NGX_HTTP_BAD_REQUEST, "invalid",
+            "nginx reads this path as another one: expected no \"//\", \"/./\" "
+            "or \"/../\" in it; an API key has a name without them, "
+            "\"sha256:...\"");
     }
 
     if (!(r->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))) {
@@ -288,8 +262,7 @@ ngx_rl_api_route(ngx_rl_api_t *api)
 static ngx_uint_t
 ngx_rl_api_route_is(ngx_rl_api_t *api, const ngx_rl_api_route_t *route)
 {
-    return ngx_rl_api_path_match(&route->path, &api->path,
-                                 &api->name)
+    return ngx_rl_api_path_match(&route->path, &api->path, &api->name)
            && (!(route->flags & NGX_RL_API_PAGE)
                || ngx_rl_api_page_wanted(api));
 }
@@ -446,15 +419,13 @@ ngx_rl_api_query(ngx_rl_api_t *api)
         if (arg == NULL) {
             name.len = ngx_min(name.len, NGX_RL_API_NAME);
 
-            return ngx_rl_api_problem(api, NGX_HTTP_BAD_REQUEST,
-                       "invalid", "\"%V\" is no query argument of this path "
-                       "and method, or is given twice; nothing is changed",
-                       &name);
+            return ngx_rl_api_problem(api, NGX_HTTP_BAD_REQUEST, "invalid",
+                "\"%V\" is no query argument of this path and method, or is "
+                "given twice; nothing is changed", &name);
         }
 
         if (end
-            && ngx_rl_api_query_value(api, arg, end + 1,
-                                      next - end - 1)
+            && ngx_rl_api_query_value(api, arg, end + 1, next - end - 1)
                != NGX_OK)
         {
             return NGX_HTTP_INTERNAL_SERVER_ERROR;
@@ -568,11 +539,8 @@ ngx_rl_api_media_type(ngx_rl_api_t *api)
     }
 
     return ngx_rl_api_problem(api, NGX_HTTP_UNSUPPORTED_MEDIA_TYPE,
-                              "unsupported-media-type",
-                              "expected \"Content-Type: %s\"",
-                              patch
-                              ? "application/merge-patch+json"
-                              : "application/json");
+        "unsupported-media-type", "expected \"Content-Type: %s\"",
+        patch ? "application/merge-patch+json" : "application/json");
 }
 
 

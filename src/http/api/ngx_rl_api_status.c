@@ -18,11 +18,11 @@ ngx_rl_api_status_time(uint64_t time_ms)
 static json_t *
 ngx_rl_api_status_nodes(const ngx_rl_redis_t *redis)
 {
-    json_t                    *list;
-    uint64_t                   calls;
-    ngx_uint_t                 i;
-    ngx_queue_t               *at;
-    ngx_rl_redis_node_stat_t   node;
+    json_t                   *list;
+    uint64_t                  calls;
+    ngx_uint_t                i;
+    ngx_queue_t              *at;
+    ngx_rl_redis_node_stat_t  node;
 
     static const char  *breakers[] = { "closed", "open", "readmits" };
 
@@ -72,8 +72,8 @@ static json_t *
 ngx_rl_api_status_state(ngx_rl_limiter_t *limiter,
     const ngx_rl_sync_stat_t *stat)
 {
-    u_char      buf[NGX_MAX_ERROR_STR];
-    ngx_str_t   error;
+    u_char     buf[NGX_MAX_ERROR_STR];
+    ngx_str_t  error;
 
     if (limiter->state.len == 0) {
         return json_null();
@@ -96,10 +96,10 @@ ngx_rl_api_status_state(ngx_rl_limiter_t *limiter,
 static json_t *
 ngx_rl_api_status_endpoints(ngx_rl_api_t *api)
 {
-    json_t               *list;
-    ngx_uint_t            i;
-    ngx_rl_api_conf_t   **apis;
-    ngx_rl_main_conf_t   *conf;
+    json_t              *list;
+    ngx_uint_t           i;
+    ngx_rl_api_conf_t  **apis;
+    ngx_rl_main_conf_t  *conf;
 
     conf = ngx_http_get_module_main_conf(api->request,
                                          ngx_http_ratelimit_module);
@@ -122,11 +122,11 @@ ngx_rl_api_status_endpoints(ngx_rl_api_t *api)
 ngx_int_t
 ngx_rl_api_status(ngx_rl_api_t *api)
 {
-    uint64_t             now_ms;
-    ngx_str_t            hostname;
-    ngx_time_t          *now;
-    ngx_rl_limiter_t    *limiter;
-    ngx_rl_sync_stat_t   stat;
+    uint64_t            now_ms;
+    ngx_str_t           hostname;
+    ngx_time_t         *now;
+    ngx_rl_limiter_t   *limiter;
+    ngx_rl_sync_stat_t  stat;
 
     limiter = api->conf->limiter;
     now = ngx_timeofday();

@@ -18,9 +18,9 @@
 
 /* The parameters of the query. */
 typedef struct {
-    uint64_t             since_ms;
-    ngx_rl_watch_key_t   key;       /* its hash, if there is one, */
-    ngx_rl_watch_key_t   address;   /* and that of an address' bytes */
+    uint64_t            since_ms;
+    ngx_rl_watch_key_t  key;      /* its hash, if there is one, */
+    ngx_rl_watch_key_t  address;  /* and that of an address' bytes */
 } ngx_rl_api_wanted_t;
 
 /* by ngx_rl_watch_top_e */
@@ -56,8 +56,7 @@ ngx_rl_api_wanted(ngx_rl_api_t *api, ngx_rl_api_wanted_t *wanted)
     }
 
     if (ngx_rl_api_query_key(api, &key) != NGX_OK
-        || ngx_rl_watch_hash(api->conf->limiter->watch, &key, 1,
-                             &wanted->key)
+        || ngx_rl_watch_hash(api->conf->limiter->watch, &key, 1, &wanted->key)
            != NGX_OK)
     {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
@@ -80,8 +79,7 @@ static ngx_uint_t
 ngx_rl_api_most(ngx_rl_api_t *api, uint64_t max, uint64_t *n)
 {
     return api->args.n.data == NULL
-           || ngx_rl_number_parse(api->args.n.data, api->args.n.len, 1,
-                                  max, n)
+           || ngx_rl_number_parse(api->args.n.data, api->args.n.len, 1, max, n)
               == 0;
 }
 
@@ -118,8 +116,7 @@ ngx_rl_api_is_key(ngx_rl_api_t *api, const ngx_rl_api_wanted_t *wanted,
         text.data = (u_char *) key->data;
         text.len = key->len;
 
-        if (ngx_rl_watch_hash(api->conf->limiter->watch, &text, 1,
-                              &hash)
+        if (ngx_rl_watch_hash(api->conf->limiter->watch, &text, 1, &hash)
             != NGX_OK)
         {
             return 0;
@@ -127,9 +124,7 @@ ngx_rl_api_is_key(ngx_rl_api_t *api, const ngx_rl_api_wanted_t *wanted,
     }
 
     return !key->cut
-           && (ngx_memcmp(hash.data, wanted->key.data,
-                          NGX_RL_WATCH_SHA256)
-               == 0
+           && (ngx_memcmp(hash.data, wanted->key.data, NGX_RL_WATCH_SHA256) == 0
                || ngx_memcmp(hash.data, wanted->address.data,
                              NGX_RL_WATCH_SHA256)
                   == 0);
@@ -145,10 +140,8 @@ ngx_rl_api_is_wanted(ngx_rl_api_t *api, const ngx_rl_api_wanted_t *wanted,
     penalized = (rejection->by == NGX_RL_REJECTED_BY_PENALTY);
 
     return rejection->time_ms >= wanted->since_ms
-           && ngx_rl_api_is_named(&api->args.rule, rejection,
-                                  !penalized)
-           && ngx_rl_api_is_named(&api->args.penalty, rejection,
-                                  penalized)
+           && ngx_rl_api_is_named(&api->args.rule, rejection, !penalized)
+           && ngx_rl_api_is_named(&api->args.penalty, rejection, penalized)
            && ngx_rl_api_is_key(api, wanted, &rejection->key);
 }
 
@@ -263,11 +256,11 @@ static json_t *
 ngx_rl_api_rejection_json(ngx_rl_api_t *api, uint64_t number,
     const ngx_rl_rejection_t *rejection)
 {
-    json_t            *json, *cut;
-    ngx_int_t          rc;
-    ngx_str_t          id, route;
-    ngx_uint_t         penalized;
-    const ngx_str_t   *key;
+    json_t           *json, *cut;
+    ngx_int_t         rc;
+    ngx_str_t         id, route;
+    ngx_uint_t        penalized;
+    const ngx_str_t  *key;
 
     static const ngx_str_t  none = ngx_null_string;
 
@@ -277,9 +270,8 @@ ngx_rl_api_rejection_json(ngx_rl_api_t *api, uint64_t number,
     route.len = rejection->route_len;
 
     penalized = (rejection->by == NGX_RL_REJECTED_BY_PENALTY);
-    key = penalized
-          ? ngx_rl_api_penalty_of(api->conf->limiter, &id)
-          : ngx_rl_api_rule_key(api->conf->limiter->policy, &id);
+    key = penalized ? ngx_rl_api_penalty_of(api->conf->limiter, &id)
+                    : ngx_rl_api_rule_key(api->conf->limiter->policy, &id);
 
     json = json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b}",
         "number", (json_int_t) number,
@@ -329,13 +321,13 @@ ngx_rl_api_rejection_json(ngx_rl_api_t *api, uint64_t number,
 ngx_int_t
 ngx_rl_api_rejections(ngx_rl_api_t *api)
 {
-    json_t               *array;
-    uint64_t              newest, number, most;
-    ngx_int_t             rc;
-    ngx_uint_t            n;
-    ngx_rl_ring_t        *ring;
-    ngx_rl_rejection_t    rejection;
-    ngx_rl_api_wanted_t   wanted;
+    json_t              *array;
+    uint64_t             newest, number, most;
+    ngx_int_t            rc;
+    ngx_uint_t           n;
+    ngx_rl_ring_t       *ring;
+    ngx_rl_rejection_t   rejection;
+    ngx_rl_api_wanted_t  wanted;
 
     rc = ngx_rl_api_wanted(api, &wanted);
     if (rc != NGX_DECLINED) {
@@ -398,10 +390,10 @@ ngx_rl_api_penalty_next(ngx_rl_api_t *api, const ngx_rl_api_wanted_t *wanted,
 static ngx_int_t
 ngx_rl_api_penalties_end(ngx_rl_api_t *api, const ngx_rl_api_wanted_t *wanted)
 {
-    ngx_uint_t           at, n;
-    ngx_rl_record_t      record;
-    ngx_rl_limiter_t    *limiter;
-    ngx_rl_penalized_t   row;
+    ngx_uint_t          at, n;
+    ngx_rl_record_t     record;
+    ngx_rl_limiter_t   *limiter;
+    ngx_rl_penalized_t  row;
 
     static const ngx_str_t  what = ngx_string("penalties are ended");
 
@@ -415,15 +407,13 @@ ngx_rl_api_penalties_end(ngx_rl_api_t *api, const ngx_rl_api_wanted_t *wanted)
     n = 0;
 
     while (ngx_rl_api_penalty_next(api, wanted, &at, &row)) {
-        n += (ngx_rl_penalties_end(
-                                  ngx_rl_zone_penalties(&limiter->zone),
-                                  &row.id, ngx_current_msec)
+        n += (ngx_rl_penalties_end(ngx_rl_zone_penalties(&limiter->zone),
+                                   &row.id, ngx_current_msec)
               == NGX_OK);
     }
 
     if (n == 0) {
-        return ngx_rl_api_problem(api, NGX_HTTP_NOT_FOUND,
-                                  "not-found",
+        return ngx_rl_api_problem(api, NGX_HTTP_NOT_FOUND, "not-found",
                                   "there is no such penalty");
     }
 
@@ -445,9 +435,9 @@ ngx_rl_api_penalties_end(ngx_rl_api_t *api, const ngx_rl_api_wanted_t *wanted)
 static json_t *
 ngx_rl_api_penalty_key(ngx_rl_api_t *api, const ngx_rl_watch_key_t *key)
 {
-    json_t              *json;
-    ngx_str_t            text;
-    ngx_rl_watch_key_t   hash;
+    json_t             *json;
+    ngx_str_t           text;
+    ngx_rl_watch_key_t  hash;
 
     if (key->len == 0) {
         return ngx_rl_api_name_json(key);
@@ -462,8 +452,7 @@ ngx_rl_api_penalty_key(ngx_rl_api_t *api, const ngx_rl_watch_key_t *key)
     text.data = (u_char *) key->data;
     text.len = key->len;
 
-    return (ngx_rl_watch_hash(api->conf->limiter->watch, &text, 0,
-                              &hash)
+    return (ngx_rl_watch_hash(api->conf->limiter->watch, &text, 0, &hash)
             == NGX_OK)
            ? ngx_rl_api_name_json(&hash) : NULL;
 }
@@ -491,13 +480,13 @@ ngx_rl_api_penalty_json(ngx_rl_api_t *api, const ngx_rl_penalty_t *penalty,
 ngx_int_t
 ngx_rl_api_penalties(ngx_rl_api_t *api)
 {
-    json_t               *array;
-    uint64_t              n, most, now_ms;
-    ngx_int_t             rc;
-    ngx_uint_t            at;
-    ngx_rl_penalty_t     *penalty;
-    ngx_rl_penalized_t    row;
-    ngx_rl_api_wanted_t   wanted;
+    json_t              *array;
+    uint64_t             n, most, now_ms;
+    ngx_int_t            rc;
+    ngx_uint_t           at;
+    ngx_rl_penalty_t    *penalty;
+    ngx_rl_penalized_t   row;
+    ngx_rl_api_wanted_t  wanted;
 
     rc = ngx_rl_api_wanted(api, &wanted);
     if (rc != NGX_DECLINED) {
@@ -548,13 +537,13 @@ static void
 ngx_rl_api_top_penalized(const ngx_rl_limiter_t *limiter,
     const ngx_rl_top_list_t *list, u_char penalized[NGX_RL_API_TOP_MAX])
 {
-    size_t               len, prefix;
-    uint32_t             hash, hashes[NGX_RL_API_TOP_MAX];
-    ngx_uint_t           at, i, n, own;
-    ngx_rl_network_t     network;
-    ngx_rl_network_t     addresses[NGX_RL_API_TOP_MAX];
-    ngx_rl_watch_key_t   name;
-    ngx_rl_penalized_t   row;
+    size_t              len, prefix;
+    uint32_t            hash, hashes[NGX_RL_API_TOP_MAX];
+    ngx_uint_t          at, i, n, own;
+    ngx_rl_network_t    network;
+    ngx_rl_network_t    addresses[NGX_RL_API_TOP_MAX];
+    ngx_rl_watch_key_t  name;
+    ngx_rl_penalized_t  row;
 
     prefix = sizeof(NGX_RL_NETWORK_KEY) - 1;
 
@@ -570,8 +559,7 @@ ngx_rl_api_top_penalized(const ngx_rl_limiter_t *limiter,
         len = name.len ? name.len : NGX_RL_WATCH_SHA256;
         hashes[i] = ngx_murmur_hash2((u_char *) name.data, len);
 
-        if (ngx_rl_network_parse((u_char *) name.data, name.len,
-                                 &addresses[i])
+        if (ngx_rl_network_parse((u_char *) name.data, name.len, &addresses[i])
             != 0)
         {
             addresses[i].bits = 0;
@@ -586,8 +574,7 @@ ngx_rl_api_top_penalized(const ngx_rl_limiter_t *limiter,
 
         len = row.name.len ? row.name.len : NGX_RL_WATCH_SHA256;
         hash = ngx_murmur_hash2((u_char *) row.name.data, len);
-        own = ngx_rl_penalties_own(row.network)
-              && row.name.len > prefix
+        own = ngx_rl_penalties_own(row.network) && row.name.len > prefix
               && ngx_rl_network_parse((u_char *) row.name.data + prefix,
                                       row.name.len - prefix, &network)
                  == 0;
@@ -609,8 +596,7 @@ ngx_rl_api_top_penalized(const ngx_rl_limiter_t *limiter,
             ngx_memcpy(&name, list->keys[i].entry->name, sizeof(name));
 
             penalized[i] |= (name.len == row.name.len
-                             && ngx_memcmp(name.data, row.name.data, len)
-                                == 0);
+                             && ngx_memcmp(name.data, row.name.data, len) == 0);
         }
     }
 }
@@ -641,8 +627,8 @@ ngx_rl_api_top_json(const ngx_rl_limiter_t *limiter,
     const ngx_rl_watch_list_t *read, const ngx_rl_top_key_t *key,
     ngx_uint_t penalized)
 {
-    json_t              *json;
-    ngx_rl_watch_key_t   name;
+    json_t             *json;
+    ngx_rl_watch_key_t  name;
 
     ngx_memcpy(&name, key->entry->name, sizeof(ngx_rl_watch_key_t));
 
@@ -695,10 +681,9 @@ ngx_rl_api_top(ngx_rl_api_t *api)
     }
 
     if (by == -1 || !ngx_rl_api_most(api, NGX_RL_API_TOP_MAX, &n)) {
-        return ngx_rl_api_problem(api, NGX_HTTP_BAD_REQUEST,
-                   "invalid", "expected \"by=requests\" or \"by=rejected\", "
-                   "and \"n=<number>\" from 1 to %d",
-                   NGX_RL_API_TOP_MAX);
+        return ngx_rl_api_problem(api, NGX_HTTP_BAD_REQUEST, "invalid",
+            "expected \"by=requests\" or \"by=rejected\", and \"n=<number>\" "
+            "from 1 to %d", NGX_RL_API_TOP_MAX);
     }
 
     read = ngx_palloc(api->request->pool, sizeof(ngx_rl_watch_list_t));

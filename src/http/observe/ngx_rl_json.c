@@ -66,10 +66,10 @@ ngx_int_t
 ngx_rl_send(ngx_http_request_t *r, ngx_uint_t status, const ngx_str_t *type,
     const ngx_str_t *body)
 {
-    u_char       *p;
-    ngx_int_t     rc;
-    ngx_buf_t    *b;
-    ngx_chain_t   out;
+    u_char      *p;
+    ngx_int_t    rc;
+    ngx_buf_t   *b;
+    ngx_chain_t  out;
 
     rc = ngx_http_discard_request_body(r);
     if (rc != NGX_OK) {
@@ -162,10 +162,9 @@ ngx_rl_json_time(uint64_t time_ms)
     ngx_gmtime((time_t) (time_ms / 1000), &tm);
 
     return json_sprintf("%04d-%02d-%02dT%02d:%02d:%02d.%03dZ",
-                        (int) tm.ngx_tm_year, (int) tm.ngx_tm_mon,
-                        (int) tm.ngx_tm_mday, (int) tm.ngx_tm_hour,
-                        (int) tm.ngx_tm_min, (int) tm.ngx_tm_sec,
-                        (int) (time_ms % 1000));
+        (int) tm.ngx_tm_year, (int) tm.ngx_tm_mon, (int) tm.ngx_tm_mday,
+        (int) tm.ngx_tm_hour, (int) tm.ngx_tm_min, (int) tm.ngx_tm_sec,
+        (int) (time_ms % 1000));
 }
 
 
@@ -177,10 +176,9 @@ ngx_rl_json_second(uint64_t sec)
 
     ngx_gmtime((time_t) sec, &tm);
 
-    return json_sprintf("%04d-%02d-%02dT%02d:%02d:%02dZ",
-                        (int) tm.ngx_tm_year, (int) tm.ngx_tm_mon,
-                        (int) tm.ngx_tm_mday, (int) tm.ngx_tm_hour,
-                        (int) tm.ngx_tm_min, (int) tm.ngx_tm_sec);
+    return json_sprintf("%04d-%02d-%02dT%02d:%02d:%02dZ", (int) tm.ngx_tm_year,
+        (int) tm.ngx_tm_mon, (int) tm.ngx_tm_mday, (int) tm.ngx_tm_hour,
+        (int) tm.ngx_tm_min, (int) tm.ngx_tm_sec);
 }
 
 
@@ -257,15 +255,12 @@ ngx_rl_json_counter(json_t *json, const ngx_rl_inspect_t *inspect)
 
     if (!known) {
         rc |= json_object_set_new(json, "unknown",
-                        ngx_rl_json_text(
-                            ngx_rl_redis_status_name(inspect->status)));
+            ngx_rl_json_text(ngx_rl_redis_status_name(inspect->status)));
 
     } else if (window) {
         rc |= json_object_set_new(json, "reset_at",
-                  ngx_rl_json_second(
-                      ngx_rl_limit_reset(limit,
-                                         ngx_rl_json_now(),
-                                         inspect->answer.reset_us)));
+            ngx_rl_json_second(ngx_rl_limit_reset(limit, ngx_rl_json_now(),
+                                                  inspect->answer.reset_us)));
     }
 
     if (inspect->wait_us) {
@@ -288,9 +283,7 @@ ngx_rl_json_dump(ngx_pool_t *pool, json_t *json, ngx_str_t *text)
     text->data = len ? ngx_pnalloc(pool, text->len) : NULL;
 
     if (text->data == NULL
-        || json_dumpb(json, (char *) text->data, len,
-                      NGX_RL_JSON_FLAGS)
-           != len)
+        || json_dumpb(json, (char *) text->data, len, NGX_RL_JSON_FLAGS) != len)
     {
         json_decref(json);
         return NGX_ERROR;

@@ -19,8 +19,8 @@ extern const ngx_str_t  ngx_rl_outcomes[];
 
 /* A text that grows, in a pool; zeroed: it is empty. */
 typedef struct {
-    ngx_str_t   text;
-    size_t      room;      /* bytes that text.data has */
+    ngx_str_t  text;
+    size_t     room;  /* bytes that text.data has */
 } ngx_rl_growing_t;
 
 /* Makes room for size bytes behind the text. Its end; NULL: memory is out. */

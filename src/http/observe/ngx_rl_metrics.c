@@ -16,10 +16,10 @@
 
 /* A zone or a Redis: its name and its figures. */
 typedef struct {
-    const char             *label;     /* of its name */
+    const char             *label;      /* of its name */
     const ngx_str_t        *name;
-    ngx_rl_limiter_t       *limiter;   /* NULL: a Redis */
-    ngx_rl_redis_t         *redis;     /* NULL: a zone */
+    ngx_rl_limiter_t       *limiter;    /* NULL: a Redis */
+    ngx_rl_redis_t         *redis;      /* NULL: a zone */
     uint64_t                version;
     uint64_t                age;
     uint64_t                reachable;
@@ -27,8 +27,8 @@ typedef struct {
     uint64_t                refused;
     uint64_t                skipped;
     uint64_t                uncounted;
-    uint64_t                heaviest;  /* key: requests a second */
-    uint64_t                penalties; /* in force */
+    uint64_t                heaviest;   /* key: requests a second */
+    uint64_t                penalties;  /* in force */
     ngx_rl_segments_stat_t  table;
     ngx_rl_segments_stat_t  leases;
     ngx_rl_redis_stat_t     stat;
@@ -56,15 +56,15 @@ typedef struct {
 
 /* Bits that are needed for it, and bits that exclude it. */
 typedef struct {
-    ngx_uint_t                  needs;
-    ngx_uint_t                  lacks;
+    ngx_uint_t  needs;
+    ngx_uint_t  lacks;
 } ngx_rl_metrics_can_t;
 
 /* A row of counts; what its rule or its zone has, if it is in use. */
 typedef struct {
-    ngx_rl_counts_row_t      counts;    /* first */
+    ngx_rl_counts_row_t      counts;   /* first */
     ngx_uint_t               traits;
-    const ngx_rl_limiter_t  *limiter;   /* NULL: none has its name */
+    const ngx_rl_limiter_t  *limiter;  /* NULL: none has its name */
 } ngx_rl_metrics_row_t;
 
 #define ngx_rl_metrics_at(member)                                             \
@@ -104,8 +104,7 @@ static const ngx_str_t  ngx_rl_metrics_lost[] = {
 static ngx_uint_t
 ngx_rl_metrics_can(ngx_uint_t traits, const ngx_rl_metrics_can_t *can)
 {
-    return (traits & NGX_RL_METRICS_LIVE)
-           && (traits & can->needs) == can->needs
+    return (traits & NGX_RL_METRICS_LIVE) && (traits & can->needs) == can->needs
            && (traits & can->lacks) == 0;
 }
 
@@ -133,12 +132,9 @@ ngx_rl_metrics_denied(ngx_rl_metrics_t *out, const ngx_rl_counts_row_t *row)
         if (row->words[outcomes[i].word]
             || ngx_rl_metrics_can(traits, &outcomes[i].can))
         {
-            ngx_rl_metrics_sample(out,
-                 row->words[outcomes[i].word],
-                 "zone", &row->zone, "rule", &row->rule,
-                 "outcome", &outcomes[i].name, "source",
-                 &ngx_rl_metrics_source[NGX_RL_SOURCE_LOCAL],
-                 NULL);
+            ngx_rl_metrics_sample(out, row->words[outcomes[i].word], "zone",
+                &row->zone, "rule", &row->rule, "outcome", &outcomes[i].name,
+                "source", &ngx_rl_metrics_source[NGX_RL_SOURCE_LOCAL], NULL);
         }
     }
 }
@@ -187,28 +183,23 @@ ngx_rl_metrics_outcomes(ngx_rl_metrics_t *out, const ngx_rl_counts_row_t *row,
         name = source;
 
         if (source == NGX_RL_SOURCE_LEASE
-            && (status == NGX_RL_REJECTED
-                || status == NGX_RL_REJECTED_DRY_RUN))
+            && (status == NGX_RL_REJECTED || status == NGX_RL_REJECTED_DRY_RUN))
         {
             name = NGX_RL_METRICS_MEMORY;
         }
 
         if (n == 0
             && ((source == NGX_RL_SOURCE_FALLBACK)
-                != (status == NGX_RL_DEGRADED
-                    || status == NGX_RL_UNAVAILABLE)
+                != (status == NGX_RL_DEGRADED || status == NGX_RL_UNAVAILABLE)
                 || !ngx_rl_metrics_can(traits, &statuses[status])
                 || !ngx_rl_metrics_can(traits, &sources[name])))
         {
             continue;
         }
 
-        ngx_rl_metrics_sample(out, n,
-                             "zone", &row->zone, "rule", &row->rule,
-                             "outcome",
-                             &ngx_rl_outcomes[status],
-                             "source",
-                             &ngx_rl_metrics_source[name], NULL);
+        ngx_rl_metrics_sample(out, n, "zone", &row->zone, "rule", &row->rule,
+                              "outcome", &ngx_rl_outcomes[status], "source",
+                              &ngx_rl_metrics_source[name], NULL);
     }
 }
 
@@ -295,8 +286,7 @@ ngx_rl_metrics_penalties(ngx_rl_metrics_t *out, const void *item)
 
     for (i = 0; i < NGX_RL_PENALTY_COUNTS; i++) {
 
-        if (row->words[NGX_RL_COUNTS_PENALTIES + i] == 0
-            && !(can & (1u << i)))
+        if (row->words[NGX_RL_COUNTS_PENALTIES + i] == 0 && !(can & (1u << i)))
         {
             continue;
         }
@@ -307,9 +297,8 @@ ngx_rl_metrics_penalties(ngx_rl_metrics_t *out, const void *item)
                                     ? "none" : "network");
         action.len = ngx_strlen(action.data);
 
-        ngx_rl_metrics_sample(out,
-                            row->words[NGX_RL_COUNTS_PENALTIES + i],
-                            "zone", &row->zone, "action", &action, NULL);
+        ngx_rl_metrics_sample(out, row->words[NGX_RL_COUNTS_PENALTIES + i],
+                              "zone", &row->zone, "action", &action, NULL);
     }
 }
 
@@ -334,8 +323,7 @@ ngx_rl_metrics_of_zone(ngx_rl_metrics_t *out, const void *item)
     n = row->words[out->metric->offset];
 
     if (row->kind == NGX_RL_COUNTS_ZONE
-        && (n || ngx_rl_metrics_can(of->traits,
-                                    &words[out->metric->offset])))
+        && (n || ngx_rl_metrics_can(of->traits, &words[out->metric->offset])))
     {
         ngx_rl_metrics_sample(out, n, "zone", &row->zone, NULL);
     }
@@ -384,8 +372,7 @@ static const ngx_rl_metric_t  ngx_rl_row_metrics[] =
       ngx_rl_metrics_times, NGX_RL_COUNTS_DELAY },
 
     { "ratelimit_penalties_total", "counter",
-      "Penalties that began on this gateway.",
-      ngx_rl_metrics_penalties, 0 },
+      "Penalties that began on this gateway.", ngx_rl_metrics_penalties, 0 },
 
     { "ratelimit_rules_not_counted_total", "counter",
       "Requests with more matching rules than are counted, by zone.",
@@ -436,10 +423,8 @@ ngx_rl_metrics_evicted(ngx_rl_metrics_t *out, const void *item)
     it = item;
 
     for (lost = 0; it->limiter && lost < NGX_RL_LOST; lost++) {
-        ngx_rl_metrics_sample(out, it->table.lost_of[lost],
-                             "zone", it->name,
-                             "lost", &ngx_rl_metrics_lost[lost],
-                             NULL);
+        ngx_rl_metrics_sample(out, it->table.lost_of[lost], "zone", it->name,
+                              "lost", &ngx_rl_metrics_lost[lost], NULL);
     }
 }
 
@@ -462,10 +447,9 @@ ngx_rl_metrics_skipped(ngx_rl_metrics_t *out, const void *item)
     skipped = list->elts;
 
     for (i = 0; i < list->nelts; i++) {
-        ngx_rl_metrics_sample(out, 1, "zone", it->name,
-                              "id", &skipped[i].id,
-                              "pointer", &skipped[i].pointer,
-                              "reason", &skipped[i].detail, NULL);
+        ngx_rl_metrics_sample(out, 1, "zone", it->name, "id", &skipped[i].id,
+                              "pointer", &skipped[i].pointer, "reason",
+                              &skipped[i].detail, NULL);
     }
 }
 
@@ -481,18 +465,15 @@ ngx_rl_metrics_nodes(ngx_rl_metrics_t *out, const void *item)
     it = item;
     at = NULL;
 
-    while (it->redis
-           && ngx_rl_redis_node_stat(it->redis, &at, &node) == NGX_OK)
+    while (it->redis && ngx_rl_redis_node_stat(it->redis, &at, &node) == NGX_OK)
     {
         if (out->metric->offset == offsetof(ngx_rl_redis_node_stat_t, times)) {
-            ngx_rl_metrics_histogram(out, node.times,
-                                     "redis", it->name,
-                                     "node", &node.name, NULL);
+            ngx_rl_metrics_histogram(out, node.times, "redis", it->name, "node",
+                                     &node.name, NULL);
             continue;
         }
 
-        value = out->metric->offset
-                == offsetof(ngx_rl_redis_node_stat_t, state)
+        value = out->metric->offset == offsetof(ngx_rl_redis_node_stat_t, state)
                 ? (uint64_t) node.state : (uint64_t) node.connected;
 
         ngx_rl_metrics_sample(out, value, "redis", it->name,
@@ -557,79 +538,62 @@ ngx_rl_metrics_topology(ngx_rl_metrics_t *out, const void *item)
 
 static const ngx_rl_metric_t  ngx_rl_item_metrics[] =
 {
-    { "ratelimit_penalties_active", "gauge",
-      "Keys that are penalized now.",
-      ngx_rl_metrics_number,
-      ngx_rl_metrics_at(penalties) },
+    { "ratelimit_penalties_active", "gauge", "Keys that are penalized now.",
+      ngx_rl_metrics_number, ngx_rl_metrics_at(penalties) },
 
     { "ratelimit_table_places", "gauge",
-      "Counters that a zone's table has room for.",
-      ngx_rl_metrics_number,
+      "Counters that a zone's table has room for.", ngx_rl_metrics_number,
       ngx_rl_metrics_at(table.places) },
 
     { "ratelimit_table_used", "gauge",
       "Places of live counters; of a large table an estimate.",
-      ngx_rl_metrics_number,
-      ngx_rl_metrics_at(table.busy) },
+      ngx_rl_metrics_number, ngx_rl_metrics_at(table.busy) },
 
     { "ratelimit_table_evicted_total", "counter",
-      "Live counters that a full table lost.",
-      ngx_rl_metrics_evicted, 0 },
+      "Live counters that a full table lost.", ngx_rl_metrics_evicted, 0 },
 
-    { "ratelimit_lease_places", "gauge",
-      "Leases that a zone has room for.",
-      ngx_rl_metrics_number,
-      ngx_rl_metrics_at(leases.places) },
+    { "ratelimit_lease_places", "gauge", "Leases that a zone has room for.",
+      ngx_rl_metrics_number, ngx_rl_metrics_at(leases.places) },
 
     { "ratelimit_lease_used", "gauge",
       "Places of leases in use; of a large table an estimate.",
-      ngx_rl_metrics_number,
-      ngx_rl_metrics_at(leases.busy) },
+      ngx_rl_metrics_number, ngx_rl_metrics_at(leases.busy) },
 
     { "ratelimit_lease_tokens", "gauge",
       "Tokens in hand, debited in Redis; of a large table an estimate.",
-      ngx_rl_metrics_number,
-      ngx_rl_metrics_at(leases.tokens) },
+      ngx_rl_metrics_number, ngx_rl_metrics_at(leases.tokens) },
 
     { "ratelimit_lease_refused_total", "counter",
       "Leases that had no place: their requests ask Redis.",
-      ngx_rl_metrics_number,
-      ngx_rl_metrics_at(leases.lost) },
+      ngx_rl_metrics_number, ngx_rl_metrics_at(leases.lost) },
 
     { "ratelimit_top_key_requests_per_second", "gauge",
       "Requests of the heaviest key; of the last minute or two, an estimate.",
-      ngx_rl_metrics_number,
-      ngx_rl_metrics_at(heaviest) },
+      ngx_rl_metrics_number, ngx_rl_metrics_at(heaviest) },
 
     { "ratelimit_rules_version", "gauge",
       "Version of a zone's document that requests go by, 0: none.",
-      ngx_rl_metrics_number,
-      ngx_rl_metrics_at(version) },
+      ngx_rl_metrics_number, ngx_rl_metrics_at(version) },
 
     { "ratelimit_rules_age_seconds", "gauge",
-      "For how long requests have gone by that version.",
-      ngx_rl_metrics_number,
+      "For how long requests have gone by that version.", ngx_rl_metrics_number,
       ngx_rl_metrics_at(age) },
 
     { "ratelimit_rules_reachable", "gauge",
       "1: Redis has answered the last poll for the document.",
-      ngx_rl_metrics_number,
-      ngx_rl_metrics_at(reachable) },
+      ngx_rl_metrics_number, ngx_rl_metrics_at(reachable) },
 
     { "ratelimit_rules_saved", "gauge",
       "1: the state file has the newest version, or the zone has none.",
-      ngx_rl_metrics_number,
-      ngx_rl_metrics_at(saved) },
+      ngx_rl_metrics_number, ngx_rl_metrics_at(saved) },
 
     { "ratelimit_rules_refused_version", "gauge",
       "Version of the document that is not used here, 0: none.",
-      ngx_rl_metrics_number,
-      ngx_rl_metrics_at(refused) },
+      ngx_rl_metrics_number, ngx_rl_metrics_at(refused) },
 
     { "ratelimit_rules_skipped", "gauge",
       "Rules and entries of the document that do not count here.",
-      ngx_rl_metrics_number,
-      ngx_rl_metrics_at(skipped) },
+      ngx_rl_metrics_number, ngx_rl_metrics_at(skipped) },
 
     { "ratelimit_rules_skipped_info", "gauge",
       "1 for each of them, with its place and the reason.",
@@ -637,71 +601,57 @@ static const ngx_rl_metric_t  ngx_rl_item_metrics[] =
 
     { "ratelimit_rules_uncounted", "gauge",
       "Rules without series of their own: there is no room for them.",
-      ngx_rl_metrics_number,
-      ngx_rl_metrics_at(uncounted) },
+      ngx_rl_metrics_number, ngx_rl_metrics_at(uncounted) },
 
     { "ratelimit_redis_call_seconds", "histogram",
       "How long calls of checks took, from the write to the reply.",
-      ngx_rl_metrics_nodes,
-      offsetof(ngx_rl_redis_node_stat_t, times) },
+      ngx_rl_metrics_nodes, offsetof(ngx_rl_redis_node_stat_t, times) },
 
     { "ratelimit_redis_clock_offset_seconds", "gauge",
-      "Redis' clock less this gateway's.",
-      ngx_rl_metrics_clocks, 0 },
+      "Redis' clock less this gateway's.", ngx_rl_metrics_clocks, 0 },
 
     { "ratelimit_redis_calls_total", "counter",
-      "Calls to Redis, by what became of them.",
-      ngx_rl_metrics_statuses,
+      "Calls to Redis, by what became of them.", ngx_rl_metrics_statuses,
       ngx_rl_metrics_at(stat.calls) },
 
     { "ratelimit_redis_error_replies_total", "counter",
       "Error replies to calls, those that were healed too.",
-      ngx_rl_metrics_statuses,
-      ngx_rl_metrics_at(stat.replies) },
+      ngx_rl_metrics_statuses, ngx_rl_metrics_at(stat.replies) },
 
     { "ratelimit_redis_refreshes_total", "counter",
-      "Questions to Redis which node serves what.",
-      ngx_rl_metrics_number,
+      "Questions to Redis which node serves what.", ngx_rl_metrics_number,
       ngx_rl_metrics_at(stat.refreshes) },
 
     { "ratelimit_redis_reconnects_total", "counter",
-      "Connections that came back after they broke.",
-      ngx_rl_metrics_number,
+      "Connections that came back after they broke.", ngx_rl_metrics_number,
       ngx_rl_metrics_at(stat.reconnects) },
 
     { "ratelimit_redis_tls_handshakes_total", "counter",
-      "TLS handshakes with Redis that succeeded.",
-      ngx_rl_metrics_number,
+      "TLS handshakes with Redis that succeeded.", ngx_rl_metrics_number,
       ngx_rl_metrics_at(stat.handshakes) },
 
     { "ratelimit_redis_tls_resumed_total", "counter",
       "TLS handshakes with Redis that resumed a session.",
-      ngx_rl_metrics_number,
-      ngx_rl_metrics_at(stat.resumed) },
+      ngx_rl_metrics_number, ngx_rl_metrics_at(stat.resumed) },
 
     { "ratelimit_redis_breaker_opened_total", "counter",
-      "Times that the breaker of a Redis node opened.",
-      ngx_rl_metrics_number,
+      "Times that the breaker of a Redis node opened.", ngx_rl_metrics_number,
       ngx_rl_metrics_at(stat.opened) },
 
     { "ratelimit_redis_breaker_state", "gauge",
       "The breaker of a Redis node: 0 closed, 1 open, 2 readmits calls.",
-      ngx_rl_metrics_nodes,
-      offsetof(ngx_rl_redis_node_stat_t, state) },
+      ngx_rl_metrics_nodes, offsetof(ngx_rl_redis_node_stat_t, state) },
 
     { "ratelimit_redis_topology_age_seconds", "gauge",
-      "Time since a Sentinel named the master.",
-      ngx_rl_metrics_topology, 0 },
+      "Time since a Sentinel named the master.", ngx_rl_metrics_topology, 0 },
 
     { "ratelimit_redis_connected", "gauge",
-      "Whether a worker is connected to the Redis node.",
-      ngx_rl_metrics_nodes,
+      "Whether a worker is connected to the Redis node.", ngx_rl_metrics_nodes,
       offsetof(ngx_rl_redis_node_stat_t, connected) },
 
     { "ratelimit_gateways", "gauge",
       "Live gateways that share the limits, this one among them.",
-      ngx_rl_metrics_number,
-      ngx_rl_metrics_at(stat.gateways) },
+      ngx_rl_metrics_number, ngx_rl_metrics_at(stat.gateways) },
 
     { NULL, NULL, NULL, NULL, 0 }
 };
@@ -727,8 +677,7 @@ ngx_rl_metrics_guard(ngx_http_request_t *r)
     ngx_rl_guard_log(r, why);
 
     if (rc == NGX_HTTP_UNAUTHORIZED
-        && ngx_rl_header(r, "WWW-Authenticate",
-                         NGX_RL_GUARD_CHALLENGE)
+        && ngx_rl_header(r, "WWW-Authenticate", NGX_RL_GUARD_CHALLENGE)
            != NGX_OK)
     {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
@@ -843,8 +792,7 @@ ngx_rl_metrics_rows(ngx_http_request_t *r, ngx_array_t *rows)
     ngx_rl_main_conf_t    *rlmcf;
     ngx_rl_metrics_row_t  *row;
 
-    if (ngx_array_init(rows, r->pool, 64,
-                       sizeof(ngx_rl_metrics_row_t))
+    if (ngx_array_init(rows, r->pool, 64, sizeof(ngx_rl_metrics_row_t))
         != NGX_OK)
     {
         return NGX_ERROR;
@@ -954,12 +902,12 @@ ngx_rl_metrics_zone(ngx_rl_metrics_item_t *zone)
 static ngx_int_t
 ngx_rl_metrics_items(ngx_http_request_t *r, ngx_array_t *items)
 {
-    ngx_uint_t               i;
-    ngx_rl_redis_t         **redis;
-    ngx_rl_watch_list_t     *top;
-    ngx_rl_zone_conf_t     **zones;
-    ngx_rl_main_conf_t      *rlmcf;
-    ngx_rl_metrics_item_t   *item;
+    ngx_uint_t              i;
+    ngx_rl_redis_t        **redis;
+    ngx_rl_watch_list_t    *top;
+    ngx_rl_zone_conf_t    **zones;
+    ngx_rl_main_conf_t     *rlmcf;
+    ngx_rl_metrics_item_t  *item;
 
     rlmcf = ngx_http_get_module_main_conf(r, ngx_http_ratelimit_module);
     zones = rlmcf->zones.elts;
@@ -1007,11 +955,11 @@ ngx_rl_metrics_items(ngx_http_request_t *r, ngx_array_t *items)
 static ngx_int_t
 ngx_rl_metrics_handler(ngx_http_request_t *r)
 {
-    u_char            *item;
-    ngx_int_t          rc;
-    ngx_uint_t         i, n;
-    ngx_array_t        lists[2];
-    ngx_rl_metrics_t   out;
+    u_char           *item;
+    ngx_int_t         rc;
+    ngx_uint_t        i, n;
+    ngx_array_t       lists[2];
+    ngx_rl_metrics_t  out;
 
     static const ngx_rl_metric_t  *const tables[] = {
         ngx_rl_row_metrics, ngx_rl_item_metrics };
@@ -1022,8 +970,7 @@ ngx_rl_metrics_handler(ngx_http_request_t *r)
     }
 
     if (!(r->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))) {
-        return (ngx_rl_header(r, "Allow", "GET, HEAD")
-                == NGX_OK)
+        return (ngx_rl_header(r, "Allow", "GET, HEAD") == NGX_OK)
                ? NGX_HTTP_NOT_ALLOWED : NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
@@ -1076,13 +1023,11 @@ ngx_rl_metrics(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     if (cf->args->nelts == 2) {
 
-        if (!ngx_rl_parameter(&value[1], "token_file=", &file)
-            || file.len == 0)
+        if (!ngx_rl_parameter(&value[1], "token_file=", &file) || file.len == 0)
         {
             ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "\"ratelimit_metrics\" has an invalid parameter "
-                               "\"%V\", expected \"token_file=<file>\"",
-                               &value[1]);
+                "\"ratelimit_metrics\" has an invalid parameter \"%V\", "
+                "expected \"token_file=<file>\"", &value[1]);
             return NGX_CONF_ERROR;
         }
 

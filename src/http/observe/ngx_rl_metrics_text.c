@@ -108,8 +108,8 @@ ngx_rl_metrics_number(u_char *p, uint64_t value)
 static u_char *
 ngx_rl_metrics_escape(u_char *p, const ngx_str_t *text)
 {
-    u_char   ch;
-    size_t   i;
+    u_char  ch;
+    size_t  i;
 
     for (i = 0; i < text->len; i++) {
         ch = text->data[i];

@@ -23,11 +23,9 @@ ngx_rl_watch_text(const ngx_str_t *rule_key, const ngx_str_t *text,
 
     key->cut = 0;
 
-    if (ngx_rl_equal(rule_key, &address)
-        && (text->len == 4 || text->len == 16))
+    if (ngx_rl_equal(rule_key, &address) && (text->len == 4 || text->len == 16))
     {
-        key->len = (u_char) ngx_inet_ntop((text->len == 4) ? AF_INET
-                                                           : AF_INET6,
+        key->len = (u_char) ngx_inet_ntop((text->len == 4) ? AF_INET : AF_INET6,
                                           text->data, key->data,
                                           NGX_RL_WATCH_KEY);
         return NGX_OK;
@@ -51,8 +49,8 @@ ngx_int_t
 ngx_rl_watch_hash(const ngx_rl_watch_t *watch, const ngx_str_t *text,
     ngx_uint_t hashed, ngx_rl_watch_key_t *key)
 {
-    u_char      *p;
-    ngx_uint_t   i;
+    u_char     *p;
+    ngx_uint_t  i;
 
     key->len = 0;
     key->cut = 0;
@@ -105,8 +103,7 @@ ngx_rl_watch_sample(const ngx_rl_client_t *client, const ngx_rl_rule_t *rule,
     weight = ngx_rl_sampler_take(&watch->samplers[which],
                                  (uint64_t) ngx_random());
 
-    id = ngx_rl_hash(
-                     ngx_rl_table_hash_key(client->limiter->zone.table),
+    id = ngx_rl_hash(ngx_rl_table_hash_key(client->limiter->zone.table),
                      client->key.data, client->key.len);
     kind = ngx_rl_watch_kind(client->limiter, &rule->key);
     id.lo ^= kind;
@@ -121,9 +118,7 @@ ngx_rl_watch_sample(const ngx_rl_client_t *client, const ngx_rl_rule_t *rule,
     ngx_rl_unlock(&shared->lock);
 
     if (counted
-        || ngx_rl_watch_name(watch, &rule->key, &client->key,
-                             &name)
-           != NGX_OK)
+        || ngx_rl_watch_name(watch, &rule->key, &client->key, &name) != NGX_OK)
     {
         return;
     }
@@ -149,10 +144,8 @@ ngx_rl_watch_keep(ngx_http_request_t *r, ngx_rl_watch_t *watch,
 
     static const ngx_str_t  none = ngx_null_string;
 
-    rc = network
-         ? ngx_rl_watch_text(&none, key, &rejection->key)
-         : ngx_rl_watch_name(watch, &rule->key, key,
-                             &rejection->key);
+    rc = network ? ngx_rl_watch_text(&none, key, &rejection->key)
+                 : ngx_rl_watch_name(watch, &rule->key, key, &rejection->key);
 
     if (rc != NGX_OK || ngx_rl_route_variable(r, &route, 0) != NGX_OK) {
         return;

@@ -99,29 +99,24 @@ ngx_rl_check_print(u_char *p, ngx_rl_ctx_t *ctx, ngx_rl_variable_e variable)
         return ngx_sprintf(p, "%uD", limit->capacity);
 
     case NGX_RL_VARIABLE_REMAINING:
-        return answer ? ngx_sprintf(p, "%uD",
-                                    ngx_rl_counter_remaining(counter))
+        return answer ? ngx_sprintf(p, "%uD", ngx_rl_counter_remaining(counter))
                       : ngx_sprintf(p, "-1");
 
     case NGX_RL_VARIABLE_RESET:
         return (answer && limit->algorithm != NGX_RL_CONCURRENCY)
-               ? ngx_sprintf(p, "%T", ngx_rl_reset(ctx, counter))
-               : NULL;
+               ? ngx_sprintf(p, "%T", ngx_rl_reset(ctx, counter)) : NULL;
 
     case NGX_RL_VARIABLE_RETRY_AFTER:
         return counter->answer.retry_us
-               ? ngx_sprintf(p, "%i", ngx_rl_retry_after(counter))
-               : NULL;
+               ? ngx_sprintf(p, "%i", ngx_rl_retry_after(counter)) : NULL;
 
     case NGX_RL_VARIABLE_SOURCE:
 
         /* as in the metrics: a rejection needs no lease */
 
         return ngx_sprintf(p, "%s",
-                           (counter->source == NGX_RL_SOURCE_LEASE
-                            && counter->answer.retry_us)
-                           ? "memory"
-                           : ngx_rl_source_names[counter->source]);
+            (counter->source == NGX_RL_SOURCE_LEASE && counter->answer.retry_us)
+            ? "memory" : ngx_rl_source_names[counter->source]);
 
     case NGX_RL_VARIABLE_REASON:   /* why Redis has no answer */
         return (counter->source == NGX_RL_SOURCE_FALLBACK)
@@ -197,10 +192,8 @@ ngx_rl_key_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
     counter = ctx->check.decisive;
     key = counter->client->key;
 
-    return (ngx_rl_key_name(r, &counter->rule->key, &key)
-            == NGX_OK)
-           ? ngx_rl_variable_set(v, key.data, key.len)
-           : NGX_ERROR;
+    return (ngx_rl_key_name(r, &counter->rule->key, &key) == NGX_OK)
+           ? ngx_rl_variable_set(v, key.data, key.len) : NGX_ERROR;
 }
 
 
@@ -233,29 +226,22 @@ static const struct {
     ngx_http_get_variable_pt     handler;
     uintptr_t                    data;
 } ngx_rl_variables[] = {
-    { ngx_string("ratelimit_api_key"),
-      ngx_rl_api_key_variable, 0 },
-    { ngx_string(NGX_RL_JWT_PREFIX),
-      ngx_rl_jwt_variable, 0 },
-    { ngx_string("ratelimit_route"),
-      ngx_rl_route_variable, 0 },
-    { ngx_string("ratelimit_client"),
-      ngx_rl_client_variable, 0 },
-    { ngx_string("ratelimit_status"),
-      ngx_rl_status_variable, 0 },
+    { ngx_string("ratelimit_api_key"), ngx_rl_api_key_variable, 0 },
+    { ngx_string(NGX_RL_JWT_PREFIX), ngx_rl_jwt_variable, 0 },
+    { ngx_string("ratelimit_route"), ngx_rl_route_variable, 0 },
+    { ngx_string("ratelimit_client"), ngx_rl_client_variable, 0 },
+    { ngx_string("ratelimit_status"), ngx_rl_status_variable, 0 },
     { ngx_string("ratelimit_zone"),
       ngx_rl_check_variable, NGX_RL_VARIABLE_ZONE },
     { ngx_string("ratelimit_rule"),
       ngx_rl_check_variable, NGX_RL_VARIABLE_RULE },
     { ngx_string("ratelimit_limit"),
       ngx_rl_check_variable, NGX_RL_VARIABLE_LIMIT },
-    { ngx_string("ratelimit_remaining"),
-      ngx_rl_check_variable,
+    { ngx_string("ratelimit_remaining"), ngx_rl_check_variable,
       NGX_RL_VARIABLE_REMAINING },
     { ngx_string("ratelimit_reset"),
       ngx_rl_check_variable, NGX_RL_VARIABLE_RESET },
-    { ngx_string("ratelimit_retry_after"),
-      ngx_rl_check_variable,
+    { ngx_string("ratelimit_retry_after"), ngx_rl_check_variable,
       NGX_RL_VARIABLE_RETRY_AFTER },
     { ngx_string("ratelimit_source"),
       ngx_rl_check_variable, NGX_RL_VARIABLE_SOURCE },
@@ -263,17 +249,13 @@ static const struct {
       ngx_rl_check_variable, NGX_RL_VARIABLE_REASON },
     { ngx_string("ratelimit_delay"),
       ngx_rl_check_variable, NGX_RL_VARIABLE_DELAY },
-    { ngx_string("ratelimit_key"),
-      ngx_rl_key_variable, 0 },
-    { ngx_string("ratelimit_penalty"),
-      ngx_rl_penalty_variable, 0 },
-    { ngx_string("ratelimit_algorithm"),
-      ngx_rl_check_variable,
+    { ngx_string("ratelimit_key"), ngx_rl_key_variable, 0 },
+    { ngx_string("ratelimit_penalty"), ngx_rl_penalty_variable, 0 },
+    { ngx_string("ratelimit_algorithm"), ngx_rl_check_variable,
       NGX_RL_VARIABLE_ALGORITHM },
     { ngx_string("ratelimit_cost"),
       ngx_rl_check_variable, NGX_RL_VARIABLE_COST },
-    { ngx_string("ratelimit_check_time"),
-      ngx_rl_check_variable,
+    { ngx_string("ratelimit_check_time"), ngx_rl_check_variable,
       NGX_RL_VARIABLE_CHECK_TIME },
     { ngx_null_string, NULL, 0 }
 };

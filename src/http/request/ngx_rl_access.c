@@ -311,10 +311,8 @@ ngx_rl_request_check(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
 
     ctx->started = 1;
 
-    return (ctx->needs & (NGX_RL_NEEDS_ONCE
-                          |NGX_RL_NEEDS_RETRY))
-           ? ngx_rl_check_more(r, ctx)
-           : ngx_rl_check_start(&ctx->check);
+    return (ctx->needs & (NGX_RL_NEEDS_ONCE |NGX_RL_NEEDS_RETRY))
+           ? ngx_rl_check_more(r, ctx) : ngx_rl_check_start(&ctx->check);
 }
 
 
@@ -470,8 +468,7 @@ ngx_rl_phases_init(ngx_cycle_t *cycle)
 
         if (ph->handler == ngx_rl_handler) {
             ph->checker = (ph->checker == ngx_http_core_access_phase)
-                          ? ngx_rl_access_checker
-                          : ngx_rl_precontent_checker;
+                          ? ngx_rl_access_checker : ngx_rl_precontent_checker;
         }
     }
 }

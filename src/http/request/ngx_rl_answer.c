@@ -174,11 +174,8 @@ ngx_rl_send_grpc(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
              : (ctx->check.status == NGX_RL_UNAVAILABLE)
              ? &unavailable : &exhausted;
 
-    if (ngx_rl_add_header(r, &status_name, status->data,
-                          status->len)
-        == NULL
-        || ngx_rl_add_header(r, &message_name, p, last - p)
-           == NULL)
+    if (ngx_rl_add_header(r, &status_name, status->data, status->len) == NULL
+        || ngx_rl_add_header(r, &message_name, p, last - p) == NULL)
     {
         return NGX_ERROR;
     }
@@ -218,9 +215,8 @@ ngx_rl_send_body(ngx_http_request_t *r, ngx_rl_ctx_t *ctx, ngx_uint_t status)
     }
 
     return ngx_http_send_response(r, status,
-                                  (ctx->conf->response
-                                   == NGX_RL_RESPONSE_PROBLEM)
-                                  ? &problem : &json, &cv);
+        (ctx->conf->response == NGX_RL_RESPONSE_PROBLEM) ? &problem : &json,
+        &cv);
 }
 
 

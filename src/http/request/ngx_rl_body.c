@@ -31,16 +31,12 @@
                ",\"detail\":\"" message "\"}\n")
 
 static const ngx_str_t  ngx_rl_body_denied[2][3] = {
-    { ngx_rl_denied_json("CLIENT_DENIED",
-                         NGX_RL_MESSAGE_CLIENT),
-      ngx_rl_denied_json("API_KEY_DENIED",
-                         NGX_RL_MESSAGE_KEY),
-      ngx_rl_denied_json("INVALID_TOKEN",
-                         NGX_RL_MESSAGE_TOKEN) },
+    { ngx_rl_denied_json("CLIENT_DENIED", NGX_RL_MESSAGE_CLIENT),
+      ngx_rl_denied_json("API_KEY_DENIED", NGX_RL_MESSAGE_KEY),
+      ngx_rl_denied_json("INVALID_TOKEN", NGX_RL_MESSAGE_TOKEN) },
     { ngx_rl_denied_problem("Forbidden\",\"status\":403",
                             NGX_RL_MESSAGE_CLIENT),
-      ngx_rl_denied_problem("Forbidden\",\"status\":403",
-                            NGX_RL_MESSAGE_KEY),
+      ngx_rl_denied_problem("Forbidden\",\"status\":403", NGX_RL_MESSAGE_KEY),
       ngx_rl_denied_problem("Unauthorized\",\"status\":401",
                             NGX_RL_MESSAGE_TOKEN) }
 };
@@ -103,9 +99,8 @@ ngx_rl_message(u_char *p, const ngx_rl_ctx_t *ctx)
     counter = ctx->check.strictest;
 
     if (counter == NULL) {
-        return ctx->key_denied
-               ? ngx_rl_put(p, NGX_RL_MESSAGE_KEY)
-               : ngx_rl_put(p, NGX_RL_MESSAGE_CLIENT);
+        return ctx->key_denied ? ngx_rl_put(p, NGX_RL_MESSAGE_KEY)
+                               : ngx_rl_put(p, NGX_RL_MESSAGE_CLIENT);
     }
 
     limit = ngx_rl_counter_limit(counter);
@@ -154,19 +149,17 @@ static u_char *
 ngx_rl_put_penalty(u_char *p, const ngx_rl_ctx_t *ctx, ngx_uint_t problem)
 {
     if (problem) {
-        p = ngx_rl_put(p, NGX_RL_PROBLEM
-                       "#abnormal-usage-detected\","
-                       "\"title\":\"Abnormal Usage Detected\","
-                       "\"status\":");
+        p = ngx_rl_put(p,
+            NGX_RL_PROBLEM "#abnormal-usage-detected\",\"title\":\"Abnormal "
+            "Usage Detected\",\"status\":");
         p = ngx_rl_number_write(p, ngx_rl_refused_status(ctx));
 
         return ngx_rl_put(p, ",\"detail\":\"" NGX_RL_MESSAGE_PENALIZED "\"}\n");
     }
 
-    p = ngx_rl_put(p, NGX_RL_BODY_JSON
-                   "PENALIZED\",\"message\":\""
-                   NGX_RL_MESSAGE_PENALIZED
-                   "\",\"details\":{\"retry_after_seconds\":");
+    p = ngx_rl_put(p,
+        NGX_RL_BODY_JSON "PENALIZED\",\"message\":\"" NGX_RL_MESSAGE_PENALIZED
+        "\",\"details\":{\"retry_after_seconds\":");
     p = ngx_rl_number_write(p, ngx_rl_penalty_seconds(ctx));
 
     return ngx_rl_put(p, "}}}\n");

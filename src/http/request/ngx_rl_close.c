@@ -10,7 +10,7 @@
 typedef struct {
     ngx_uint_t         rejections;
     ngx_connection_t  *connection;
-    ngx_event_t        close;        /* HTTP/2 */
+    ngx_event_t        close;  /* HTTP/2 */
     unsigned           closing:1;
 } ngx_rl_connection_t;
 

@@ -157,8 +157,7 @@ ngx_rl_ctx_create(ngx_http_request_t *r, ngx_rl_loc_conf_t *conf,
     n = ngx_min(n, NGX_RL_MAX_COUNTERS + 1);
 
     size = sizeof(ngx_rl_ctx_t)
-           + n * (sizeof(ngx_rl_counter_t)
-                  + sizeof(ngx_rl_client_t))
+           + n * (sizeof(ngx_rl_counter_t) + sizeof(ngx_rl_client_t))
            + nlimits * sizeof(ngx_rl_policy_t *);
 
     if (needs & NGX_RL_NEEDS_REDIS) {

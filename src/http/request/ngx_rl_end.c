@@ -9,15 +9,14 @@
 #define NGX_RL_EVERY_MS  1000
 
 typedef struct {
-    uint64_t                   cost;      /* that the counter has paid */
-    off_t                      sent;      /* bytes, when it paid */
-    uint32_t                   granted;   /* to the request, which a charge
-                                             forgets */
+    uint64_t  cost;     /* that the counter has paid */
+    off_t     sent;     /* bytes, when it paid */
+    uint32_t  granted;  /* to the request, which a charge forgets */
 } ngx_rl_paid_t;
 
 /* A response with "cost_every=", which is looked at before its end. */
 typedef struct {
-    ngx_event_t    timer;     /* first: the context has it */
+    ngx_event_t    timer;  /* first: the context has it */
     ngx_rl_paid_t  paid[NGX_RL_MAX_COUNTERS];
 } ngx_rl_every_t;
 
@@ -37,8 +36,7 @@ ngx_rl_end_forget(ngx_http_request_t *r)
     v = cmcf->variables.elts;
 
     for (i = 0; i < cmcf->variables.nelts; i++) {
-        if (ngx_rl_equal(&v[i].name, &bytes)
-            || ngx_rl_equal(&v[i].name, &body))
+        if (ngx_rl_equal(&v[i].name, &bytes) || ngx_rl_equal(&v[i].name, &body))
         {
             r->variables[i].valid = 0;
             r->variables[i].not_found = 0;
@@ -71,10 +69,9 @@ ngx_rl_end_cost(ngx_http_request_t *r, const ngx_rl_rule_t *rule,
         text = ngx_rl_value_shown(rule, &text, buf);
 
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                      "ratelimit rule \"%V\" has a cost of \"%V\" by its "
-                      "\"cost_end=%V\", expected a number of 0 or more; it is "
-                      "not counted%s",
-                      &rule->id, &text, &rule->cost_end, note);
+            "ratelimit rule \"%V\" has a cost of \"%V\" by its "
+            "\"cost_end=%V\", expected a number of 0 or more; it is not "
+            "counted%s", &rule->id, &text, &rule->cost_end, note);
     }
 
     return NGX_DECLINED;
@@ -132,8 +129,7 @@ ngx_rl_end_counter(ngx_http_request_t *r, ngx_rl_ctx_t *ctx, ngx_uint_t n,
     }
 
     ngx_rl_count(counter->rule->row, NGX_RL_COUNTS_COST,
-                 (ended ? granted : 0) + counter->charge
-                 - counter->refund);
+                 (ended ? granted : 0) + counter->charge - counter->refund);
 
     if (before) {
         before->cost = cost;
@@ -240,10 +236,10 @@ ngx_rl_every_handler(ngx_event_t *ev)
 void
 ngx_rl_every(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
 {
-    ngx_uint_t         i, wanted;
-    ngx_event_t       *ev;
-    ngx_rl_check_t    *check;
-    ngx_rl_every_t    *every;
+    ngx_uint_t       i, wanted;
+    ngx_event_t     *ev;
+    ngx_rl_check_t  *check;
+    ngx_rl_every_t  *every;
 
     check = &ctx->check;
 

@@ -24,22 +24,22 @@
 
 /* A counter that the request would be counted by. */
 typedef struct {
-    const ngx_rl_counter_t   *counter;
-    json_t                   *json;      /* borrowed: of its rule */
-    ngx_rl_inspect_t          inspect;
+    const ngx_rl_counter_t  *counter;
+    json_t                  *json;  /* borrowed: of its rule */
+    ngx_rl_inspect_t         inspect;
 } ngx_rl_explain_look_t;
 
 /* In the request's pool, whose cleanup ends what is under way. */
 struct ngx_rl_explain_s {
-    ngx_http_request_t     *request;
-    ngx_rl_ctx_t           *ctx;      /* NULL: no limits here */
-    json_t                 *json;     /* the answer */
-    json_t                 *zones;    /* borrowed: of json */
-    ngx_rl_explain_look_t   looks[NGX_RL_MAX_COUNTERS];
-    ngx_uint_t              nlooks;
-    ngx_uint_t              pending;  /* looks */
-    unsigned                denied:1; /* by a list, a penalty */
-    unsigned                failed:1; /* memory is out */
+    ngx_http_request_t    *request;
+    ngx_rl_ctx_t          *ctx;       /* NULL: no limits here */
+    json_t                *json;      /* the answer */
+    json_t                *zones;     /* borrowed: of json */
+    ngx_rl_explain_look_t  looks[NGX_RL_MAX_COUNTERS];
+    ngx_uint_t             nlooks;
+    ngx_uint_t             pending;   /* looks */
+    unsigned               denied:1;  /* by a list, a penalty */
+    unsigned               failed:1;  /* memory is out */
 };
 
 
@@ -65,9 +65,8 @@ ngx_rl_explain_conf(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     } else {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_explain\" has an invalid parameter "
-                           "\"%V\", expected \"token_file=<file>\" or "
-                           "\"off\"", &value[1]);
+            "\"ratelimit_explain\" has an invalid parameter \"%V\", expected "
+            "\"token_file=<file>\" or \"off\"", &value[1]);
     }
 
     return rlcf->explain ? NGX_CONF_OK : NGX_CONF_ERROR;
@@ -85,8 +84,7 @@ ngx_rl_explain_wanted(ngx_http_request_t *r, const ngx_array_t *tokens)
     static const ngx_str_t  name = ngx_string("X-RateLimit-Explain");
 
     h = tokens->nelts
-        ? ngx_rl_find_header(&r->headers_in.headers, &name)
-        : NULL;
+        ? ngx_rl_find_header(&r->headers_in.headers, &name) : NULL;
 
     token = h ? ngx_rl_token_find(tokens, h->value.data, h->value.len) : NULL;
 
@@ -189,11 +187,9 @@ ngx_rl_explain_send(ngx_rl_explain_t *explain)
     r = explain->request;
 
     if (explain->failed
-        || ngx_rl_json_dump(r->pool, json_incref(explain->json),
-                            &body)
+        || ngx_rl_json_dump(r->pool, json_incref(explain->json), &body)
            != NGX_OK
-        || ngx_rl_header(r, "Cache-Control", "no-store")
-           != NGX_OK)
+        || ngx_rl_header(r, "Cache-Control", "no-store") != NGX_OK)
     {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }

@@ -34,15 +34,15 @@ typedef enum {
 } ngx_rl_header_e;
 
 typedef struct {
-    ngx_str_t          name;
-    u_char            *lowcase;
-    ngx_uint_t         set;       /* a bit */
+    ngx_str_t   name;
+    u_char     *lowcase;
+    ngx_uint_t  set;  /* a bit */
 } ngx_rl_header_t;
 
 /* Where the next header and the next value go. */
 typedef struct {
-    ngx_table_elt_t   *header;
-    u_char            *value;
+    ngx_table_elt_t  *header;
+    u_char           *value;
 } ngx_rl_writer_t;
 
 /* the shortest of these names, which begin with "X" or "R" */
@@ -79,8 +79,7 @@ static const ngx_rl_header_t  ngx_rl_headers[] = {
     { ngx_string("RateLimit-Policy"), (u_char *) "ratelimit-policy",
       NGX_RL_HEADERS_IETF },
 
-    { ngx_string("RateLimit"), (u_char *) "ratelimit",
-      NGX_RL_HEADERS_IETF },
+    { ngx_string("RateLimit"), (u_char *) "ratelimit", NGX_RL_HEADERS_IETF },
 
     { ngx_string("Retry-After"), (u_char *) "retry-after",
       NGX_RL_HEADERS_RETRY }
@@ -448,8 +447,7 @@ ngx_rl_add_headers(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
     /* an error_page may have made a redirect or a success of it */
 
     if (ngx_rl_check_refused(&ctx->check)
-        && !(r->error_page
-             && r->headers_out.status < NGX_HTTP_BAD_REQUEST))
+        && !(r->error_page && r->headers_out.status < NGX_HTTP_BAD_REQUEST))
     {
         sets |= NGX_RL_HEADERS_RETRY;
     }
@@ -486,9 +484,8 @@ ngx_rl_add_headers(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
 
         /* the strictest of those that deny has the longest wait */
 
-        retry_after = ctx->penalized
-                      ? (ngx_int_t) ngx_rl_penalty_seconds(ctx)
-                      : ngx_rl_retry_after(counter);
+        retry_after = ctx->penalized ? (ngx_int_t) ngx_rl_penalty_seconds(ctx)
+                                     : ngx_rl_retry_after(counter);
 
         if (retry_after != -1) {
             ngx_rl_write_number(&w, NGX_RL_RETRY_AFTER, retry_after);
@@ -539,8 +536,7 @@ ngx_rl_header_filter(ngx_http_request_t *r)
     ctx = ngx_http_get_module_ctx(r, ngx_http_ratelimit_module);
 
     if (ctx ? (ctx->conf->headers == NGX_RL_HEADERS_OFF
-               && !(ctx->needs & (NGX_RL_NEEDS_SETTLE
-                                  |NGX_RL_NEEDS_STATUS)))
+               && !(ctx->needs & (NGX_RL_NEEDS_SETTLE |NGX_RL_NEEDS_STATUS)))
             : !(r->internal || r->filter_finalize))
     {
         return ngx_http_next_header_filter(r);

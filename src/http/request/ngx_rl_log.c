@@ -15,25 +15,21 @@
 #define NGX_RL_LOG_LIMIT_BYTES  128
 
 typedef struct {
-    const char    *what;   /* NULL: no line */
-    ngx_rl_log_e   kind;
-    ngx_uint_t     lower;  /* levels than a rejection's */
+    const char   *what;   /* NULL: no line */
+    ngx_rl_log_e  kind;
+    ngx_uint_t    lower;  /* levels than a rejection's */
 } ngx_rl_log_line_t;
 
 /* by ngx_rl_status_e */
 static const ngx_rl_log_line_t  ngx_rl_log_lines[] = {
     { NULL, NGX_RL_LOG_EACH, 0 },         /* BYPASSED */
     { NULL, NGX_RL_LOG_EACH, 0 },         /* PASSED */
-    { "not delayed, dry run,",
-      NGX_RL_LOG_NOT_DELAYED, 1 },
-    { "not rejected, dry run,",
-      NGX_RL_LOG_NOT_REJECTED, 0 },
+    { "not delayed, dry run,", NGX_RL_LOG_NOT_DELAYED, 1 },
+    { "not rejected, dry run,", NGX_RL_LOG_NOT_REJECTED, 0 },
     { "delayed", NGX_RL_LOG_DELAYED, 1 },
     { NULL, NGX_RL_LOG_EACH, 0 },         /* DEGRADED */
-    { "not denied, dry run,",
-      NGX_RL_LOG_NOT_DENIED, 0 },
-    { "answered with 503, no answer from Redis,",
-      NGX_RL_LOG_UNAVAILABLE, 0 },
+    { "not denied, dry run,", NGX_RL_LOG_NOT_DENIED, 0 },
+    { "answered with 503, no answer from Redis,", NGX_RL_LOG_UNAVAILABLE, 0 },
     { "rejected", NGX_RL_LOG_EACH, 0 },
     { "denied", NGX_RL_LOG_EACH, 0 },
     { "penalized", NGX_RL_LOG_PENALIZED, 0 },
@@ -54,10 +50,9 @@ ngx_rl_log_penalized(ngx_http_request_t *r, ngx_rl_ctx_t *ctx, const char *what,
     }
 
     ngx_log_error(level, r->connection->log, 0,
-                  "request %s by ratelimit penalty \"%V\" of zone \"%V\", "
-                  "key \"%V\", retry after %uL s%s", what, &penalty->id,
-                  &penalty->limiter->zone.name, &key,
-                  ngx_rl_penalty_seconds(ctx), note);
+        "request %s by ratelimit penalty \"%V\" of zone \"%V\", key \"%V\", "
+        "retry after %uL s%s", what, &penalty->id, &penalty->limiter->zone.name,
+        &key, ngx_rl_penalty_seconds(ctx), note);
 }
 
 
@@ -69,9 +64,8 @@ ngx_rl_log_denied(ngx_http_request_t *r, ngx_rl_ctx_t *ctx, const char *what,
 
     if (ctx->token) {
         ngx_log_error(level, r->connection->log, 0,
-                      "request %s for its bearer token by ratelimit zone "
-                      "\"%V\": %s%s", what, &ctx->denies->zone.name,
-                      ctx->token, note);
+            "request %s for its bearer token by ratelimit zone \"%V\": %s%s",
+            what, &ctx->denies->zone.name, ctx->token, note);
         return;
     }
 

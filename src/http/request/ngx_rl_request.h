@@ -43,18 +43,18 @@ typedef struct ngx_rl_past_s     ngx_rl_past_t;
 /* The response of an upstream that has redirected the request. */
 struct ngx_rl_past_s {
     ngx_list_t     *headers;
-    ngx_rl_past_t  *next;     /* before it, or NULL */
+    ngx_rl_past_t  *next;  /* before it, or NULL */
 };
 
 /* The key of a penalty that a request may come under. */
 typedef struct {
     ngx_rl_penalty_t  *penalty;
     ngx_str_t          key;
-    uint64_t           until_ms;  /* its end, see penalties.h; 0: it is not in
-                                     force */
-    ngx_uint_t         counted;   /* its event: the request has one */
-    unsigned           address:1; /* the key has the client's address */
-    unsigned           network:1; /* the key is a network, penalized */
+    uint64_t           until_ms;   /* its end, see penalties.h; 0: it is not in
+                                      force */
+    ngx_uint_t         counted;    /* its event: the request has one */
+    unsigned           address:1;  /* the key has the client's address */
+    unsigned           network:1;  /* the key is a network, penalized */
 } ngx_rl_penalty_key_t;
 
 
@@ -63,50 +63,47 @@ typedef struct {
  * again after an internal redirect by its cleanup in the request's pool.
  */
 typedef struct {
-    ngx_pool_cleanup_t   cleanup;   /* of the request's pool */
+    ngx_pool_cleanup_t   cleanup;     /* of the request's pool */
     ngx_http_request_t  *request;
-    ngx_rl_loc_conf_t   *conf;      /* of the deciding location */
-    ngx_rl_policy_t    **policies;  /* of conf->limits, each used */
-    ngx_str_t            path;      /* that is checked */
-    u_char               numbers[NGX_RL_NUMBERS_BYTES];
-                                               /* of the headers */
-    uint64_t             decided_ms; /* since the epoch */
-    ngx_rl_once_t       *once;      /* if needs has that bit */
+    ngx_rl_loc_conf_t   *conf;        /* of the deciding location */
+    ngx_rl_policy_t    **policies;    /* of conf->limits, each used */
+    ngx_str_t            path;        /* that is checked */
+    u_char               numbers[NGX_RL_NUMBERS_BYTES];  /* of the headers */
+    uint64_t             decided_ms;  /* since the epoch */
+    ngx_rl_once_t       *once;        /* if needs has that bit */
 
-    const char                     *token;     /* where denies is set: why it is
-                                                  refused; NULL: it is not */
-    uint32_t                        needs;     /* of the policies and of the
-                                                  location: bits; the response
-                                                  until it is charged */
+    const char  *token;  /* where denies is set: why it is refused; NULL: it is
+                            not */
+    uint32_t     needs;  /* of the policies and of the location: bits; the
+                            response until it is charged */
 
     /* zeroed from here on, see ctx_create() */
-    ngx_rl_explain_t   *explain;   /* in place of the check; NULL: it is
-                                      checked */
-    ngx_rl_limiter_t   *denies;    /* its list has the client, or it is the
-                                      first and the token is refused; NULL:
-                                      none */
-    ngx_rl_penalty_key_t  *penalized;
-                                               /* the request is under this
-                                                  penalty; NULL: none */
-    ngx_array_t         *penalty_keys;  /* of these; or NULL */
-    ngx_event_t         *timer;     /* of a delay, then of "cost_every="; NULL:
-                                       none */
-    ngx_rl_past_t       *past;      /* the last; or NULL */
-    uint64_t             waited_ms; /* for Redis */
-    unsigned             started:1; /* the check */
-    unsigned             waiting:1; /* for Redis, for the delay */
-    unsigned             answered:1;
-    unsigned             held:1;    /* its answer is held back: counts in
-                                       *ctx_held() */
-    unsigned             ends:1;    /* "cost_end=" is charged at the request's
-                                       end */
-    unsigned             every:1;   /* timer is of "cost_every=" */
-    unsigned             key_denied:1;  /* the list has the API key */
-    unsigned             by_network:1;  /* a key is, and is counted */
-    unsigned             early:NGX_RL_MAX_COUNTERS;
-                                               /* counters whose client has not
-                                       waited: bits */
-    ngx_rl_check_t       check;
+    ngx_rl_explain_t      *explain;       /* in place of the check; NULL: it is
+                                             checked */
+    ngx_rl_limiter_t      *denies;        /* its list has the client, or it is
+                                             the first and the token is refused;
+                                             NULL: none */
+    ngx_rl_penalty_key_t  *penalized;     /* the request is under this penalty;
+                                             NULL: none */
+    ngx_array_t           *penalty_keys;  /* of these; or NULL */
+    ngx_event_t           *timer;         /* of a delay, then of "cost_every=";
+                                             NULL: none */
+    ngx_rl_past_t         *past;          /* the last; or NULL */
+    uint64_t               waited_ms;     /* for Redis */
+    unsigned               started:1;     /* the check */
+    unsigned               waiting:1;     /* for Redis, for the delay */
+    unsigned               answered:1;
+    unsigned               held:1;        /* its answer is held back: counts in
+                                             *ctx_held() */
+    unsigned               ends:1;        /* "cost_end=" is charged at the
+                                             request's end */
+    unsigned               every:1;       /* timer is of "cost_every=" */
+    unsigned               key_denied:1;  /* the list has the API key */
+    unsigned               by_network:1;  /* a key is, and is counted */
+    unsigned               early:NGX_RL_MAX_COUNTERS;  /* counters whose client
+                                                          has not waited:
+                                                          bits */
+    ngx_rl_check_t         check;
 } ngx_rl_ctx_t;
 
 
@@ -164,8 +161,7 @@ ngx_rl_ctx(ngx_http_request_t *r)
  * Makes the context, for the location's limits; the handler is the check's.
  * NULL: memory is out.
  */
-ngx_rl_ctx_t *ngx_rl_ctx_create(
-    ngx_http_request_t *r, ngx_rl_loc_conf_t *conf,
+ngx_rl_ctx_t *ngx_rl_ctx_create(ngx_http_request_t *r, ngx_rl_loc_conf_t *conf,
     void (*handler)(void *data));
 
 /* The worker's answers that are held back; and one is not any more. */

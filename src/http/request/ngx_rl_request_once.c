@@ -14,10 +14,10 @@ void
 ngx_rl_request_once_begin(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
     ngx_uint_t use)
 {
-    u_char          *p;
-    size_t           len;
-    ngx_str_t        key;
-    ngx_rl_once_t   *once;
+    u_char         *p;
+    size_t          len;
+    ngx_str_t       key;
+    ngx_rl_once_t  *once;
 
     const ngx_rl_once_conf_t  *conf;
 

@@ -208,8 +208,7 @@ ngx_rl_penalty_row_name(ngx_http_request_t *r,
     }
 
     if (entry->penalty->limiter->clear
-        && ngx_rl_watch_text(&entry->penalty->key, &key, name)
-           == NGX_OK
+        && ngx_rl_watch_text(&entry->penalty->key, &key, name) == NGX_OK
         && !name->cut)
     {
         return NGX_OK;
@@ -246,8 +245,7 @@ ngx_rl_penalty_crowded(ngx_http_request_t *r, ngx_rl_penalty_key_t *entry,
     bits = ngx_rl_penalty_crowd(penalty, address, made);
 
     if (ngx_rl_penalty_network_key(r, bits, entry) != NGX_OK
-        || ngx_rl_penalty_row_name(r, entry, &made->name)
-           != NGX_OK)
+        || ngx_rl_penalty_row_name(r, entry, &made->name) != NGX_OK)
     {
         return NGX_BUSY;
     }
@@ -265,8 +263,7 @@ ngx_rl_penalty_name(ngx_http_request_t *r, const ngx_rl_penalty_key_t *entry,
     *name = entry->key;
 
     return entry->network
-           ? NGX_OK : ngx_rl_key_name(r, &entry->penalty->key,
-                                      name);
+           ? NGX_OK : ngx_rl_key_name(r, &entry->penalty->key, name);
 }
 
 
@@ -277,8 +274,7 @@ ngx_rl_penalty_none(ngx_http_request_t *r, const ngx_rl_penalty_t *penalty,
     char  note[NGX_RL_LOG_NOTE];
 
     ngx_rl_count(penalty->limiter->rows[NGX_RL_COUNTS_ZONE],
-                 NGX_RL_COUNTS_PENALTIES
-                 + NGX_RL_PENALTY_NONE, 1);
+                 NGX_RL_COUNTS_PENALTIES + NGX_RL_PENALTY_NONE, 1);
 
     if (ngx_rl_request_log_due(r, NGX_RL_LOG_NO_PENALTY, note)) {
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
@@ -319,9 +315,8 @@ ngx_rl_penalty_begin(ngx_http_request_t *r, const ngx_rl_penalty_key_t *of)
         made.network = ngx_rl_penalty_network(penalty, address, entry.address);
     }
 
-    rc = ngx_rl_penalties_begin(
-                                 ngx_rl_zone_penalties(&limiter->zone),
-                                 &made, &penalty->time, ngx_current_msec);
+    rc = ngx_rl_penalties_begin(ngx_rl_zone_penalties(&limiter->zone), &made,
+                                &penalty->time, ngx_current_msec);
 
     if (rc == NGX_ABORT && entry.address) {
         rc = ngx_rl_penalty_crowded(r, &entry, address, &made);
@@ -333,8 +328,7 @@ ngx_rl_penalty_begin(ngx_http_request_t *r, const ngx_rl_penalty_key_t *of)
 
     if (rc == NGX_DECLINED || rc == NGX_ABORT) {
         ngx_rl_penalty_none(r, penalty,
-                            (rc == NGX_ABORT) ? " of its network"
-                                                          : "");
+                            (rc == NGX_ABORT) ? " of its network" : "");
         return;
     }
 
@@ -348,12 +342,11 @@ ngx_rl_penalty_begin(ngx_http_request_t *r, const ngx_rl_penalty_key_t *of)
                                       : NGX_RL_LOG_PENALTY, note))
     {
         ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
-                      "ratelimit penalty \"%V\" of zone \"%V\" begins: %s for "
-                      "%uL s, key \"%V\", number %uD of this key%s",
-                      &penalty->id, &limiter->zone.name,
-                      ngx_rl_penalty_actions[penalty->action],
-                      (made.until_ms - ngx_current_msec + 999) / 1000, &key,
-                      made.times, note);
+            "ratelimit penalty \"%V\" of zone \"%V\" begins: %s for %uL s, key "
+            "\"%V\", number %uD of this key%s", &penalty->id,
+            &limiter->zone.name, ngx_rl_penalty_actions[penalty->action],
+            (made.until_ms - ngx_current_msec + 999) / 1000, &key, made.times,
+            note);
     }
 }
 
@@ -373,8 +366,7 @@ ngx_rl_penalty_events(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
 
     for (i = 0; i < ctx->penalty_keys->nelts; i++) {
         if (entry[i].counted
-            || !ngx_rl_penalty_counts(ctx, entry[i].penalty,
-                                      status))
+            || !ngx_rl_penalty_counts(ctx, entry[i].penalty, status))
         {
             continue;
         }

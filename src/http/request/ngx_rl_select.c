@@ -112,8 +112,7 @@ ngx_rl_select_applies(ngx_rl_selection_t *s, const ngx_rl_rule_t *rule)
         }
     }
 
-    if (s->match == NGX_RL_MATCHED
-        && s->of->number == NGX_RL_ALL
+    if (s->match == NGX_RL_MATCHED && s->of->number == NGX_RL_ALL
         && ngx_rl_select_in_group(s, rule))
     {
         s->match = NGX_RL_GROUP_TAKEN;
@@ -168,13 +167,11 @@ ngx_rl_select_client(ngx_rl_selection_t *s, const ngx_rl_rule_t *rule)
 
     values = rule->data;
 
-    rc = values->nparts
-         ? ngx_rl_values_key(s->request, values, &client->key)
-         : ngx_rl_value_key(s->request, &values->key,
-                            &client->key);
+    rc = values->nparts ? ngx_rl_values_key(s->request, values, &client->key)
+                        : ngx_rl_value_key(s->request, &values->key,
+                                           &client->key);
 
-    if ((s->ctx->needs & (NGX_RL_NEEDS_CLAIMS
-                          |NGX_RL_NEEDS_NEW_KEYS))
+    if ((s->ctx->needs & (NGX_RL_NEEDS_CLAIMS |NGX_RL_NEEDS_NEW_KEYS))
         && rc == NGX_OK)
     {
         rc = ngx_rl_select_counted(s, rule, client);
@@ -198,10 +195,9 @@ ngx_rl_select_too_many(ngx_rl_selection_t *s, const ngx_rl_rule_t *rule)
 
     if (ngx_rl_request_log_due(s->request, NGX_RL_LOG_TOO_MANY, note)) {
         ngx_log_error(NGX_LOG_ERR, s->request->connection->log, 0,
-                      "more than %d ratelimit rules match one request, "
-                      "rule \"%V\" of zone \"%V\" is not counted, nor is "
-                      "any after it%s", NGX_RL_MAX_COUNTERS,
-                      &rule->id, &s->limiter->zone.name, note);
+            "more than %d ratelimit rules match one request, rule \"%V\" of "
+            "zone \"%V\" is not counted, nor is any after it%s",
+            NGX_RL_MAX_COUNTERS, &rule->id, &s->limiter->zone.name, note);
     }
 }
 
@@ -369,10 +365,9 @@ ngx_rl_select_rules(ngx_rl_selection_t *s, ngx_rl_rule_t **rules, ngx_uint_t n)
 
         if (s->report) {
             s->report->rule(s->report->data, rules[i],
-                            (rc == NGX_OK) ? NGX_RL_MATCHED : s->match,
-                            (rc == NGX_OK)
-                            ? &check->counters[check->ncounters - 1] : NULL,
-                            &s->subject);
+                (rc == NGX_OK) ? NGX_RL_MATCHED : s->match,
+                (rc == NGX_OK) ? &check->counters[check->ncounters - 1] : NULL,
+                &s->subject);
         }
 
         if (rc == NGX_DONE) {

@@ -14,25 +14,24 @@
 
 /* State of the selection of one request's rules. */
 typedef struct {
-    ngx_http_request_t        *request;
-    ngx_rl_ctx_t              *ctx;
-    ngx_rl_limiter_t          *limiter;
-    ngx_rl_policy_t           *policy;
-    ngx_rl_report_t           *report;     /* NULL: nobody asks */
-    ngx_rl_match_e             match;      /* of the last rule, which does not
-                                              apply */
-    ngx_rl_location_limit_t   *of;         /* what the location says */
-    ngx_uint_t                 nfree;      /* rules of the zone that have no
-                                              limit, and a group */
-    ngx_rl_rule_t             *free[NGX_RL_MAX_COUNTERS];
+    ngx_http_request_t       *request;
+    ngx_rl_ctx_t             *ctx;
+    ngx_rl_limiter_t         *limiter;
+    ngx_rl_policy_t          *policy;
+    ngx_rl_report_t          *report;  /* NULL: nobody asks */
+    ngx_rl_match_e            match;   /* of the last rule, which does not
+                                          apply */
+    ngx_rl_location_limit_t  *of;      /* what the location says */
+    ngx_uint_t                nfree;   /* rules of the zone that have no limit,
+                                          and a group */
+    ngx_rl_rule_t            *free[NGX_RL_MAX_COUNTERS];
 
     /* where a policy needs them */
-    u_char                 *listed;     /* ngx_rl_listed_e, by the
-                                           location's limits; NULL: no
-                                           list has the client */
-    ngx_str_t               tier;       /* by the location */
-    ngx_rl_subject_t        subject;
-    ngx_rl_rule_t          *rules[NGX_RL_FOUND];
+    u_char           *listed;  /* ngx_rl_listed_e, by the location's limits;
+                                  NULL: no list has the client */
+    ngx_str_t         tier;    /* by the location */
+    ngx_rl_subject_t  subject;
+    ngx_rl_rule_t    *rules[NGX_RL_FOUND];
 } ngx_rl_selection_t;
 
 
@@ -65,9 +64,8 @@ ngx_int_t ngx_rl_select_zone(ngx_rl_selection_t *s, ngx_uint_t number);
  * What stands for a new client of the rule in place of its key: its address if
  * its token is not valid, its network if that has brought too many keys.
  */
-ngx_int_t ngx_rl_select_counted(
-    ngx_rl_selection_t *s, const ngx_rl_rule_t *rule,
-    ngx_rl_client_t *client);
+ngx_int_t ngx_rl_select_counted(ngx_rl_selection_t *s,
+    const ngx_rl_rule_t *rule, ngx_rl_client_t *client);
 
 
 /* select_limit.c: what a rule allows the client, and what a request costs. */
@@ -77,8 +75,7 @@ ngx_int_t ngx_rl_select_counted(
  * overrides it for a time; or the location's part of it. NGX_DECLINED: there is
  * none, or the key is not in the rule's share, so that the rule does not apply.
  */
-ngx_int_t ngx_rl_select_limit(
-    ngx_rl_selection_t *s, ngx_rl_rule_t *rule,
+ngx_int_t ngx_rl_select_limit(ngx_rl_selection_t *s, ngx_rl_rule_t *rule,
     const ngx_str_t *key, const ngx_rl_limit_t **limit);
 
 /*
@@ -86,8 +83,7 @@ ngx_int_t ngx_rl_select_limit(
  * as it is. One that is too large becomes the largest: nobody shall pay less by
  * asking for more.
  */
-ngx_int_t ngx_rl_select_cost(
-    ngx_rl_selection_t *s, ngx_rl_rule_t *rule,
+ngx_int_t ngx_rl_select_cost(ngx_rl_selection_t *s, ngx_rl_rule_t *rule,
     uint32_t *cost);
 
 #pragma GCC visibility pop

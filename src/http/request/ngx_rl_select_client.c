@@ -36,8 +36,7 @@ ngx_rl_select_network(ngx_rl_selection_t *s)
     for (i = 0; i < s->ctx->conf->limits->nelts; i++) {
 
         if ((policies[i]->needs & NGX_RL_NEEDS_LISTS)
-            && ngx_rl_policy_listed(policies[i], &s->subject,
-                                    ngx_time())
+            && ngx_rl_policy_listed(policies[i], &s->subject, ngx_time())
                == NGX_RL_LISTED_DENIED)
         {
             if (s->report == NULL && !s->ctx->conf->dry_run) {
@@ -98,8 +97,7 @@ ngx_rl_select_subject(ngx_rl_selection_t *s)
     subject->api_key.len = 0;
     subject->digested = 0;
     subject->addressed = (s->ctx->needs & NGX_RL_NEEDS_ADDRESS)
-                         && ngx_rl_client_address(r,
-                                                          subject->address);
+                         && ngx_rl_client_address(r, subject->address);
 
     ngx_str_null(&s->tier);
 
@@ -188,10 +186,10 @@ static ngx_int_t
 ngx_rl_select_listed(ngx_rl_selection_t *s, const ngx_rl_policy_t *policy,
     ngx_rl_listed_e *listed)
 {
-    ngx_str_t         key;
-    ngx_uint_t        i;
-    ngx_rl_rule_t   **rules;
-    ngx_rl_listed_e   one;
+    ngx_str_t        key;
+    ngx_uint_t       i;
+    ngx_rl_rule_t  **rules;
+    ngx_rl_listed_e  one;
 
     *listed = NGX_RL_LISTED_NOT;
 
@@ -292,8 +290,7 @@ ngx_rl_select_zone(ngx_rl_selection_t *s, ngx_uint_t number)
     }
 
     return s->ctx->conf->dry_run
-           ? NGX_OK
-           : ngx_rl_penalized(s->request, s->ctx, s->limiter);
+           ? NGX_OK : ngx_rl_penalized(s->request, s->ctx, s->limiter);
 }
 
 
@@ -344,8 +341,7 @@ ngx_rl_select_begin(ngx_rl_selection_t *s)
         return NGX_ABORT;
     }
 
-    if ((s->ctx->needs & NGX_RL_NEEDS_TOKEN)
-        && !denied
+    if ((s->ctx->needs & NGX_RL_NEEDS_TOKEN) && !denied
         && ngx_rl_select_token(s) != NGX_OK)
     {
         return NGX_ERROR;
@@ -383,8 +379,7 @@ ngx_rl_new_key(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
         return NGX_OK;
     }
 
-    if (ngx_rl_client_key(r, NGX_RL_NETWORK_V4,
-                          NGX_RL_NETWORK_V6, &network)
+    if (ngx_rl_client_key(r, NGX_RL_NETWORK_V4, NGX_RL_NETWORK_V6, &network)
         != NGX_OK)
     {
         return NGX_ERROR;
@@ -411,14 +406,12 @@ ngx_int_t
 ngx_rl_select_counted(ngx_rl_selection_t *s, const ngx_rl_rule_t *rule,
     ngx_rl_client_t *client)
 {
-    if (ngx_rl_anonymous(s->request, s->ctx, &rule->key,
-                         &client->key)
+    if (ngx_rl_anonymous(s->request, s->ctx, &rule->key, &client->key)
         != NGX_OK)
     {
         return NGX_ERROR;
     }
 
     return ((rule->needs & NGX_RL_NEEDS_NEW_KEYS) && client->key.len)
-           ? ngx_rl_new_key(s->request, s->ctx, client, rule)
-           : NGX_OK;
+           ? ngx_rl_new_key(s->request, s->ctx, client, rule) : NGX_OK;
 }

@@ -21,8 +21,7 @@ ngx_rl_select_dynamic(ngx_rl_selection_t *s, ngx_rl_rule_t *rule,
     allowance = ngx_palloc(s->request->pool, sizeof(ngx_rl_allowance_t));
 
     if (allowance == NULL
-        || ngx_rl_value_get(s->request, values->limit, &text)
-           != NGX_OK)
+        || ngx_rl_value_get(s->request, values->limit, &text) != NGX_OK)
     {
         return NGX_ERROR;
     }
@@ -49,8 +48,7 @@ ngx_rl_select_dynamic(ngx_rl_selection_t *s, ngx_rl_rule_t *rule,
         ngx_log_error(NGX_LOG_ERR, s->request->connection->log, 0,
                       "ratelimit rule \"%V\" of zone \"%V\" has a limit of "
                       "\"%V\", expected %s; it is not applied%s",
-                      &rule->id, &s->limiter->zone.name, &text, expected,
-                      note);
+                      &rule->id, &s->limiter->zone.name, &text, expected, note);
     }
 
     s->match = NGX_RL_LIMIT_WRONG;
@@ -151,8 +149,7 @@ ngx_rl_select_limit(ngx_rl_selection_t *s, ngx_rl_rule_t *rule,
 {
     ngx_int_t  rc;
 
-    if ((rule->needs & NGX_RL_NEEDS_PERCENT)
-        && !ngx_rl_rule_shares(rule, key))
+    if ((rule->needs & NGX_RL_NEEDS_PERCENT) && !ngx_rl_rule_shares(rule, key))
     {
         s->match = NGX_RL_NOT_IN_SHARE;
         return NGX_DECLINED;
@@ -191,9 +188,7 @@ ngx_rl_select_cost(ngx_rl_selection_t *s, ngx_rl_rule_t *rule, uint32_t *cost)
         return NGX_OK;
     }
 
-    if (ngx_rl_number_clip(text.data, text.len,
-                           NGX_RL_MAX_TOKENS, &value)
-        == 0)
+    if (ngx_rl_number_clip(text.data, text.len, NGX_RL_MAX_TOKENS, &value) == 0)
     {
         *cost = (uint32_t) value;
         return NGX_OK;

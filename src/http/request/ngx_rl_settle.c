@@ -10,7 +10,7 @@
 ngx_uint_t
 ngx_rl_has_status(const ngx_array_t *statuses, ngx_uint_t status)
 {
-    ngx_uint_t   i, *code;
+    ngx_uint_t  i, *code;
 
     code = statuses->elts;
 
@@ -83,10 +83,9 @@ ngx_rl_header_sum(ngx_http_request_t *r, ngx_list_t *headers,
         text = ngx_rl_value_quote(&h->value, buf);
 
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                      "ratelimit rule \"%V\" has a cost of \"%V\" in the "
-                      "response's \"%V\", expected a number of 0 or more; it "
-                      "is not counted%s",
-                      &rule->id, &text, &rule->cost_header, note);
+            "ratelimit rule \"%V\" has a cost of \"%V\" in the response's "
+            "\"%V\", expected a number of 0 or more; it is not counted%s",
+            &rule->id, &text, &rule->cost_header, note);
     }
 
     return NGX_ABORT;
