@@ -26,6 +26,7 @@ my %OTHERS = (
     told => 'rate=2r/h cost=2 cost_header=X-Cost',
     permits => 'algorithm=concurrency limit=1',
     later => 'rate=1r/30d',
+    oldest => 'limit=2 window=1m algorithm=sliding_log cost=$arg_cost',
 );
 
 sub rules {
@@ -110,6 +111,15 @@ is($gateway->get("/cost?k=a&cost=$$_[0]")->{status}, $$_[1], "a cost of $$_[0]")
 $gateway->get('/variable?k=a&n=2') for 1 .. 3;
 is($gateway->get("/variable?k=a&n=$$_[0]")->{status}, $$_[1], "a limit of $$_[0]")
     for [2, 429], [3, 200], [3, 429], [2, 429];
+
+# the last entry that a log takes says nothing of the oldest one
+
+$gateway->get('/oldest?k=a');
+advance(50);
+is($gateway->get('/oldest?k=a')->{status}, 200, 'the last entry of a log');
+advance(11);
+is($gateway->get('/oldest?k=a')->{status}, 200, 'the oldest one is over');
+is($gateway->get('/oldest?k=a')->{status}, 429, 'and no other one');
 
 # a dry run passes, and other counters of the client are asked
 

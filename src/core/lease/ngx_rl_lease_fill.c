@@ -354,7 +354,11 @@ ngx_rl_lease_fill(ngx_rl_lease_t *lease, const ngx_rl_limit_t *limit,
         ngx_rl_lease_spent(lease, limit, env, asked_us, ask->cost,
                            answer->retry_us);
 
-    } else if (answer->remaining == 0) {
+    } else if (answer->remaining == 0
+               && limit->algorithm != NGX_RL_SLIDING_LOG)
+    {
+        /* when the oldest entry of a log is over, only a rejection tells */
+
         ngx_rl_lease_spent(lease, limit, env, asked_us, 1,
                            ngx_rl_lease_next_us(limit, answer));
     }
