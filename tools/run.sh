@@ -254,7 +254,7 @@ END
       how the calls to Redis ended, and the breakers of its nodes
 
   kill -STOP \$(cat $shown/redis/*/pid)
-      takes Redis away: bob's /v1/users passes, X-RateLimit-Policy: degraded
+      takes Redis away: bob's /v1/users passes, X-RateLimit-Status: degraded
       (alice's 429 is remembered, until its Retry-After); of /v1/search 3 pass
       at each gateway, then 429
 
