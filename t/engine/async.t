@@ -1,8 +1,10 @@
 # sync=async: what was spent is debited though no further request comes, once,
-# and not from a later window. What comes back comes back in Redis, too.
+# and not from a later window; again only if it did not run. What comes back
+# comes back in Redis, too.
 
 use t::RateLimit 'no_plan';
 use t::Clock qw( advance );
+use t::FakeRedis;
 use t::Gateway qw( header passed wait_for );
 
 use Time::HiRes qw( sleep );
@@ -76,7 +78,7 @@ sub calls {
 
 
 # On, and timers have fired: if they have not, the test only sees less.
-sub later { advance(shift); sleep 0.1 }
+sub later { advance(shift); sleep 0.1; return }
 
 
 t::Clock::align($WINDOW, $WINDOW - 3.9);
@@ -179,6 +181,32 @@ for my $rule (@RULES) {
            $gateway->get("/$rule?k=all&cost=10")->{status} == 200;
        }), "$rule: what has come back can be spent");
     later(0.2) for 1 .. 2;
+}
+
+# a debit that Redis has not run is told again; one that may have run is not
+
+my @GOOD = ("*4\r\n:1\r\n:9\r\n:360000\r\n:0\r\n") x 9;
+
+for (['that did not run: LOADING', "-LOADING x\r\n", 2],
+     ['that did not run: BUSY', "-BUSY x\r\n", 2],
+     ['that may have run: OOM', "-OOM x\r\n", 1],
+     ['that may have run: closed', undef, 1])
+{
+    my ($name, $first, $calls) = @$_;
+    my @answers = ($first, @GOOD);
+
+    my $fake = t::FakeRedis->new(sub {
+        return $_[0] eq 'EVALSHA' ? shift @answers : "+OK\r\n";
+    });
+    my $alone = t::Gateway->new(http => $conf =~ s/:$port;/:$fake->{port};/r);
+
+    $alone->start->get('/year?k=a&cost=1');
+    ok(wait_for(sub { $fake->seen->{commands} == $calls || later(0.2) }),
+       "a debit $name");
+    later(0.2) for 1 .. 5;
+    is($fake->seen->{commands}, $calls, "a debit $name: it is told "
+       . ($calls > 1 ? 'again, once' : 'once'));
+    $alone->stop;
 }
 
 # gateways that have spent a limit together, and more than it: each tells Redis
