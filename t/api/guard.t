@@ -106,11 +106,14 @@ for my $path ('/read/status', '/metrics') {
     is(status($path, "Host: $_"), 200, "$path: Host: $_")
         for 'LOCALHOST:8080', '127.0.0.1', '[::1]:80', 'gateway.example',
             'GATEWAY.example:8080', 'a.below.example', 'a.b.below.example',
-            'both.example', 'a.both.example';
+            'A.Below.EXAMPLE:80', 'both.example', 'BOTH.example:80',
+            'a.both.example', 'A.b.Both.Example';
 
     is(status($path, "Host: $_"), 403, "$path: not: Host: $_")
-        for 'regular.example', 'below.example', 'first.evil.example',
-            'evilboth.example', 'evil.example', 'evil.example:80',
+        for 'regular.example', 'below.example', '.below.example',
+            'evilbelow.example', 'a.below.example.evil.example',
+            'first.evil.example', 'first.', '.both.example', 'oth.example',
+            'a.both.example.evil.example', 'evilboth.example', 'evil.example', 'evil.example:80',
             'gateway.example.evil.example', 'xgateway.example', 'a';
 
     is(status("GET http://evil.example$path", 'Host: localhost'), 403,

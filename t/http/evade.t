@@ -13,6 +13,7 @@ my $gateway = t::Gateway->limited(
         'tree zone=paths match=/p/tree/** rate=1r/h',
         'leaf zone=paths match=/p/leaf rate=1r/h',
         'open zone=paths match=/p/open/** group=g priority=1 rate=1000r/h',
+        'free zone=paths match=/p/free/** group=g priority=1 limit=$arg_n window=1h',
         'rest zone=paths match=/p/** group=g rate=2r/h',
         'dot zone=line match=~^/line/dot/.*$ rate=1r/h',
         'end zone=line match=~^/line/end$ rate=1r/h',
@@ -92,6 +93,10 @@ for my $path ('/p/tree/..;/x', '/p/tree/..%3B/x', '/p/tree/x/..;/..;/q', '/p/y/.
 is($gateway->statuses(map { [$_, 'X-Key: g'] } '/p/open/x', '/p/open/x;y', '/p/open/x',
                       '/p/a', '/p/a', '/p/a', '/p/open/..;/a', '/p/open/..\\a', '/p/open/x'),
    '200 200 200 200 200 429 429 429 200', 'no group is left by a path');
+
+is($gateway->statuses(map { [$_, 'X-Key: f'] } '/p/a', '/p/a', '/p/free/x?n=unlimited',
+                      map { "/p/free/$_?n=unlimited" } '..;/a', '..\\a', 'x;y', 'x'),
+   '200 200 200 429 429 200 200', 'nor one that has no limit');
 
 is($gateway->statuses(map { [$_, 'X-Key: m'] } '/many/tree/x', '/many/tree/x;y', '/many/tree/..;/x',
                       '/many/x', '/many/x;y'),

@@ -20,19 +20,20 @@ $gateway->configure(http => t::Gateway::limited_http(
               sub => 'key=$ratelimit_jwt_sub rate=1r/h',
               two => 'key=${ratelimit_jwt_sub}/$arg_x rate=1r/h',
               other => 'key=$http_x_other rate=1r/h',
+              each => 'key=$ratelimit_api_key rate=1r/h',
               doc => 'key=$ratelimit_api_key rate=1000r/h',
               banned => 'key=$ratelimit_api_key rate=1000r/h' },
     http => <<"CONF",
     set_real_ip_from 127.0.0.1;
     real_ip_header X-Client;
     ratelimit_jwt_key secret;
-    ratelimit_api_key jwt:sub basic header:X-Key bearer;
+    ratelimit_api_key jwt:sub basic header:X-Key query:key cookie:key bearer;
     ratelimit_penalty ban zone=banned key=\$ratelimit_api_key after=1r/1m
                       time=1h on=404;
     ratelimit_deny zone=banned key:jwt:mallory;
 CONF
     server => 'add_header X-Got $ratelimit_api_key always;',
-    locations => { (map { ("/$_" => "ratelimit zone=$_;") } qw( z sub two other doc )),
+    locations => { (map { ("/$_" => "ratelimit zone=$_;") } qw( z sub two other each doc )),
                    '/docs/' => 'ratelimit_api zone=doc %%WRITE%%;',
                    '/banned' => 'ratelimit zone=banned;',
                    '/missing' => 'root %%DIR%%/none; ratelimit zone=banned;' }))->start;
@@ -80,6 +81,46 @@ my @ALICE = (user('bob'), basic('bob'), map { "X-Key: $_" }
 
 is($gateway->statuses(map { ['/z', $_] } @ALICE, @ALICE),
    join(' ', (200) x @ALICE, (429) x @ALICE), 'one name, seven clients');
+
+# each source with each text that another one may have: who is who by the kind of
+# the source and its text, and a second request of one is rejected
+
+my %SOURCES = (claim => sub { '/each', user(shift) },
+               basic => sub { '/each', basic(shift) },
+               header => sub { '/each', 'X-Key: ' . shift },
+               query => sub { '/each?key=' . shift },
+               cookie => sub { '/each', 'Cookie: key=' . shift });
+my (%had, @names, @requests, @statuses);
+
+sub meets {
+    my ($source, $text, @request) = @_;
+
+    my $kind = $source =~ /header|query|cookie/ ? 'key' : $source;
+
+    push @names, "$source $text";
+    push @requests, \@request;
+    push @statuses, $had{"$kind $text"}++ ? 429 : 200;
+}
+
+meets('token', '', '/each', $NAMELESS);
+meets('address', '192.0.2.6', '/each', at('192.0.2.6'), $INVALID);
+
+for my $text (map { ($_, "jwt:$_", "basic:$_", "token:$_", "address:$_", "plain:$_",
+                     "plain:jwt:$_") } 'bob6', '192.0.2.6', $SIGNED)
+{
+    for my $source (sort keys %SOURCES) {
+
+        # a user has no ":"
+        next if $source eq 'basic' && $text =~ /:/;
+        meets($source, $text, $SOURCES{$source}->($text));
+    }
+}
+
+my @got = split ' ', $gateway->statuses(@requests);
+
+is(join("\n", map { "$names[$_]: $got[$_]" } 0 .. $#names),
+   join("\n", map { "$names[$_]: $statuses[$_]" } 0 .. $#names),
+   'no two of other sources meet');
 
 my @ADDRESS = ([at('192.0.2.7'), $INVALID], [user('192.0.2.7')],
                [user('address:192.0.2.7')], [user('plain:address:192.0.2.7')]);
