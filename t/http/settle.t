@@ -250,6 +250,8 @@ for my $cost (qw( 1073741824 1073741825 99999999999999999999 )) {
 
 is($gateway->told('/dry?k=e&cost=2'), '200 PASSED ', 'admitted');
 is($gateway->told('/dry?k=e&cost=2'), '200 REJECTED_DRY_RUN ', 'would be rejected');
+like($gateway->get('/metrics')->{body},
+     qr/^ratelimit_cost_total\{zone="local",rule="dry"\} 2$/m, 'and is not charged');
 
 # failed logins
 
