@@ -47,7 +47,8 @@ sub block_take {
         return;
     }
 
-    die "all blocks of ports are taken\n";
+    die 'all blocks of ports from ' . FIRST . ' to ' . (PAST - 1)
+        . " are taken: ss -ltnp says by whom\n";
 }
 
 
