@@ -116,9 +116,9 @@ ngx_rl_api(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_rl_loc_conf_t *rlcf = conf;
 
-    ngx_http_core_loc_conf_t        *clcf;
-    ngx_rl_api_conf_t   *api, **entry;
-    ngx_rl_main_conf_t  *rmcf;
+    ngx_http_core_loc_conf_t  *clcf;
+    ngx_rl_api_conf_t         *api, **entry;
+    ngx_rl_main_conf_t        *rmcf;
 
     if (rlcf->api || rlcf->exempt) {
         return rlcf->api ? "is duplicate"
@@ -269,8 +269,7 @@ ngx_rl_api_resolve(ngx_conf_t *cf, ngx_rl_main_conf_t *conf)
             ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
                           "\"ratelimit_api\" has an unknown \"zone=%V\", "
                           "%V in %V:%ui", &apis[i]->zone,
-                          ngx_rl_hint_zones(&hint, conf,
-                                            &apis[i]->zone),
+                          ngx_rl_hint_zones(&hint, conf, &apis[i]->zone),
                           &apis[i]->place.file, apis[i]->place.line);
             return NGX_ERROR;
         }

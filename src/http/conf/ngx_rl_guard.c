@@ -254,8 +254,7 @@ ngx_rl_guard_name_matches(const ngx_str_t *host, const ngx_str_t *name)
     }
 
     return skip == 0
-           && ngx_rl_guard_name_is(host, (char *) tail.data + 1,
-                                   tail.len - 1);
+           && ngx_rl_guard_name_is(host, (char *) tail.data + 1, tail.len - 1);
 }
 
 
@@ -283,8 +282,7 @@ ngx_rl_guard_name_known(const ngx_array_t *names, const ngx_str_t *host)
 
     if ((name.len && name.data[0] == '[')
         || ngx_inet_addr(name.data, name.len) != INADDR_NONE
-        || ngx_rl_guard_name_is(&name, "localhost",
-                                sizeof("localhost") - 1))
+        || ngx_rl_guard_name_is(&name, "localhost", sizeof("localhost") - 1))
     {
         return 1;
     }
@@ -306,15 +304,13 @@ static ngx_uint_t
 ngx_rl_guard_host(ngx_http_request_t *r, const ngx_array_t *names)
 {
     if (r->headers_in.host
-        && !ngx_rl_guard_name_known(names,
-                                    &r->headers_in.host->value))
+        && !ngx_rl_guard_name_known(names, &r->headers_in.host->value))
     {
         return 0;
     }
 
     return r->headers_in.server.len == 0
-           || ngx_rl_guard_name_known(names,
-                                      &r->headers_in.server);
+           || ngx_rl_guard_name_known(names, &r->headers_in.server);
 }
 
 

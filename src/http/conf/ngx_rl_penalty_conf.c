@@ -106,8 +106,7 @@ ngx_rl_penalty_action(ngx_conf_t *cf, ngx_rl_penalty_conf_t *conf,
     for (i = 0; i < NGX_RL_PENALTY_ACTIONS; i++) {
 
         if (value->len == ngx_strlen(ngx_rl_penalty_actions[i])
-            && ngx_strncmp(value->data, ngx_rl_penalty_actions[i],
-                           value->len)
+            && ngx_strncmp(value->data, ngx_rl_penalty_actions[i], value->len)
                == 0)
         {
             conf->penalty.action = (ngx_rl_penalty_action_e) i;
@@ -320,8 +319,8 @@ ngx_rl_penalty_directive(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_rl_main_conf_t *rmcf = conf;
 
-    ngx_str_t                     *value;
-    ngx_uint_t                     i, says;
+    ngx_str_t              *value;
+    ngx_uint_t              i, says;
     ngx_rl_penalty_conf_t  *penalty;
 
     value = cf->args->elts;
@@ -375,8 +374,7 @@ ngx_rl_penalty_resolve(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
                       "\"ratelimit_penalty\" \"%V\" has an unknown "
                       "\"zone=%V\", %V in %V:%ui", &penalty->penalty.id,
                       &penalty->zone,
-                      ngx_rl_hint_zones(&hint, conf,
-                                        &penalty->zone),
+                      ngx_rl_hint_zones(&hint, conf, &penalty->zone),
                       &penalty->place.file, penalty->place.line);
         return NGX_ERROR;
     }

@@ -282,9 +282,7 @@ ngx_rl_redis_file(ngx_conf_t *cf, ngx_rl_redis_t *redis,
     text = ngx_rl_redis_member(redis, row->offset);
     path = ngx_rl_redis_member(redis, row->path);
 
-    if (ngx_rl_file_read(cf, &name,
-                         NGX_RL_REDIS_FILE_BYTES - 1,
-                         &content)
+    if (ngx_rl_file_read(cf, &name, NGX_RL_REDIS_FILE_BYTES - 1, &content)
         != NGX_OK)
     {
         return "";
@@ -352,8 +350,7 @@ ngx_rl_redis_conf_number(ngx_conf_t *cf, ngx_rl_redis_t *redis,
     uint64_t     n;
     ngx_uint_t  *number;
 
-    if (ngx_rl_number_parse(value->data, value->len, row->min,
-                            row->max, &n)
+    if (ngx_rl_number_parse(value->data, value->len, row->min, row->max, &n)
         != 0
         || (row->min && (n & (n - 1))))
     {
@@ -436,9 +433,9 @@ ngx_rl_redis_directive(ngx_conf_t *cf, ngx_command_t *dummy, void *conf)
 {
     ngx_rl_redis_block_t *block = conf;
 
-    ngx_str_t                             *value;
-    ngx_uint_t                             bit, many;
-    const char                            *expected;
+    ngx_str_t                 *value;
+    ngx_uint_t                 bit, many;
+    const char                *expected;
     ngx_rl_hint_t              hint;
     const ngx_rl_redis_row_t  *row;
 
@@ -578,12 +575,12 @@ ngx_rl_redis_block(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_rl_main_conf_t *rmcf = conf;
 
-    char                              *rv;
-    ngx_str_t                         *name;
-    ngx_uint_t                         i;
-    ngx_conf_t                         save;
-    const char                        *wrong;
-    ngx_rl_redis_t             *redis, **entry;
+    char                  *rv;
+    ngx_str_t             *name;
+    ngx_uint_t             i;
+    ngx_conf_t             save;
+    const char            *wrong;
+    ngx_rl_redis_t        *redis, **entry;
     ngx_rl_redis_block_t   block;
 
     name = (ngx_str_t *) cf->args->elts + 1;
@@ -619,8 +616,7 @@ ngx_rl_redis_block(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     redis->database = NGX_CONF_UNSET_UINT;
     ngx_str_set(&redis->prefix, "rl");
 
-    if (ngx_array_init(&redis->hosts, cf->pool, 4,
-                       sizeof(ngx_rl_redis_host_t))
+    if (ngx_array_init(&redis->hosts, cf->pool, 4, sizeof(ngx_rl_redis_host_t))
         != NGX_OK)
     {
         return NGX_CONF_ERROR;

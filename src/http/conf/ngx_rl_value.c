@@ -357,8 +357,7 @@ ngx_rl_value_make(ngx_http_core_main_conf_t *core, const ngx_str_t *text,
         name = pieces[0].text;
         name.data = text->data + (name.data - copy);
 
-        if (ngx_rl_value_variable(value, pieces[0].index, &name,
-                                  pool)
+        if (ngx_rl_value_variable(value, pieces[0].index, &name, pool)
             != NGX_OK)
         {
             return "";
@@ -451,10 +450,8 @@ ngx_rl_values_conditions(ngx_http_core_main_conf_t *core,
         }
 
         expected = (rc == NGX_DECLINED)
-                   ? ngx_rl_value_make(core,
-                                       &rule->conditions[i].name,
-                                       &values->conditions[i],
-                                       pool)
+                   ? ngx_rl_value_make(core, &rule->conditions[i].name,
+                                       &values->conditions[i], pool)
                    : NULL;
         if (expected) {
             return expected;
@@ -471,8 +468,8 @@ ngx_rl_values(void *data, ngx_rl_rule_t *rule, const ngx_str_t *limit,
 {
     ngx_rl_zone_conf_t *zone = data;
 
-    ngx_uint_t                    i;
-    const char                   *expected;
+    ngx_uint_t        i;
+    const char       *expected;
     ngx_rl_value_t   *parts;
     ngx_rl_values_t  *values;
 
@@ -717,9 +714,8 @@ ngx_rl_condition_holds(const ngx_rl_condition_t *condition,
     }
 
     return text->len
-           && ngx_rl_glob_match(condition->glob.data,
-                                condition->glob.len, text->data,
-                                text->len);
+           && ngx_rl_glob_match(condition->glob.data, condition->glob.len,
+                                text->data, text->len);
 }
 
 

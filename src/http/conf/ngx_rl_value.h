@@ -189,8 +189,7 @@ ngx_rl_value_key(ngx_http_request_t *r, ngx_rl_value_t *value, ngx_str_t *key)
 
     if (rc == NGX_OK
         && (ngx_rl_key_begins(key, NGX_RL_MARK_ADDRESS)
-            || ngx_rl_key_begins(key,
-                                 NGX_RL_MARK_PLAIN))
+            || ngx_rl_key_begins(key, NGX_RL_MARK_PLAIN))
         && !value->api_key)
     {
         rc = ngx_rl_key_marked(r, NGX_RL_MARK_PLAIN, key);

@@ -230,8 +230,7 @@ ngx_rl_zone_follow(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
 
     for (i = 0; zones[i] != zone; i++) {
         if (zone->limiter.state.len
-            && ngx_rl_equal(&zones[i]->limiter.state,
-                            &zone->limiter.state))
+            && ngx_rl_equal(&zones[i]->limiter.state, &zone->limiter.state))
         {
             ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
                           "\"ratelimit_zone\" \"%V\" has \"state=%V\", "

@@ -45,11 +45,9 @@ ngx_rl_client_prefix(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     value = cf->args->elts;
 
-    if (ngx_rl_client_bits(cf, &value[1], "IPv4", 32,
-                           &rlcf->prefix_v4)
+    if (ngx_rl_client_bits(cf, &value[1], "IPv4", 32, &rlcf->prefix_v4)
         != NGX_OK
-        || ngx_rl_client_bits(cf, &value[2], "IPv6", 128,
-                              &rlcf->prefix_v6)
+        || ngx_rl_client_bits(cf, &value[2], "IPv6", 128, &rlcf->prefix_v6)
            != NGX_OK)
     {
         return NGX_CONF_ERROR;
@@ -134,8 +132,7 @@ ngx_rl_client_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
     }
 
     return ngx_rl_variable_set(v, p,
-               ngx_rl_client_write(p, r, conf->prefix_v4,
-                                   conf->prefix_v6)
+               ngx_rl_client_write(p, r, conf->prefix_v4, conf->prefix_v6)
                - p);
 }
 

@@ -21,8 +21,7 @@ typedef struct ngx_rl_jwk_kind_s  ngx_rl_jwk_kind_t;
 struct ngx_rl_jwk_kind_s {
     const char    *kty;
     const char    *crv;      /* NULL: it has none */
-    ngx_uint_t   (*make)(const json_t *jwk,
-                         const ngx_rl_jwk_kind_t *kind,
+    ngx_uint_t   (*make)(const json_t *jwk, const ngx_rl_jwk_kind_t *kind,
                          ngx_rl_jwk_t *key);
     const char    *curve;    /* of EC, as OpenSSL names it */
     size_t         bytes;    /* of a point's number */
@@ -255,8 +254,7 @@ ngx_rl_jwk_read(const json_t *jwk, ngx_rl_jwk_t *key)
             return kind->make(jwk, kind, key)
                    && ngx_rl_jwt_alg_bind(key, alg[0] ? alg : NULL)
                       == NULL
-                   && ngx_rl_jwk_copy(&key->kid, kid,
-                                      ngx_strlen(kid))
+                   && ngx_rl_jwk_copy(&key->kid, kid, ngx_strlen(kid))
                       == NGX_OK;
         }
     }

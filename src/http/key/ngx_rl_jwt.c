@@ -145,8 +145,7 @@ static ngx_uint_t
 ngx_rl_jwt_equal(const json_t *string, const ngx_str_t *text)
 {
     return json_is_string(string) && json_string_length(string) == text->len
-           && ngx_memcmp(json_string_value(string), text->data, text->len)
-              == 0;
+           && ngx_memcmp(json_string_value(string), text->data, text->len) == 0;
 }
 
 
@@ -364,15 +363,13 @@ ngx_rl_jwt_validate(const ngx_rl_jwt_key_t *key, const json_t *body)
     }
 
     if (key->audience.len
-        && !ngx_rl_jwt_audience(json_object_get(body, "aud"),
-                                &key->audience))
+        && !ngx_rl_jwt_audience(json_object_get(body, "aud"), &key->audience))
     {
         return "it is for another audience";
     }
 
     if (key->issuer.len
-        && !ngx_rl_jwt_equal(json_object_get(body, "iss"),
-                             &key->issuer))
+        && !ngx_rl_jwt_equal(json_object_get(body, "iss"), &key->issuer))
     {
         return "it is of another issuer";
     }

@@ -112,8 +112,7 @@ ngx_rl_jwt_alg_der(const ngx_str_t *signature, size_t bytes, u_char *der)
     r = BN_bin2bn(signature->data, n, NULL);
     s = BN_bin2bn(signature->data + n, n, NULL);
 
-    if (sig == NULL || r == NULL || s == NULL
-        || ECDSA_SIG_set0(sig, r, s) != 1)
+    if (sig == NULL || r == NULL || s == NULL || ECDSA_SIG_set0(sig, r, s) != 1)
     {
         BN_free(r);
         BN_free(s);
@@ -133,8 +132,8 @@ static int
 ngx_rl_jwt_alg_pkey(const ngx_rl_jwk_t *key, const ngx_str_t *content,
     const u_char *signature, size_t len)
 {
-    int            valid;
-    EVP_MD_CTX    *md;
+    int          valid;
+    EVP_MD_CTX  *md;
     EVP_PKEY_CTX  *ctx;     /* of md */
 
     const ngx_rl_jwt_alg_t  *alg = key->alg;
@@ -151,8 +150,7 @@ ngx_rl_jwt_alg_pkey(const ngx_rl_jwk_t *key, const ngx_str_t *content,
     if (alg->padding == RSA_PKCS1_PSS_PADDING) {
         valid = valid
                 && EVP_PKEY_CTX_set_rsa_padding(ctx, alg->padding) == 1
-                && EVP_PKEY_CTX_set_rsa_pss_saltlen(ctx,
-                                                    RSA_PSS_SALTLEN_DIGEST)
+                && EVP_PKEY_CTX_set_rsa_pss_saltlen(ctx, RSA_PSS_SALTLEN_DIGEST)
                    == 1;
     }
 

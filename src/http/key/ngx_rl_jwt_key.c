@@ -218,8 +218,7 @@ ngx_rl_jwt_key_watch(ngx_conf_t *cf, ngx_rl_jwt_key_t *key)
         files = cln->data;
         ngx_memzero(files, sizeof(ngx_rl_jwt_files_t));
 
-        if (ngx_array_init(&files->keys, cf->pool, 2, sizeof(void *))
-            != NGX_OK)
+        if (ngx_array_init(&files->keys, cf->pool, 2, sizeof(void *)) != NGX_OK)
         {
             return NGX_ERROR;
         }
@@ -238,11 +237,11 @@ ngx_rl_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_rl_loc_conf_t *rlcf = conf;
 
-    ngx_str_t                     *value, content;
-    ngx_uint_t                     i;
-    const char                    *expected;
-    ngx_pool_cleanup_t            *cln;
-    ngx_rl_jwt_key_t  *key;
+    ngx_str_t           *value, content;
+    ngx_uint_t           i;
+    const char          *expected;
+    ngx_pool_cleanup_t  *cln;
+    ngx_rl_jwt_key_t    *key;
 
     if (rlcf->jwt_key != NULL) {
         return "is duplicate";

@@ -18,8 +18,8 @@ ngx_rl_api_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_rl_loc_conf_t *rlcf = conf;
 
-    ngx_str_t                    *value;
-    ngx_uint_t                    i, verified;
+    ngx_str_t        *value;
+    ngx_uint_t        i, verified;
     ngx_rl_source_t  *source;
 
     if (rlcf->sources != NULL) {
@@ -143,8 +143,7 @@ ngx_rl_api_key_plain(const ngx_str_t *key)
     }
 
     if (key->len >= sizeof(NGX_RL_KEY_HASH) - 1
-        && ngx_strncmp(key->data, NGX_RL_KEY_HASH,
-                       sizeof(NGX_RL_KEY_HASH) - 1)
+        && ngx_strncmp(key->data, NGX_RL_KEY_HASH, sizeof(NGX_RL_KEY_HASH) - 1)
            == 0)
     {
         return 0;

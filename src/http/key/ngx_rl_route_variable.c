@@ -119,8 +119,8 @@ ngx_rl_route_directive(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_rl_loc_conf_t *rlcf = conf;
 
-    ngx_str_t                    *value;
-    ngx_uint_t                    i;
+    ngx_str_t        *value;
+    ngx_uint_t        i;
     ngx_rl_routes_t  *routes;
 
     routes = rlcf->routes;

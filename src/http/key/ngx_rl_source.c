@@ -66,8 +66,7 @@ ngx_rl_source_next(ngx_rl_walk_t *walk, const ngx_str_t *name, ngx_uint_t loose,
     while ((h = ngx_rl_walk_next(walk, name->len)) != NULL) {
 
         if (loose
-            ? ngx_rl_source_same(name->data, h->lowcase_key,
-                                 name->len)
+            ? ngx_rl_source_same(name->data, h->lowcase_key, name->len)
             : ngx_memcmp(h->lowcase_key, name->data, name->len) == 0)
         {
             *value = h->value;
@@ -90,8 +89,7 @@ ngx_rl_source_header(ngx_http_request_t *r, const ngx_rl_source_t *source,
 
     ngx_rl_walk_part(&walk, &r->headers_in.headers.part);
 
-    return ngx_rl_source_next(&walk, &source->name, source->loose,
-                              key)
+    return ngx_rl_source_next(&walk, &source->name, source->loose, key)
            ? NGX_OK : NGX_DECLINED;
 }
 
@@ -220,8 +218,7 @@ ngx_rl_source_argument(ngx_http_request_t *r, const ngx_str_t *name,
     while (ngx_rl_query_pair(&text, last, &pair)) {
 
         if (pair.value_len
-            && ngx_rl_query_name(&pair, name->data, name->len,
-                                 (int) caseless))
+            && ngx_rl_query_name(&pair, name->data, name->len, (int) caseless))
         {
             value->len = pair.value_len;
             value->data = (u_char *) pair.value;
@@ -243,8 +240,7 @@ ngx_rl_source_query(ngx_http_request_t *r, const ngx_rl_source_t *source,
     if (r->args.len == 0
         || (!ngx_rl_source_argument(r, &source->name, 0, key)
             && !(source->loose
-                 && ngx_rl_source_argument(r, &source->name, 1,
-                                           key))))
+                 && ngx_rl_source_argument(r, &source->name, 1, key))))
     {
         return NGX_DECLINED;
     }
