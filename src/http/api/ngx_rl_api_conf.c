@@ -4,7 +4,6 @@
 
 #include "ngx_rl_api.h"
 #include "ngx_rl_conf.h"
-#include "ngx_rl_token.h"
 
 /*
  * A body that is too large for the endpoint shall be refused by it, with a
@@ -14,100 +13,60 @@
 #define NGX_RL_API_MAX_BODY  ((off_t) 1024 * 1024 * 1024)
 
 
-/* The paths of the endpoint are what stands below the location's name. */
-static ngx_int_t
-ngx_rl_api_location(ngx_conf_t *cf, ngx_http_core_loc_conf_t *clcf)
+static const char *
+ngx_rl_api_write(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
+    ngx_str_t *value)
 {
-    const char  *what;
+    ngx_rl_api_conf_t *api = target;
 
-    what = clcf->exact_match ? "\"=\"" : clcf->named ? "a name" : NULL;
+    api->write = 1;
 
-#if (NGX_PCRE)
-    if (clcf->regex) {
-        what = "a regular expression";
-    }
-#endif
-
-    if (what) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_api\" is in a location with %s, "
-                           "expected a prefix: \"location /ratelimit/\"",
-                           what);
-    }
-
-    return what ? NGX_ERROR : NGX_OK;
+    return NULL;
 }
 
 
-static ngx_int_t
-ngx_rl_api_parameters(ngx_conf_t *cf, ngx_rl_api_conf_t *api)
+static const char *
+ngx_rl_api_tokens(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
+    ngx_str_t *value)
 {
-    ngx_str_t  *value, text;
-    ngx_uint_t  i;
+    ngx_rl_api_conf_t *api = target;
 
-    value = cf->args->elts;
-
-    for (i = 1; i < cf->args->nelts; i++) {
-
-        if (api->zone.len == 0
-            && ngx_rl_parameter(&value[i], "zone=", &text)
-            && text.len)
-        {
-            api->zone = text;
-            continue;
-        }
-
-        if (!api->write && ngx_strcmp(value[i].data, "write") == 0) {
-            api->write = 1;
-            continue;
-        }
-
-        if (api->guard.tokens == NULL
-            && ngx_rl_parameter(&value[i], "token_file=", &text)
-            && text.len)
-        {
-            api->guard.tokens = ngx_rl_tokens_read(cf, &text);
-
-            if (api->guard.tokens == NULL) {
-                return NGX_ERROR;
-            }
-
-            continue;
-        }
-
-        if (api->author == NULL
-            && ngx_rl_parameter(&value[i], "author=", &text)
-            && text.len)
-        {
-            api->author = ngx_palloc(cf->pool, sizeof(ngx_rl_value_t));
-
-            if (api->author == NULL
-                || ngx_rl_value_compile(cf, &text, api->author)
-                   != NGX_OK)
-            {
-                return NGX_ERROR;
-            }
-
-            continue;
-        }
-
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_api\" has an invalid parameter "
-                           "\"%V\", expected \"zone=<name> [write] "
-                           "[token_file=<file>] [author=<value>]\"",
-                           &value[i]);
-        return NGX_ERROR;
+    if (value->len == 0) {
+        return row->expected;
     }
 
-    if (api->zone.len == 0) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_api\" has no zone, "
-                           "expected \"zone=<name>\"");
-        return NGX_ERROR;
-    }
+    api->guard.tokens = ngx_rl_tokens_read(cf, value);
 
-    return NGX_OK;
+    return api->guard.tokens ? NULL : "";
 }
+
+
+static const char *
+ngx_rl_api_author(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
+    ngx_str_t *value)
+{
+    ngx_rl_api_conf_t *api = target;
+
+    if (value->len == 0) {
+        return row->expected;
+    }
+
+    api->author = ngx_palloc(cf->pool, sizeof(ngx_rl_value_t));
+
+    return (api->author
+            && ngx_rl_value_compile(cf, value, api->author) == NGX_OK)
+           ? NULL : "";
+}
+
+
+static const ngx_rl_row_t  ngx_rl_api_rows[] = {
+    { ngx_string("zone="), ngx_rl_row_text, offsetof(ngx_rl_api_conf_t, zone),
+      .expected = "the name of a zone" },
+    { ngx_string("write"), ngx_rl_api_write, .expected = "it alone" },
+    { ngx_string("token_file="), ngx_rl_api_tokens, .expected = "a file" },
+    { ngx_string("author="), ngx_rl_api_author, .expected = "a value" },
+    { .name = ngx_null_string }
+};
 
 
 /* ratelimit_api zone=<name> [write] [token_file=<file>] [author=<value>] */
@@ -116,40 +75,54 @@ ngx_rl_api(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_rl_loc_conf_t *rlcf = conf;
 
-    ngx_http_core_loc_conf_t  *clcf;
-    ngx_rl_api_conf_t         *api, **entry;
+    const char                *where;
+    ngx_rl_api_conf_t         *api;
     ngx_rl_main_conf_t        *rmcf;
+    ngx_http_core_loc_conf_t  *clcf;
 
     if (rlcf->api || rlcf->exempt) {
         return rlcf->api ? "is duplicate"
                          : "stands beside \"ratelimit_metrics\"";
     }
 
-    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+    /* its paths are what stands below the location's name */
 
-    if (ngx_rl_api_location(cf, clcf) != NGX_OK) {
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+    where = clcf->exact_match ? "\"=\"" : clcf->named ? "a name" : NULL;
+
+#if (NGX_PCRE)
+    if (clcf->regex) {
+        where = "a regular expression";
+    }
+#endif
+
+    if (where) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_api\" is in a location with %s, "
+                           "expected a prefix: \"location /ratelimit/\"",
+                           where);
         return NGX_CONF_ERROR;
     }
 
     api = ngx_pcalloc(cf->pool, sizeof(ngx_rl_api_conf_t));
-    if (api == NULL) {
+
+    if (api == NULL
+        || ngx_rl_rows_read(cf, ngx_rl_api_rows, api, 1,
+                            "\"zone=<name> [write] [token_file=<file>] "
+                            "[author=<value>]\"")
+           != NGX_OK)
+    {
+        return NGX_CONF_ERROR;
+    }
+
+    if (api->zone.len == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_api\" has no zone, "
+                           "expected \"zone=<name>\"");
         return NGX_CONF_ERROR;
     }
 
     ngx_rl_place(cf, &api->place);
-
-    if (ngx_rl_api_parameters(cf, api) != NGX_OK) {
-        return NGX_CONF_ERROR;
-    }
-
-    rmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_ratelimit_module);
-
-    entry = ngx_array_push(&rmcf->apis);
-    if (entry == NULL) {
-        return NGX_CONF_ERROR;
-    }
-
-    *entry = api;
 
     api->path = clcf->name;
     api->server = ((ngx_http_conf_ctx_t *) cf->ctx)->srv_conf;
@@ -161,7 +134,10 @@ ngx_rl_api(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     clcf->handler = ngx_rl_api_handler;
 
-    return NGX_CONF_OK;
+    rmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_ratelimit_module);
+
+    return (ngx_rl_push(&rmcf->apis, api) == NGX_OK) ? NGX_CONF_OK
+                                                     : NGX_CONF_ERROR;
 }
 
 

@@ -199,6 +199,116 @@ ngx_rl_parameter(ngx_str_t *text, const char *name, ngx_str_t *value)
 }
 
 
+const char *
+ngx_rl_row_text(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
+    ngx_str_t *value)
+{
+    ngx_str_t  *text;
+
+    if (value->len == 0 || (row->max && value->len > row->max)) {
+        return row->expected;
+    }
+
+    text = ngx_rl_row_at(target, row);
+    *text = *value;
+
+    return NULL;
+}
+
+
+const ngx_rl_row_t *
+ngx_rl_row_find(const ngx_rl_row_t *rows, ngx_str_t *text, ngx_str_t *value,
+    ngx_rl_hint_t *hint)
+{
+    const ngx_rl_row_t  *row;
+
+    ngx_rl_hint_init(hint, text);
+
+    for (row = rows; row->name.len; row++) {
+
+        if (ngx_rl_parameter(text, (char *) row->name.data, value)
+            && (value->len == 0 || row->name.data[row->name.len - 1] == '='))
+        {
+            return row;
+        }
+
+        ngx_rl_hint_add(hint, &row->name);
+    }
+
+    return NULL;
+}
+
+
+ngx_int_t
+ngx_rl_rows_read(ngx_conf_t *cf, const ngx_rl_row_t *rows, void *target,
+    ngx_uint_t from, const char *usage)
+{
+    ngx_str_t           *arg, value;
+    ngx_uint_t           i, seen, bit;
+    const char          *expected;
+    ngx_rl_hint_t        hint;
+    const ngx_rl_row_t  *row;
+
+    arg = cf->args->elts;
+    seen = 0;
+
+    for (i = from; i < cf->args->nelts; i++) {
+
+        row = ngx_rl_row_find(rows, &arg[i], &value, &hint);
+        bit = row ? (ngx_uint_t) 1 << (row - rows) : 0;
+
+        if (row && !(seen & bit)) {
+            expected = row->set(cf, target, row, &value);
+
+            if (expected == NULL) {
+                seen |= bit;
+                continue;
+            }
+
+            if (expected[0] == '\0') {
+                return NGX_ERROR;
+            }
+
+            if (usage == NULL) {
+                ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                                   "\"%V\" has an invalid \"%V\", expected %s",
+                                   arg, &arg[i], expected);
+                return NGX_ERROR;
+            }
+        }
+
+        if (usage) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"%V\" has an invalid parameter \"%V\", "
+                               "expected %s", arg, &arg[i], usage);
+
+        } else if (row) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"%V\" has \"%V\", expected one \"%V\"", arg,
+                               &arg[i], &row->name);
+
+        } else {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"%V\" has an unknown parameter \"%V\", %V",
+                               arg, &arg[i], ngx_rl_hint_text(&hint, ""));
+        }
+
+        return NGX_ERROR;
+    }
+
+    for (row = rows; row->name.len; row++) {
+        if (row->needed && !(seen >> (row - rows) & 1)) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"%V\" \"%V\" has no \"%V\"", arg, &arg[1],
+                               &row->name);
+            return NGX_ERROR;
+        }
+    }
+
+    return NGX_OK;
+}
+
+
 ngx_int_t
 ngx_rl_push(ngx_array_t *array, void *pointer)
 {

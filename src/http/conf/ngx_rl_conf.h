@@ -7,6 +7,10 @@
 
 #include "ngx_rl_http.h"
 
+/* see ngx_rl_name_valid() */
+#define NGX_RL_NAME_EXPECTED                                                  \
+    "1 to 64 of A-Z, a-z, 0-9, \"_\", \".\", \"-\""
+
 /*
  * conf.c: collects the names that are known where a wrong one was found,
  * for the end of a message: 'did you mean "burst="?', or 'expected ' and all of
@@ -36,6 +40,45 @@ ngx_rl_zone_conf_t *ngx_rl_zone_by_name(
 /* The value of "name=value", or NULL where text is another parameter. */
 ngx_str_t *ngx_rl_parameter(ngx_str_t *text, const char *name,
     ngx_str_t *value);
+
+/*
+ * A parameter of a directive, or a line of a block: a row of a table, which
+ * ends with a row without a name. set() returns NULL, or the expected value;
+ * "": what is wrong is logged already.
+ */
+typedef struct ngx_rl_row_s  ngx_rl_row_t;
+
+struct ngx_rl_row_s {
+    ngx_str_t     name;       /* "zone=", "write", or that of a line */
+    const char *(*set)(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
+                       ngx_str_t *value);
+    size_t        offset;     /* in the target, of what is set */
+    uint64_t      min;        /* of a number, of seconds */
+    uint64_t      max;        /* the same; bytes of a text, if not 0 */
+    const char   *expected;
+    size_t        other;      /* offset of what is set beside it */
+    unsigned      needed:1;
+};
+
+#define ngx_rl_row_at(target, row)                                            \
+    ((void *) ((u_char *) (target) + (row)->offset))
+
+/* set() of a text that is not empty */
+const char *ngx_rl_row_text(ngx_conf_t *cf, void *target,
+    const ngx_rl_row_t *row, ngx_str_t *value);
+
+/* The row of a text, and its value; or NULL: the hint has all names. */
+const ngx_rl_row_t *ngx_rl_row_find(const ngx_rl_row_t *rows, ngx_str_t *text,
+    ngx_str_t *value, ngx_rl_hint_t *hint);
+
+/*
+ * Reads the directive's arguments from a place on. usage: what to expect
+ * instead of a wrong one, whatever is wrong with it; NULL: the row says it. If
+ * a needed one is missing, the message has the directive's first argument.
+ * Returns NGX_OK or NGX_ERROR (logged).
+ */
+ngx_int_t ngx_rl_rows_read(ngx_conf_t *cf, const ngx_rl_row_t *rows,
+    void *target, ngx_uint_t from, const char *usage);
 
 /* Adds a pointer to an array of them. Returns NGX_OK or NGX_ERROR (memory). */
 ngx_int_t ngx_rl_push(ngx_array_t *array, void *pointer);

@@ -1,12 +1,175 @@
 /*
- * Access to the endpoint and the metrics. A browser sends no token by itself.
- * Without tokens and certificates, a location answers its own machine alone,
- * and no proxy there: it would speak for clients of other machines.
+ * Access to the endpoint and the metrics, and the files of tokens. A browser
+ * sends no token by itself. Without tokens and certificates, a location answers
+ * its own machine alone, and no proxy there: it would speak for clients of
+ * other machines.
  */
 
-#include "ngx_rl_guard.h"
+#include "ngx_rl_conf.h"
 #include "ngx_rl_request.h"
-#include "ngx_rl_token.h"
+
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+
+#define NGX_RL_TOKEN_FILE   65536   /* bytes of the file */
+#define NGX_RL_TOKEN_BYTES  16      /* of a token at least */
+#define NGX_RL_TOKEN_NAME   64      /* bytes of a name at most */
+
+
+/* "<name>:<token>"; a token without a colon has no name. */
+static ngx_int_t
+ngx_rl_token_parse(ngx_conf_t *cf, ngx_array_t *tokens, const u_char *text,
+    size_t len)
+{
+    size_t           i, n;
+    ngx_str_t        name;
+    const u_char    *token;
+    ngx_rl_token_t  *one;
+
+    token = memchr(text, ':', len);
+    n = token ? (size_t) (token - text) : 0;
+
+    if (token && (n == 0 || n > NGX_RL_TOKEN_NAME)) {
+        return NGX_ERROR;
+    }
+
+    for (i = 0; i < n; i++) {
+        if ((text[i] < '0' || text[i] > '9')
+            && ((text[i] | 0x20) < 'a' || (text[i] | 0x20) > 'z')
+            && memchr("._@+-", text[i], sizeof("._@+-") - 1) == NULL)
+        {
+            return NGX_ERROR;
+        }
+    }
+
+    token = token ? token + 1 : text;
+    len -= token - text;
+
+    if (len < NGX_RL_TOKEN_BYTES) {
+        return NGX_ERROR;
+    }
+
+    for (i = 0; i < len; i++) {
+        if (token[i] <= 0x20 || token[i] >= 0x7f) {
+            return NGX_ERROR;
+        }
+    }
+
+    one = ngx_array_push(tokens);
+    name.data = (u_char *) text;
+    name.len = n;
+
+    if (one == NULL) {
+        return NGX_ERROR;
+    }
+
+    (void) SHA256(token, len, one->digest);
+
+    one->name.len = n;
+    one->name.data = ngx_pstrdup(cf->pool, &name);
+
+    return (one->name.data || n == 0) ? NGX_OK : NGX_ERROR;
+}
+
+
+ngx_array_t *
+ngx_rl_tokens_read(ngx_conf_t *cf, ngx_str_t *file)
+{
+    u_char       *p, *end, *last, *next;
+    ngx_str_t    *directive, content;
+    ngx_uint_t    line;
+    ngx_array_t  *tokens, *made;
+
+    directive = cf->args->elts;
+    made = NULL;
+
+    tokens = ngx_array_create(cf->pool, 2, sizeof(ngx_rl_token_t));
+
+    if (tokens == NULL
+        || ngx_rl_file_read(cf, file, NGX_RL_TOKEN_FILE, &content) != NGX_OK)
+    {
+        return NULL;
+    }
+
+    if (content.len > NGX_RL_TOKEN_FILE) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%V\" has an invalid file \"%V\", expected at "
+                           "most %d bytes", directive, file, NGX_RL_TOKEN_FILE);
+        goto done;
+    }
+
+    end = content.data + content.len;
+
+    for (p = content.data, line = 1; p < end; p = next, line++) {
+
+        last = ngx_strlchr(p, end, '\n');
+        last = last ? last : end;
+        next = last + 1;
+
+        while (last > p && (last[-1] == ' ' || last[-1] == '\t'
+                            || last[-1] == '\r'))
+        {
+            last--;
+        }
+
+        while (p < last && (*p == ' ' || *p == '\t')) {
+            p++;
+        }
+
+        if (p == last || *p == '#') {
+            continue;
+        }
+
+        /* the message does not show the line: it holds a secret */
+
+        if (ngx_rl_token_parse(cf, tokens, p, last - p) != NGX_OK) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"%V\" has an invalid token in %V:%ui, "
+                               "expected \"<name>:<token>\": a name of "
+                               "letters, digits and \"._@+-\", a token of %d "
+                               "bytes or more without spaces", directive, file,
+                               line, NGX_RL_TOKEN_BYTES);
+            goto done;
+        }
+    }
+
+    if (tokens->nelts == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%V\" has an invalid file \"%V\", expected a "
+                           "token", directive, file);
+        goto done;
+    }
+
+    made = tokens;
+
+done:
+
+    ngx_rl_file_free(&content);
+
+    return made;
+}
+
+
+const ngx_rl_token_t *
+ngx_rl_token_find(const ngx_array_t *tokens, const u_char *text, size_t len)
+{
+    u_char                 digest[NGX_RL_TOKEN_DIGEST];
+    ngx_uint_t             i;
+    const ngx_rl_token_t  *token, *found;
+
+    (void) SHA256(text, len, digest);
+
+    token = tokens->elts;
+    found = NULL;
+
+    for (i = 0; i < tokens->nelts; i++) {
+        if (CRYPTO_memcmp(token[i].digest, digest, NGX_RL_TOKEN_DIGEST) == 0) {
+            found = &token[i];
+        }
+    }
+
+    return found;
+}
 
 
 /* nginx's own list of names ends with the reading of the configuration. */
@@ -161,17 +324,34 @@ ngx_rl_guard_loopback(struct sockaddr *sa)
 }
 
 
-/* Whether a header says so, of those that proxies add. */
+/*
+ * Whether the peer itself is on this machine, and speaks for nobody else, as a
+ * header of those that proxies add would say. The kernel knows the peer,
+ * whatever realip has made of the connection's address; but not over QUIC: then
+ * it is not local.
+ */
 static ngx_uint_t
-ngx_rl_guard_proxied(ngx_http_request_t *r)
+ngx_rl_guard_local(ngx_http_request_t *r)
 {
     size_t            len;
+    socklen_t         socklen;
     ngx_uint_t        i, n;
+    ngx_sockaddr_t    peer;
     ngx_list_part_t  *part;
     ngx_table_elt_t  *header;
 
     static const char *const  names[] = {
         "Forwarded", "Via", "X-Forwarded", "X-Forwarded-", "X-Real-IP" };
+
+    socklen = sizeof(ngx_sockaddr_t);
+
+    if (r->http_connection->addr_conf->proxy_protocol
+        || getpeername(r->connection->fd, &peer.sockaddr, &socklen) == -1
+        || !ngx_rl_guard_loopback(&peer.sockaddr)
+        || !ngx_rl_guard_loopback(r->connection->sockaddr))
+    {
+        return 0;
+    }
 
     for (part = &r->headers_in.headers.part; part; part = part->next) {
         header = part->elts;
@@ -188,85 +368,27 @@ ngx_rl_guard_proxied(ngx_http_request_t *r)
                                        (u_char *) names[n], len)
                        == 0)
                 {
-                    return 1;
+                    return 0;
                 }
             }
         }
     }
 
-    return 0;
-}
-
-
-/*
- * Whether the peer itself is on this machine, and speaks for nobody else. The
- * kernel knows it, whatever realip has made of the connection's address; but
- * not over QUIC: then it is not local.
- */
-static ngx_uint_t
-ngx_rl_guard_local(ngx_http_request_t *r)
-{
-    socklen_t       len;
-    ngx_sockaddr_t  peer;
-
-    len = sizeof(ngx_sockaddr_t);
-
-    if (r->http_connection->addr_conf->proxy_protocol
-        || getpeername(r->connection->fd, &peer.sockaddr, &len) == -1
-        || !ngx_rl_guard_loopback(&peer.sockaddr)
-        || !ngx_rl_guard_loopback(r->connection->sockaddr))
-    {
-        return 0;
-    }
-
-    return !ngx_rl_guard_proxied(r);
-}
-
-
-static ngx_uint_t
-ngx_rl_guard_name_is(const ngx_str_t *host, const char *name, size_t len)
-{
-    return host->len == len
-           && ngx_strncasecmp(host->data, (u_char *) name, len) == 0;
-}
-
-
-/* "example.com"; "*.example.com": names below it; ".example.com": both. */
-static ngx_uint_t
-ngx_rl_guard_name_matches(const ngx_str_t *host, const ngx_str_t *name)
-{
-    size_t     skip;
-    ngx_str_t  tail;
-
-    skip = (name->data[0] == '*');
-
-    if (skip == 0 && name->data[0] != '.') {
-        return ngx_rl_guard_name_is(host, (char *) name->data, name->len);
-    }
-
-    tail.data = name->data + skip;
-    tail.len = name->len - skip;
-
-    if (host->len > tail.len) {
-        return ngx_strncasecmp(host->data + host->len - tail.len, tail.data,
-                               tail.len)
-               == 0;
-    }
-
-    return skip == 0
-           && ngx_rl_guard_name_is(host, (char *) tail.data + 1, tail.len - 1);
+    return 1;
 }
 
 
 /*
  * "localhost", an address, or a server_name: no name that somebody else may
- * define. So no regular expression and no "name.*".
+ * define. So no regular expression and no "name.*". "*.example.com" is the
+ * names below it, ".example.com" these and itself.
  */
 static ngx_uint_t
 ngx_rl_guard_name_known(const ngx_array_t *names, const ngx_str_t *host)
 {
-    ngx_str_t    name, *known;
-    ngx_uint_t   i;
+    ngx_str_t         name, tail;
+    ngx_uint_t        i, wild;
+    const ngx_str_t  *known;
 
     name = *host;
 
@@ -282,7 +404,9 @@ ngx_rl_guard_name_known(const ngx_array_t *names, const ngx_str_t *host)
 
     if ((name.len && name.data[0] == '[')
         || ngx_inet_addr(name.data, name.len) != INADDR_NONE
-        || ngx_rl_guard_name_is(&name, "localhost", sizeof("localhost") - 1))
+        || (name.len == sizeof("localhost") - 1
+            && ngx_strncasecmp(name.data, (u_char *) "localhost", name.len)
+               == 0))
     {
         return 1;
     }
@@ -290,27 +414,40 @@ ngx_rl_guard_name_known(const ngx_array_t *names, const ngx_str_t *host)
     known = names->elts;
 
     for (i = 0; i < names->nelts; i++) {
-        if (ngx_rl_guard_name_matches(&name, &known[i])) {
+        tail = known[i];
+        wild = (tail.data[0] == '*');
+
+        tail.data += wild;
+        tail.len -= wild;
+
+        if ((wild || tail.data[0] == '.') && name.len > tail.len) {
+            if (ngx_strncasecmp(name.data + name.len - tail.len, tail.data,
+                                tail.len)
+                == 0)
+            {
+                return 1;
+            }
+
+            continue;
+        }
+
+        if (wild) {
+            continue;
+        }
+
+        if (tail.data[0] == '.') {
+            tail.data++;
+            tail.len--;
+        }
+
+        if (name.len == tail.len
+            && ngx_strncasecmp(name.data, tail.data, tail.len) == 0)
+        {
             return 1;
         }
     }
 
     return 0;
-}
-
-
-/* By every name that the request has for its server; a browser names one. */
-static ngx_uint_t
-ngx_rl_guard_host(ngx_http_request_t *r, const ngx_array_t *names)
-{
-    if (r->headers_in.host
-        && !ngx_rl_guard_name_known(names, &r->headers_in.host->value))
-    {
-        return 0;
-    }
-
-    return r->headers_in.server.len == 0
-           || ngx_rl_guard_name_known(names, &r->headers_in.server);
 }
 
 
@@ -344,10 +481,14 @@ ngx_rl_guard(ngx_http_request_t *r, const ngx_rl_guard_t *guard,
     /*
      * A page whose name was made to resolve to this machine is, for the
      * browser, of the same site as the location, and comes from here. Its name
-     * gives it away.
+     * gives it away: by every name that the request has for its server.
      */
 
-    if (!ngx_rl_guard_host(r, guard->names)) {
+    if ((r->headers_in.host
+         && !ngx_rl_guard_name_known(guard->names, &r->headers_in.host->value))
+        || (r->headers_in.server.len
+            && !ngx_rl_guard_name_known(guard->names, &r->headers_in.server)))
+    {
         *why = "expected \"localhost\", an address or a \"server_name\" of "
                "this server as the host";
         return NGX_HTTP_FORBIDDEN;

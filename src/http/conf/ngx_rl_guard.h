@@ -13,6 +13,17 @@
 
 #define NGX_RL_GUARD_CHALLENGE  "Bearer realm=\"ratelimit\""
 
+#define NGX_RL_TOKEN_DIGEST  32
+
+/*
+ * A line of a file of tokens: a client that may use the endpoint, or ask for an
+ * explanation. The token itself is not kept.
+ */
+typedef struct {
+    u_char      digest[NGX_RL_TOKEN_DIGEST];
+    ngx_str_t   name;      /* of the client; may be empty */
+} ngx_rl_token_t;
+
 /* A location's, in the configuration's pool. */
 typedef struct {
     ngx_array_t  *tokens;       /* ngx_rl_token_t; NULL: none */
@@ -21,6 +32,19 @@ typedef struct {
     unsigned      verifies:1;   /* the server asks for certificates */
 } ngx_rl_guard_t;
 
+
+/*
+ * Reads the file that a directive names: an array of tokens, with one or more.
+ * NULL: the file is wrong, or memory is out; it is logged, with the directive.
+ */
+ngx_array_t *ngx_rl_tokens_read(ngx_conf_t *cf, ngx_str_t *file);
+
+/*
+ * The token that text is, or NULL. All of them are compared, by their digests:
+ * the time that this takes tells nothing about them.
+ */
+const ngx_rl_token_t *ngx_rl_token_find(const ngx_array_t *tokens,
+    const u_char *text, size_t len);
 
 /* For a merged location. Returns NGX_OK, or NGX_ERROR: memory is out. */
 ngx_int_t ngx_rl_guard_merge(ngx_conf_t *cf, ngx_rl_guard_t *guard);

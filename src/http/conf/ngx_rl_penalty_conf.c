@@ -11,35 +11,17 @@
 #define NGX_RL_PENALTY_MAX_S    (366 * 86400)
 #define NGX_RL_PENALTY_GROWTH   2000
 
-/*
- * Returns NULL, or what is expected. An empty text: the reason is logged.
- */
-typedef const char *(*ngx_rl_penalty_pt)(ngx_conf_t *cf,
-    ngx_rl_penalty_conf_t *conf, ngx_str_t *value);
-
-typedef struct {
-    ngx_str_t          name;     /* with its "=" */
-    ngx_rl_penalty_pt  set;
-    unsigned           needed:1;
-} ngx_rl_penalty_param_t;
+#define NGX_RL_PENALTY_AT(member)  offsetof(ngx_rl_penalty_conf_t, member)
 
 
 static const char *
-ngx_rl_penalty_zone(ngx_conf_t *cf, ngx_rl_penalty_conf_t *conf,
+ngx_rl_penalty_key(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
     ngx_str_t *value)
 {
-    conf->zone = *value;
+    ngx_rl_penalty_conf_t *conf = target;
 
-    return value->len ? NULL : "the name of a zone";
-}
-
-
-static const char *
-ngx_rl_penalty_of_key(ngx_conf_t *cf, ngx_rl_penalty_conf_t *conf,
-    ngx_str_t *value)
-{
     if (value->len == 0) {
-        return "a value with variables";
+        return row->expected;
     }
 
     conf->penalty.key = *value;
@@ -51,9 +33,11 @@ ngx_rl_penalty_of_key(ngx_conf_t *cf, ngx_rl_penalty_conf_t *conf,
 
 /* An exact count: a sliding log. */
 static const char *
-ngx_rl_penalty_after(ngx_conf_t *cf, ngx_rl_penalty_conf_t *conf,
+ngx_rl_penalty_after(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
     ngx_str_t *value)
 {
+    ngx_rl_penalty_conf_t *conf = target;
+
     const char     *expected;
     ngx_rl_spec_t   spec;
 
@@ -62,27 +46,29 @@ ngx_rl_penalty_after(ngx_conf_t *cf, ngx_rl_penalty_conf_t *conf,
 
     expected = ngx_rl_rate_parse(value->data, value->len, &spec.tokens,
                                  &spec.period_us);
-
     if (expected) {
         return expected;
     }
 
-    return ngx_rl_limit_init(&conf->penalty.after, &spec)
-           ? "a rate of at most 10000 requests" : NULL;
+    return ngx_rl_limit_init(&conf->penalty.after, &spec) ? row->expected
+                                                          : NULL;
 }
 
 
 static const char *
-ngx_rl_penalty_span(ngx_str_t *value, uint64_t *ms)
+ngx_rl_penalty_time(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
+    ngx_str_t *value)
 {
-    ngx_int_t  seconds;
+    uint64_t   *ms;
+    ngx_int_t   seconds;
 
     seconds = value->len ? ngx_parse_time(value, 1) : NGX_ERROR;
 
     if (seconds < 1 || seconds > NGX_RL_PENALTY_MAX_S) {
-        return "a time from 1s to 366d";
+        return row->expected;
     }
 
+    ms = ngx_rl_row_at(target, row);
     *ms = (uint64_t) seconds * 1000;
 
     return NULL;
@@ -90,41 +76,35 @@ ngx_rl_penalty_span(ngx_str_t *value, uint64_t *ms)
 
 
 static const char *
-ngx_rl_penalty_time(ngx_conf_t *cf, ngx_rl_penalty_conf_t *conf,
+ngx_rl_penalty_action(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
     ngx_str_t *value)
 {
-    return ngx_rl_penalty_span(value, &conf->penalty.time.time_ms);
-}
+    ngx_rl_penalty_conf_t *conf = target;
 
+    int  place;
 
-static const char *
-ngx_rl_penalty_action(ngx_conf_t *cf, ngx_rl_penalty_conf_t *conf,
-    ngx_str_t *value)
-{
-    ngx_uint_t  i;
+    place = ngx_rl_names_find(ngx_rl_penalty_actions, value->data, value->len);
 
-    for (i = 0; i < NGX_RL_PENALTY_ACTIONS; i++) {
-
-        if (value->len == ngx_strlen(ngx_rl_penalty_actions[i])
-            && ngx_strncmp(value->data, ngx_rl_penalty_actions[i], value->len)
-               == 0)
-        {
-            conf->penalty.action = (ngx_rl_penalty_action_e) i;
-            return NULL;
-        }
+    if (place < 0) {
+        return row->expected;
     }
 
-    return "\"ban\", \"close\" or \"delay\"";
+    conf->penalty.action = (ngx_rl_penalty_action_e) place;
+
+    return NULL;
 }
 
 
 /* "rejected", statuses, or both, with commas between them. */
 static const char *
-ngx_rl_penalty_on(ngx_conf_t *cf, ngx_rl_penalty_conf_t *conf, ngx_str_t *value)
+ngx_rl_penalty_on(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
+    ngx_str_t *value)
 {
     u_char      *p, *end, *last;
     uint64_t     number;
     ngx_uint_t  *status;
+
+    ngx_rl_penalty_t *penalty = &((ngx_rl_penalty_conf_t *) target)->penalty;
 
     last = value->data + value->len;
 
@@ -138,23 +118,23 @@ ngx_rl_penalty_on(ngx_conf_t *cf, ngx_rl_penalty_conf_t *conf, ngx_str_t *value)
         if (end - p == sizeof("rejected") - 1
             && ngx_strncmp(p, "rejected", end - p) == 0)
         {
-            conf->penalty.rejected = 1;
+            penalty->rejected = 1;
             continue;
         }
 
         if (ngx_rl_number_parse(p, end - p, 200, 599, &number) != 0) {
-            return "\"rejected\" or statuses from 200 to 599";
+            return row->expected;
         }
 
-        if (conf->penalty.statuses == NULL) {
-            conf->penalty.statuses = ngx_array_create(cf->pool, 4,
-                                                      sizeof(ngx_uint_t));
-            if (conf->penalty.statuses == NULL) {
+        if (penalty->statuses == NULL) {
+            penalty->statuses = ngx_array_create(cf->pool, 4,
+                                                 sizeof(ngx_uint_t));
+            if (penalty->statuses == NULL) {
                 return "";
             }
         }
 
-        status = ngx_array_push(conf->penalty.statuses);
+        status = ngx_array_push(penalty->statuses);
         if (status == NULL) {
             return "";
         }
@@ -167,15 +147,17 @@ ngx_rl_penalty_on(ngx_conf_t *cf, ngx_rl_penalty_conf_t *conf, ngx_str_t *value)
 
 
 static const char *
-ngx_rl_penalty_growth(ngx_conf_t *cf, ngx_rl_penalty_conf_t *conf,
+ngx_rl_penalty_growth(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
     ngx_str_t *value)
 {
+    ngx_rl_penalty_conf_t *conf = target;
+
     ngx_int_t  thousandths;
 
     thousandths = ngx_atofp(value->data, value->len, 3);
 
     if (thousandths < 1000 || thousandths > 1000000) {
-        return "a number from 1 to 1000";
+        return row->expected;
     }
 
     conf->penalty.time.growth = thousandths;
@@ -184,103 +166,62 @@ ngx_rl_penalty_growth(ngx_conf_t *cf, ngx_rl_penalty_conf_t *conf,
 }
 
 
-static const char *
-ngx_rl_penalty_max(ngx_conf_t *cf, ngx_rl_penalty_conf_t *conf,
-    ngx_str_t *value)
-{
-    return ngx_rl_penalty_span(value, &conf->penalty.time.max_ms);
-}
-
-
-static const ngx_rl_penalty_param_t
-    ngx_rl_penalty_params[] =
-{
-    { ngx_string("zone="), ngx_rl_penalty_zone, 1 },
-    { ngx_string("key="), ngx_rl_penalty_of_key, 0 },
-    { ngx_string("after="), ngx_rl_penalty_after, 1 },
-    { ngx_string("time="), ngx_rl_penalty_time, 1 },
-    { ngx_string("action="), ngx_rl_penalty_action, 0 },
-    { ngx_string("on="), ngx_rl_penalty_on, 0 },
-    { ngx_string("growth="), ngx_rl_penalty_growth, 0 },
-    { ngx_string("max="), ngx_rl_penalty_max, 0 },
-    { ngx_null_string, NULL, 0 }
+static const ngx_rl_row_t  ngx_rl_penalty_rows[] = {
+    { ngx_string("zone="), ngx_rl_row_text, NGX_RL_PENALTY_AT(zone),
+      .needed = 1, .expected = "the name of a zone" },
+    { ngx_string("key="), ngx_rl_penalty_key,
+      .expected = "a value with variables" },
+    { ngx_string("after="), ngx_rl_penalty_after, .needed = 1,
+      .expected = "a rate of at most 10000 requests" },
+    { ngx_string("time="), ngx_rl_penalty_time,
+      NGX_RL_PENALTY_AT(penalty.time.time_ms), .needed = 1,
+      .expected = "a time from 1s to 366d" },
+    { ngx_string("action="), ngx_rl_penalty_action,
+      .expected = "\"ban\", \"close\" or \"delay\"" },
+    { ngx_string("on="), ngx_rl_penalty_on,
+      .expected = "\"rejected\" or statuses from 200 to 599" },
+    { ngx_string("growth="), ngx_rl_penalty_growth,
+      .expected = "a number from 1 to 1000" },
+    { ngx_string("max="), ngx_rl_penalty_time,
+      NGX_RL_PENALTY_AT(penalty.time.max_ms),
+      .expected = "a time from 1s to 366d" },
+    { .name = ngx_null_string }
 };
 
 
-/* says has a bit for each parameter that was read. */
-static ngx_int_t
-ngx_rl_penalty_parameter(ngx_conf_t *cf, ngx_rl_penalty_conf_t *conf,
-    ngx_str_t *text, ngx_uint_t *says)
+/* ratelimit_penalty <id> zone=<zone> after=<rate> time=<time> ... */
+char *
+ngx_rl_penalty_directive(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
-    ngx_str_t                      value;
-    ngx_uint_t                     bit;
-    const char                    *expected;
-    ngx_rl_hint_t                  hint;
-    const ngx_rl_penalty_param_t  *param;
+    ngx_rl_main_conf_t *rmcf = conf;
 
-    ngx_rl_hint_init(&hint, text);
+    ngx_str_t              *id;
+    ngx_rl_penalty_t       *penalty;
+    ngx_rl_penalty_conf_t  *made;
 
-    for (param = ngx_rl_penalty_params; param->set; param++) {
+    id = (ngx_str_t *) cf->args->elts + 1;
 
-        if (ngx_rl_parameter(text, (char *) param->name.data, &value)) {
-            break;
-        }
-
-        ngx_rl_hint_add(&hint, &param->name);
-    }
-
-    if (param->set == NULL) {
+    if (!ngx_rl_name_valid(id->data, id->len)) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_penalty\" has an unknown parameter "
-                           "\"%V\", %V",
-                           text, ngx_rl_hint_text(&hint, ""));
-        return NGX_ERROR;
+                           "\"ratelimit_penalty\" has an invalid name \"%V\", "
+                           "expected " NGX_RL_NAME_EXPECTED, id);
+        return NGX_CONF_ERROR;
     }
 
-    bit = (ngx_uint_t) 1 << (param - ngx_rl_penalty_params);
-
-    if (*says & bit) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_penalty\" has \"%V\", expected one "
-                           "\"%V\"", text, &param->name);
-        return NGX_ERROR;
+    made = ngx_pcalloc(cf->pool, sizeof(ngx_rl_penalty_conf_t));
+    if (made == NULL) {
+        return NGX_CONF_ERROR;
     }
 
-    *says |= bit;
-    expected = param->set(cf, conf, &value);
+    ngx_rl_place(cf, &made->place);
 
-    if (expected == NULL) {
-        return NGX_OK;
-    }
+    penalty = &made->penalty;
+    penalty->id = *id;
+    penalty->data = &made->key;
+    penalty->time.growth = NGX_RL_PENALTY_GROWTH;
 
-    if (expected[0]) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_penalty\" has an invalid \"%V\", "
-                           "expected %s", text, expected);
-    }
-
-    return NGX_ERROR;
-}
-
-
-static ngx_int_t
-ngx_rl_penalty_complete(ngx_conf_t *cf, ngx_rl_penalty_conf_t *conf,
-    ngx_uint_t says)
-{
-    ngx_uint_t                     i;
-    ngx_rl_penalty_t              *penalty;
-    const ngx_rl_penalty_param_t  *param;
-
-    penalty = &conf->penalty;
-    param = ngx_rl_penalty_params;
-
-    for (i = 0; param[i].set; i++) {
-        if (param[i].needed && !(says >> i & 1)) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "\"ratelimit_penalty\" \"%V\" has no \"%V\"",
-                               &penalty->id, &param[i].name);
-            return NGX_ERROR;
-        }
+    if (ngx_rl_rows_read(cf, ngx_rl_penalty_rows, made, 2, NULL) != NGX_OK) {
+        return NGX_CONF_ERROR;
     }
 
     if (penalty->action == NGX_RL_PENALTY_DELAY
@@ -288,9 +229,8 @@ ngx_rl_penalty_complete(ngx_conf_t *cf, ngx_rl_penalty_conf_t *conf,
     {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"ratelimit_penalty\" \"%V\" has \"action=delay\", "
-                           "expected a \"time=\" of at most 30s",
-                           &penalty->id);
-        return NGX_ERROR;
+                           "expected a \"time=\" of at most 30s", id);
+        return NGX_CONF_ERROR;
     }
 
     if (penalty->time.max_ms == 0) {
@@ -301,59 +241,16 @@ ngx_rl_penalty_complete(ngx_conf_t *cf, ngx_rl_penalty_conf_t *conf,
     if (penalty->time.max_ms < penalty->time.time_ms) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"ratelimit_penalty\" \"%V\" has a \"max=\" below "
-                           "its \"time=\"", &penalty->id);
-        return NGX_ERROR;
+                           "its \"time=\"", id);
+        return NGX_CONF_ERROR;
     }
 
     if (penalty->statuses == NULL) {
         penalty->rejected = 1;
     }
 
-    return NGX_OK;
-}
-
-
-/* ratelimit_penalty <id> zone=<zone> after=<rate> time=<time> ... */
-char *
-ngx_rl_penalty_directive(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_rl_main_conf_t *rmcf = conf;
-
-    ngx_str_t              *value;
-    ngx_uint_t              i, says;
-    ngx_rl_penalty_conf_t  *penalty;
-
-    value = cf->args->elts;
-
-    if (!ngx_rl_name_valid(value[1].data, value[1].len)) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_penalty\" has an invalid name \"%V\", "
-                           "expected 1 to 64 of A-Z, a-z, 0-9, \"_\", "
-                           "\".\", \"-\"", &value[1]);
-        return NGX_CONF_ERROR;
-    }
-
-    penalty = ngx_pcalloc(cf->pool, sizeof(ngx_rl_penalty_conf_t));
-    if (penalty == NULL) {
-        return NGX_CONF_ERROR;
-    }
-
-    ngx_rl_place(cf, &penalty->place);
-    penalty->penalty.id = value[1];
-    penalty->penalty.data = &penalty->key;
-    penalty->penalty.time.growth = NGX_RL_PENALTY_GROWTH;
-
-    says = 0;
-
-    for (i = 2; i < cf->args->nelts; i++) {
-        if (ngx_rl_penalty_parameter(cf, penalty, &value[i], &says) != NGX_OK) {
-            return NGX_CONF_ERROR;
-        }
-    }
-
-    return (ngx_rl_penalty_complete(cf, penalty, says) == NGX_OK
-            && ngx_rl_push(&rmcf->penalties, penalty) == NGX_OK)
-           ? NGX_CONF_OK : NGX_CONF_ERROR;
+    return (ngx_rl_push(&rmcf->penalties, made) == NGX_OK) ? NGX_CONF_OK
+                                                           : NGX_CONF_ERROR;
 }
 
 

@@ -11,42 +11,22 @@
 #include "ngx_rl_text.h"
 
 #define NGX_RL_REDIS_BUCKETS           65536
-#define NGX_RL_REDIS_SEEN_TIMEOUT           50
+#define NGX_RL_REDIS_TIMEOUT           50
 #define NGX_RL_REDIS_MAX_TIMEOUT       10000
 #define NGX_RL_REDIS_RESOLVER_TIMEOUT  30000   /* as in nginx */
 
-#define NGX_RL_REDIS_SEEN_NAME                                                \
-    "1 to 64 of A-Z, a-z, 0-9, \"_\", \".\", \"-\""
-
-typedef struct ngx_rl_redis_row_s  ngx_rl_redis_row_t;
+#define NGX_RL_REDIS_LINE  "a file whose first line has 1 to 1023 bytes"
 
 /* A block while it is read. */
 typedef struct {
-    ngx_rl_redis_t        *redis;
-    ngx_uint_t             seen;     /* bits: rows */
+    ngx_rl_redis_t  *redis;
+    ngx_uint_t       seen;     /* bits: rows */
 } ngx_rl_redis_block_t;
-
-/* Returns NULL, or the expected value; "": the error is logged already. */
-typedef const char *(*ngx_rl_redis_pt)(ngx_conf_t *cf,
-    ngx_rl_redis_t *redis, const ngx_rl_redis_row_t *row,
-    ngx_str_t *value);
-
-struct ngx_rl_redis_row_s {
-    ngx_str_t             name;
-    ngx_rl_redis_pt       set;
-    size_t                offset;   /* of what is set */
-    size_t                path;     /* of a file's path; 0: none */
-    uint64_t              min;      /* of a number */
-    uint64_t              max;      /* the same; bytes of a text, if not 0 */
-    const char           *expected;
-    ngx_rl_redis_mode_e   mode;     /* of hosts */
-};
 
 #define ngx_rl_redis_port(redis)                                              \
     ((redis)->mode == NGX_RL_REDIS_SENTINEL ? 26379 : 6379)
 
-#define ngx_rl_redis_at(member)                                               \
-    offsetof(ngx_rl_redis_t, member)
+#define NGX_RL_REDIS_AT(member)  offsetof(ngx_rl_redis_t, member)
 #define ngx_rl_redis_member(redis, offset)                                    \
     ((void *) ((u_char *) (redis) + (offset)))
 
@@ -180,9 +160,11 @@ ngx_rl_redis_addr(ngx_conf_t *cf, ngx_rl_redis_t *redis, ngx_str_t *text)
 
 
 static const char *
-ngx_rl_redis_hosts(ngx_conf_t *cf, ngx_rl_redis_t *redis,
-    const ngx_rl_redis_row_t *row, ngx_str_t *value)
+ngx_rl_redis_hosts(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
+    ngx_str_t *value)
 {
+    ngx_rl_redis_t *redis = target;
+
     ngx_str_t   *last;
     const char  *expected;
 
@@ -192,16 +174,16 @@ ngx_rl_redis_hosts(ngx_conf_t *cf, ngx_rl_redis_t *redis,
         return "one \"server\", one \"cluster\" or one \"sentinel\"";
     }
 
-    redis->mode = row->mode;
+    redis->mode = (ngx_rl_redis_mode_e) row->min;
 
-    if (row->mode == NGX_RL_REDIS_SENTINEL) {
+    if (redis->mode == NGX_RL_REDIS_SENTINEL) {
 
         if (last - value < 2) {
             return "a master's name and one or more \"host:port\"";
         }
 
         if (!ngx_rl_name_valid(value->data, value->len)) {
-            return "a master's name of " NGX_RL_REDIS_SEEN_NAME;
+            return "a master's name of " NGX_RL_NAME_EXPECTED;
         }
 
         redis->master = *value++;
@@ -218,69 +200,15 @@ ngx_rl_redis_hosts(ngx_conf_t *cf, ngx_rl_redis_t *redis,
 }
 
 
-static const char *
-ngx_rl_redis_text(ngx_conf_t *cf, ngx_rl_redis_t *redis,
-    const ngx_rl_redis_row_t *row, ngx_str_t *value)
-{
-    ngx_str_t  *text;
-
-    if (value->len == 0 || (row->max && value->len > row->max)) {
-        return row->expected;
-    }
-
-    text = ngx_rl_redis_member(redis, row->offset);
-    *text = *value;
-
-    return NULL;
-}
-
-
-/* Lines that need another line: offsets of their lengths, and of "tls". */
-static const struct {
-    size_t        with;
-    size_t        without;
-    const char   *wrong;
-} ngx_rl_redis_needs[] = {
-    { ngx_rl_redis_at(username.len),
-      ngx_rl_redis_at(password.len),
-      "a \"username\", expected a \"password_file\" with it" },
-    { ngx_rl_redis_at(sentinel_username.len),
-      ngx_rl_redis_at(sentinel_password.len),
-      "a \"sentinel_username\", expected a \"sentinel_password_file\" with "
-      "it" },
-    { ngx_rl_redis_at(tls.ca.len),
-      ngx_rl_redis_at(tls.on),
-      "\"tls_ca\", expected \"tls on\" with it" },
-    { ngx_rl_redis_at(tls.name.len),
-      ngx_rl_redis_at(tls.on),
-      "\"tls_name\", expected \"tls on\" with it" },
-    { ngx_rl_redis_at(tls.certificate.len),
-      ngx_rl_redis_at(tls.on),
-      "\"tls_certificate\", expected \"tls on\" with it" },
-    { ngx_rl_redis_at(tls.key.len),
-      ngx_rl_redis_at(tls.on),
-      "\"tls_certificate_key\", expected \"tls on\" with it" },
-    { ngx_rl_redis_at(tls.certificate.len),
-      ngx_rl_redis_at(tls.key.len),
-      "\"tls_certificate\", expected \"tls_certificate_key\" with it" },
-    { ngx_rl_redis_at(tls.key.len),
-      ngx_rl_redis_at(tls.certificate.len),
-      "\"tls_certificate_key\", expected \"tls_certificate\" with it" },
-    { 0, 0, NULL }
-};
-
-
 /* The file's first line without its end; and the file's whole path. */
 static const char *
-ngx_rl_redis_file(ngx_conf_t *cf, ngx_rl_redis_t *redis,
-    const ngx_rl_redis_row_t *row, ngx_str_t *value)
+ngx_rl_redis_file(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
+    ngx_str_t *value)
 {
     ngx_int_t   rc;
     ngx_str_t  *text, *path, name, content, line;
 
     name = *value;
-    text = ngx_rl_redis_member(redis, row->offset);
-    path = ngx_rl_redis_member(redis, row->path);
 
     if (ngx_rl_file_read(cf, &name, NGX_RL_REDIS_FILE_BYTES - 1, &content)
         != NGX_OK)
@@ -288,6 +216,7 @@ ngx_rl_redis_file(ngx_conf_t *cf, ngx_rl_redis_t *redis,
         return "";
     }
 
+    text = ngx_rl_row_at(target, row);
     rc = ngx_rl_redis_first_line(content.data, content.len, &line);
 
     if (rc == NGX_OK) {
@@ -298,10 +227,11 @@ ngx_rl_redis_file(ngx_conf_t *cf, ngx_rl_redis_t *redis,
     ngx_rl_file_free(&content);
 
     if (rc != NGX_OK) {
-        return "a file whose first line has 1 to 1023 bytes";
+        return row->expected;
     }
 
-    if (row->path) {
+    if (row->other) {
+        path = ngx_rl_redis_member(target, row->other);
         *path = name;
     }
 
@@ -310,16 +240,17 @@ ngx_rl_redis_file(ngx_conf_t *cf, ngx_rl_redis_t *redis,
 
 
 static const char *
-ngx_rl_redis_timeout(ngx_conf_t *cf, ngx_rl_redis_t *redis,
-    const ngx_rl_redis_row_t *row, ngx_str_t *value)
+ngx_rl_redis_timeout(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
+    ngx_str_t *value)
 {
+    ngx_rl_redis_t *redis = target;
+
     ngx_int_t  timeout;
 
     timeout = ngx_parse_time(value, 0);
 
     if (timeout < 1 || timeout > NGX_RL_REDIS_MAX_TIMEOUT) {
-        return "a time from 1ms to 10s, as in \"50ms\": a number alone is "
-               "seconds";
+        return row->expected;
     }
 
     redis->timeout = timeout;
@@ -329,23 +260,18 @@ ngx_rl_redis_timeout(ngx_conf_t *cf, ngx_rl_redis_t *redis,
 
 
 static const char *
-ngx_rl_redis_prefix(ngx_conf_t *cf, ngx_rl_redis_t *redis,
-    const ngx_rl_redis_row_t *row, ngx_str_t *value)
+ngx_rl_redis_prefix(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
+    ngx_str_t *value)
 {
-    if (!ngx_rl_name_valid(value->data, value->len)) {
-        return NGX_RL_REDIS_SEEN_NAME;
-    }
-
-    redis->prefix = *value;
-
-    return NULL;
+    return ngx_rl_name_valid(value->data, value->len)
+           ? ngx_rl_row_text(cf, target, row, value) : row->expected;
 }
 
 
 /* Any number in the range; one that has to be 1 or more is a power of two. */
 static const char *
-ngx_rl_redis_conf_number(ngx_conf_t *cf, ngx_rl_redis_t *redis,
-    const ngx_rl_redis_row_t *row, ngx_str_t *value)
+ngx_rl_redis_conf_number(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
+    ngx_str_t *value)
 {
     uint64_t     n;
     ngx_uint_t  *number;
@@ -357,7 +283,7 @@ ngx_rl_redis_conf_number(ngx_conf_t *cf, ngx_rl_redis_t *redis,
         return row->expected;
     }
 
-    number = ngx_rl_redis_member(redis, row->offset);
+    number = ngx_rl_row_at(target, row);
     *number = n;
 
     return NULL;
@@ -365,64 +291,54 @@ ngx_rl_redis_conf_number(ngx_conf_t *cf, ngx_rl_redis_t *redis,
 
 
 static const char *
-ngx_rl_redis_tls(ngx_conf_t *cf, ngx_rl_redis_t *redis,
-    const ngx_rl_redis_row_t *row, ngx_str_t *value)
+ngx_rl_redis_tls(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
+    ngx_str_t *value)
 {
+    ngx_rl_redis_t *redis = target;
+
     redis->tls.on = (ngx_strcmp(value->data, "on") == 0);
 
     return (redis->tls.on || ngx_strcmp(value->data, "off") == 0)
-           ? NULL : "\"on\" or \"off\"";
+           ? NULL : row->expected;
 }
 
 
 /* The first three are hosts; "server" takes one argument, the others many. */
-static const ngx_rl_redis_row_t
-    ngx_rl_redis_rows[] =
-{
-    { ngx_string("server"), ngx_rl_redis_hosts,
-      .mode = NGX_RL_REDIS_SERVER },
-    { ngx_string("cluster"), ngx_rl_redis_hosts,
-      .mode = NGX_RL_REDIS_CLUSTER },
+static const ngx_rl_row_t  ngx_rl_redis_rows[] = {
+    { ngx_string("server"), ngx_rl_redis_hosts, .min = NGX_RL_REDIS_SERVER },
+    { ngx_string("cluster"), ngx_rl_redis_hosts, .min = NGX_RL_REDIS_CLUSTER },
     { ngx_string("sentinel"), ngx_rl_redis_hosts,
-      .mode = NGX_RL_REDIS_SENTINEL },
-    { ngx_string("sentinel_username"), ngx_rl_redis_text,
-      .offset = ngx_rl_redis_at(sentinel_username),
-      .expected = "a name" },
+      .min = NGX_RL_REDIS_SENTINEL },
+    { ngx_string("sentinel_username"), ngx_rl_row_text,
+      NGX_RL_REDIS_AT(sentinel_username), .expected = "a name" },
     { ngx_string("sentinel_password_file"), ngx_rl_redis_file,
-      .offset = ngx_rl_redis_at(sentinel_password),
-      .path = ngx_rl_redis_at(sentinel_password_file) },
+      NGX_RL_REDIS_AT(sentinel_password),
+      .other = NGX_RL_REDIS_AT(sentinel_password_file),
+      .expected = NGX_RL_REDIS_LINE },
     { ngx_string("timeout"), ngx_rl_redis_timeout,
-      .offset = ngx_rl_redis_at(timeout) },
-    { ngx_string("username"), ngx_rl_redis_text,
-      .offset = ngx_rl_redis_at(username),
+      .expected = "a time from 1ms to 10s, as in \"50ms\": a number alone is "
+                  "seconds" },
+    { ngx_string("username"), ngx_rl_row_text, NGX_RL_REDIS_AT(username),
       .expected = "a name" },
-    { ngx_string("password_file"), ngx_rl_redis_file,
-      .offset = ngx_rl_redis_at(password),
-      .path = ngx_rl_redis_at(password_file) },
-    { ngx_string("secret_file"), ngx_rl_redis_file,
-      .offset = ngx_rl_redis_at(secret) },
-    { ngx_string("prefix"), ngx_rl_redis_prefix,
-      .offset = ngx_rl_redis_at(prefix) },
-    { ngx_string("buckets"), ngx_rl_redis_conf_number,
-      .offset = ngx_rl_redis_at(buckets),
-      .min = 1, .max = 1 << 20,
-      .expected = "a power of two from 1 to 1048576" },
+    { ngx_string("password_file"), ngx_rl_redis_file, NGX_RL_REDIS_AT(password),
+      .other = NGX_RL_REDIS_AT(password_file), .expected = NGX_RL_REDIS_LINE },
+    { ngx_string("secret_file"), ngx_rl_redis_file, NGX_RL_REDIS_AT(secret),
+      .expected = NGX_RL_REDIS_LINE },
+    { ngx_string("prefix"), ngx_rl_redis_prefix, NGX_RL_REDIS_AT(prefix),
+      .expected = NGX_RL_NAME_EXPECTED },
+    { ngx_string("buckets"), ngx_rl_redis_conf_number, NGX_RL_REDIS_AT(buckets),
+      1, 1 << 20, "a power of two from 1 to 1048576", 0, 0 },
     { ngx_string("database"), ngx_rl_redis_conf_number,
-      .offset = ngx_rl_redis_at(database),
-      .max = 2147483647, .expected = "a number" },
-    { ngx_string("tls"), ngx_rl_redis_tls,
-      .offset = ngx_rl_redis_at(tls.on) },
-    { ngx_string("tls_ca"), ngx_rl_redis_text,
-      .offset = ngx_rl_redis_at(tls.ca), .expected = "a text" },
-    { ngx_string("tls_name"), ngx_rl_redis_text,
-      .offset = ngx_rl_redis_at(tls.name),
-      .max = NGX_RL_REDIS_MAX_HOST,
-      .expected = "1 to 255 characters" },
-    { ngx_string("tls_certificate"), ngx_rl_redis_text,
-      .offset = ngx_rl_redis_at(tls.certificate),
+      NGX_RL_REDIS_AT(database), 0, 2147483647, "a number", 0, 0 },
+    { ngx_string("tls"), ngx_rl_redis_tls, .expected = "\"on\" or \"off\"" },
+    { ngx_string("tls_ca"), ngx_rl_row_text, NGX_RL_REDIS_AT(tls.ca),
       .expected = "a text" },
-    { ngx_string("tls_certificate_key"), ngx_rl_redis_text,
-      .offset = ngx_rl_redis_at(tls.key), .expected = "a text" },
+    { ngx_string("tls_name"), ngx_rl_row_text, NGX_RL_REDIS_AT(tls.name),
+      .max = NGX_RL_REDIS_MAX_HOST, .expected = "1 to 255 characters" },
+    { ngx_string("tls_certificate"), ngx_rl_row_text,
+      NGX_RL_REDIS_AT(tls.certificate), .expected = "a text" },
+    { ngx_string("tls_certificate_key"), ngx_rl_row_text,
+      NGX_RL_REDIS_AT(tls.key), .expected = "a text" },
     { .name = ngx_null_string }
 };
 
@@ -433,24 +349,16 @@ ngx_rl_redis_directive(ngx_conf_t *cf, ngx_command_t *dummy, void *conf)
 {
     ngx_rl_redis_block_t *block = conf;
 
-    ngx_str_t                 *value;
-    ngx_uint_t                 bit, many;
-    const char                *expected;
-    ngx_rl_hint_t              hint;
-    const ngx_rl_redis_row_t  *row;
+    ngx_str_t           *value, none;
+    ngx_uint_t           bit, many;
+    const char          *expected;
+    ngx_rl_hint_t        hint;
+    const ngx_rl_row_t  *row;
 
     value = cf->args->elts;
-    ngx_rl_hint_init(&hint, &value[0]);
+    row = ngx_rl_row_find(ngx_rl_redis_rows, &value[0], &none, &hint);
 
-    for (row = ngx_rl_redis_rows; row->name.len; row++) {
-        if (ngx_rl_equal(&value[0], &row->name)) {
-            break;
-        }
-
-        ngx_rl_hint_add(&hint, &row->name);
-    }
-
-    if (row->name.len == 0) {
+    if (row == NULL) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "unknown directive \"%V\" in \"ratelimit_redis\" "
                            "\"%V\", %V", &value[0], &block->redis->name,
@@ -458,7 +366,7 @@ ngx_rl_redis_directive(ngx_conf_t *cf, ngx_command_t *dummy, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    many = (row->mode != NGX_RL_REDIS_SERVER);
+    many = (row->set == ngx_rl_redis_hosts && row->min != NGX_RL_REDIS_SERVER);
 
     if (cf->args->nelts < 2 || (cf->args->nelts > 2 && !many)) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
@@ -482,18 +390,42 @@ ngx_rl_redis_directive(ngx_conf_t *cf, ngx_command_t *dummy, void *conf)
 
     expected = row->set(cf, block->redis, row, &value[1]);
 
-    if (expected == NULL) {
-        return NGX_CONF_OK;
-    }
-
-    if (expected[0]) {
+    if (expected && expected[0]) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"%V\" has an invalid \"%V\", expected %s",
                            &value[0], &value[1], expected);
     }
 
-    return NGX_CONF_ERROR;
+    return expected ? NGX_CONF_ERROR : NGX_CONF_OK;
 }
+
+
+/* Lines that need another line: offsets of their lengths, and of "tls". */
+static const struct {
+    size_t        with;
+    size_t        without;
+    const char   *wrong;
+} ngx_rl_redis_needs[] = {
+    { NGX_RL_REDIS_AT(username.len), NGX_RL_REDIS_AT(password.len),
+      "a \"username\", expected a \"password_file\" with it" },
+    { NGX_RL_REDIS_AT(sentinel_username.len),
+      NGX_RL_REDIS_AT(sentinel_password.len),
+      "a \"sentinel_username\", expected a \"sentinel_password_file\" with "
+      "it" },
+    { NGX_RL_REDIS_AT(tls.ca.len), NGX_RL_REDIS_AT(tls.on),
+      "\"tls_ca\", expected \"tls on\" with it" },
+    { NGX_RL_REDIS_AT(tls.name.len), NGX_RL_REDIS_AT(tls.on),
+      "\"tls_name\", expected \"tls on\" with it" },
+    { NGX_RL_REDIS_AT(tls.certificate.len), NGX_RL_REDIS_AT(tls.on),
+      "\"tls_certificate\", expected \"tls on\" with it" },
+    { NGX_RL_REDIS_AT(tls.key.len), NGX_RL_REDIS_AT(tls.on),
+      "\"tls_certificate_key\", expected \"tls on\" with it" },
+    { NGX_RL_REDIS_AT(tls.certificate.len), NGX_RL_REDIS_AT(tls.key.len),
+      "\"tls_certificate\", expected \"tls_certificate_key\" with it" },
+    { NGX_RL_REDIS_AT(tls.key.len), NGX_RL_REDIS_AT(tls.certificate.len),
+      "\"tls_certificate_key\", expected \"tls_certificate\" with it" },
+    { 0, 0, NULL }
+};
 
 
 /* Returns what is wrong with the block as a whole, or NULL. */
@@ -545,28 +477,13 @@ ngx_rl_redis_check(const ngx_rl_redis_t *redis)
 }
 
 
-/* Whether all of the block is on this machine, as where it is tried. */
+/* This machine knows where that is, and needs no name server. */
 static ngx_uint_t
-ngx_rl_redis_local(const ngx_rl_redis_t *redis)
+ngx_rl_redis_localhost(const ngx_str_t *host)
 {
-    ngx_uint_t                  i;
-    const ngx_rl_redis_host_t  *hosts;
-
-    hosts = redis->hosts.elts;
-
-    for (i = 0; i < redis->hosts.nelts; i++) {
-        if (hosts[i].naddrs == 0
-            ? hosts[i].host.len != sizeof("localhost") - 1
-              || ngx_strncmp(hosts[i].host.data, "localhost",
-                             sizeof("localhost") - 1)
-                 != 0
-            : !ngx_rl_guard_loopback(hosts[i].addrs->sockaddr))
-        {
-            return 0;
-        }
-    }
-
-    return 1;
+    return host->len == sizeof("localhost") - 1
+           && ngx_strncasecmp(host->data, (u_char *) "localhost", host->len)
+              == 0;
 }
 
 
@@ -577,17 +494,18 @@ ngx_rl_redis_block(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     char                  *rv;
     ngx_str_t             *name;
-    ngx_uint_t             i;
+    ngx_uint_t             i, local;
     ngx_conf_t             save;
     const char            *wrong;
     ngx_rl_redis_t        *redis, **entry;
+    ngx_rl_redis_host_t   *host;
     ngx_rl_redis_block_t   block;
 
     name = (ngx_str_t *) cf->args->elts + 1;
     wrong = NULL;
 
     if (!ngx_rl_name_valid(name->data, name->len)) {
-        wrong = NGX_RL_REDIS_SEEN_NAME;
+        wrong = NGX_RL_NAME_EXPECTED;
     }
 
     entry = rmcf->redis.elts;
@@ -611,7 +529,7 @@ ngx_rl_redis_block(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     }
 
     redis->name = *name;
-    redis->timeout = NGX_RL_REDIS_SEEN_TIMEOUT;
+    redis->timeout = NGX_RL_REDIS_TIMEOUT;
     redis->buckets = NGX_RL_REDIS_BUCKETS;
     redis->database = NGX_CONF_UNSET_UINT;
     ngx_str_set(&redis->prefix, "rl");
@@ -645,7 +563,18 @@ ngx_rl_redis_block(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    if (redis->secret.len == 0 && !ngx_rl_redis_local(redis)) {
+    /* where it is only tried, all of it is on this machine */
+
+    host = redis->hosts.elts;
+    local = 1;
+
+    for (i = 0; i < redis->hosts.nelts; i++) {
+        local &= host[i].naddrs
+                 ? ngx_rl_guard_loopback(host[i].addrs->sockaddr)
+                 : ngx_rl_redis_localhost(&host[i].host);
+    }
+
+    if (redis->secret.len == 0 && !local) {
         ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
                            "\"ratelimit_redis\" \"%V\" has no \"secret_file\", "
                            "so a client can choose where its counters are in "
@@ -667,55 +596,15 @@ ngx_rl_redis_block(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
-/* "localhost" is this machine's to know, not the name server's. */
-static ngx_int_t
-ngx_rl_redis_conf_name(ngx_conf_t *cf, ngx_rl_redis_name_t *name,
-    ngx_uint_t resolver)
-{
-    ngx_url_t             u;
-    ngx_rl_redis_host_t  *host;
-
-    host = name->redis->hosts.elts;
-    host += name->host;
-
-    if (resolver
-        && (host->host.len != sizeof("localhost") - 1
-            || ngx_strncasecmp(host->host.data, (u_char *) "localhost",
-                               host->host.len)
-               != 0))
-    {
-        return NGX_OK;
-    }
-
-    ngx_memzero(&u, sizeof(ngx_url_t));
-
-    u.url = name->text;
-    u.default_port = ngx_rl_redis_port(name->redis);
-
-    if (ngx_parse_url(cf->pool, &u) != NGX_OK || u.naddrs == 0) {
-        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "\"ratelimit_redis\" \"%V\" has an invalid address "
-                      "\"%V\" (%s), expected \"host:port\" in %V:%ui",
-                      &name->redis->name, &name->text,
-                      u.err ? u.err : "no address found", &name->place.file,
-                      name->place.line);
-        return NGX_ERROR;
-    }
-
-    host->naddrs = u.naddrs;
-    host->addrs = u.addrs;
-
-    return NGX_OK;
-}
-
-
 ngx_int_t
 ngx_rl_redis_names(ngx_conf_t *cf, ngx_rl_main_conf_t *conf)
 {
+    ngx_url_t                  u;
     ngx_uint_t                 i, resolver;
     ngx_rl_redis_t           **redis;
+    ngx_rl_redis_host_t       *host;
+    ngx_rl_redis_name_t       *name;
     ngx_http_core_loc_conf_t  *clcf;
-    ngx_rl_redis_name_t       *names;
 
     clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
 
@@ -731,12 +620,34 @@ ngx_rl_redis_names(ngx_conf_t *cf, ngx_rl_main_conf_t *conf)
                                  NGX_RL_REDIS_RESOLVER_TIMEOUT);
     }
 
-    names = conf->redis_names.elts;
+    name = conf->redis_names.elts;
 
-    for (i = 0; i < conf->redis_names.nelts; i++) {
-        if (ngx_rl_redis_conf_name(cf, &names[i], resolver) != NGX_OK) {
+    for (i = 0; i < conf->redis_names.nelts; i++, name++) {
+
+        host = name->redis->hosts.elts;
+        host += name->host;
+
+        if (resolver && !ngx_rl_redis_localhost(&host->host)) {
+            continue;
+        }
+
+        ngx_memzero(&u, sizeof(ngx_url_t));
+
+        u.url = name->text;
+        u.default_port = ngx_rl_redis_port(name->redis);
+
+        if (ngx_parse_url(cf->pool, &u) != NGX_OK || u.naddrs == 0) {
+            ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                          "\"ratelimit_redis\" \"%V\" has an invalid address "
+                          "\"%V\" (%s), expected \"host:port\" in %V:%ui",
+                          &name->redis->name, &name->text,
+                          u.err ? u.err : "no address found",
+                          &name->place.file, name->place.line);
             return NGX_ERROR;
         }
+
+        host->naddrs = u.naddrs;
+        host->addrs = u.addrs;
     }
 
     return NGX_OK;

@@ -73,8 +73,7 @@ ngx_rl_zone_size(ngx_conf_t *cf, ngx_rl_zone_conf_t *zone, ngx_str_t *text)
     if (!ngx_rl_name_valid(name->data, name->len)) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"ratelimit_zone\" has an invalid name \"%V\", "
-                           "expected 1 to 64 of A-Z, a-z, 0-9, \"_\", "
-                           "\".\", \"-\"", name);
+                           "expected " NGX_RL_NAME_EXPECTED, name);
         return NGX_ERROR;
     }
 

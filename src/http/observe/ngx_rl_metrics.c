@@ -7,7 +7,6 @@
 
 #include "ngx_rl_metrics.h"
 #include "ngx_rl_conf.h"
-#include "ngx_rl_token.h"
 
 #include "ngx_rl_sync.h"
 

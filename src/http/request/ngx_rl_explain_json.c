@@ -12,7 +12,6 @@
 #include "ngx_rl_conf.h"
 #include "ngx_rl_json.h"
 #include "ngx_rl_key.h"
-#include "ngx_rl_token.h"
 
 #include "ngx_rl_document.h"
 #include "ngx_rl_quota.h"
