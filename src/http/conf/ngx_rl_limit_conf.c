@@ -117,8 +117,7 @@ ngx_rl_tiers_differ(const ngx_rl_value_t *one, const ngx_rl_value_t *two)
 
     return one->index != two->index
            || (one->index == -1
-               && !ngx_rl_equal(&one->complex.value,
-                                &two->complex.value));
+               && !ngx_rl_equal(&one->text, &two->text));
 }
 
 

@@ -1,18 +1,18 @@
 /*
- * Values with variables. The common ones are a single variable, which is read
- * by its index without running a script or copying a byte. A key that is one
- * header, argument or cookie is read here.
+ * Values with variables: pieces of them, whoever has written them. The common
+ * ones are a single variable, which is read by its index without copying a
+ * byte. A key that is one header, argument or cookie is read here.
  *
  * A document brings values while nginx serves: there is no ngx_conf_t then, and
- * no variable gets an index any more. They are pieces: a variable that has an
- * index is read by it, another one by its name. They are made in a thread:
- * nothing that this reads changes while workers serve.
+ * no variable gets an index any more. A variable that has an index is read by
+ * it, another one by its name. They are made in a thread: nothing that this
+ * reads changes while workers serve.
  */
 
 #include "ngx_rl_conf.h"
 #include "ngx_rl_key.h"
 
-#define NGX_RL_MAX_PIECES  16   /* of one value */
+#define NGX_RL_MAX_PIECES  16   /* of a document's value */
 
 
 static ngx_uint_t
@@ -23,119 +23,260 @@ ngx_rl_name_byte(u_char ch)
 }
 
 
-/* "$name" or "${name}": captures ("$1") go the general way. */
+/* Whether it has a name, and not only the beginning of one. */
 static ngx_uint_t
-ngx_rl_value_lone(ngx_str_t *text, ngx_str_t *name)
+ngx_rl_variable_named(const ngx_http_core_main_conf_t *core,
+    const ngx_rl_piece_t *piece)
 {
-    ngx_uint_t  i, braces;
-
-    if (text->len < 2 || text->data[0] != '$') {
-        return 0;
-    }
-
-    braces = (text->data[1] == '{' && text->data[text->len - 1] == '}');
-
-    name->data = text->data + 1 + braces;
-    name->len = text->len - 1 - 2 * braces;
-
-    if (name->len == 0 || (name->data[0] >= '0' && name->data[0] <= '9')) {
-        return 0;
-    }
-
-    for (i = 0; i < name->len; i++) {
-        if (!ngx_rl_name_byte(name->data[i])) {
-            return 0;
-        }
-    }
-
-    return 1;
+    return core->variables_hash.buckets
+           && ngx_hash_find((ngx_hash_t *) &core->variables_hash, piece->hash,
+                            piece->text.data, piece->text.len)
+              != NULL;
 }
 
 
-/* A lone variable, with its name as written. */
+/* By its index, where it has one; by its name; by the beginning of its name. */
+static ngx_uint_t
+ngx_rl_variable_known(ngx_http_core_main_conf_t *core, ngx_rl_piece_t *piece)
+{
+    ngx_str_t            *name;
+    ngx_uint_t            i;
+    ngx_http_variable_t  *v;
+
+    name = &piece->text;
+    v = core->variables.elts;
+
+    for (i = 0; i < core->variables.nelts; i++) {
+        if (ngx_rl_equal(&v[i].name, name)) {
+            piece->index = i;
+            return 1;
+        }
+    }
+
+    if (ngx_rl_variable_named(core, piece)) {
+        return 1;
+    }
+
+    v = core->prefix_variables.elts;
+
+    for (i = 0; i < core->prefix_variables.nelts; i++) {
+        if (name->len >= v[i].name.len
+            && ngx_strncmp(name->data, v[i].name.data, v[i].name.len) == 0)
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+/*
+ * "$name", "${name}", a capture, or what stands before the next of them; with
+ * the name in lower case. cf: of nginx.conf, or NULL.
+ */
+static const char *
+ngx_rl_piece_make(ngx_conf_t *cf, ngx_http_core_main_conf_t *core, u_char **pos,
+    u_char *last, ngx_rl_piece_t *piece)
+{
+    u_char      *p;
+    ngx_uint_t   braces;
+
+    ngx_memzero(piece, sizeof(ngx_rl_piece_t));
+    piece->index = -1;
+
+    p = *pos;
+
+    if (*p != '$') {
+        piece->text.data = p;
+
+        while (p < last && *p != '$') {
+            p++;
+        }
+
+        piece->text.len = p - piece->text.data;
+        *pos = p;
+
+        return NULL;
+    }
+
+    p++;
+    piece->variable = 1;
+
+#if (NGX_PCRE)
+    if (cf && p < last && *p >= '1' && *p <= '9') {
+        piece->capture = 2 * (*p - '0');
+        *pos = p + 1;
+
+        return NULL;
+    }
+#endif
+
+    braces = (p < last && *p == '{');
+    p += braces;
+
+    piece->text.data = p;
+
+    while (p < last && ngx_rl_name_byte(*p)) {
+        p++;
+    }
+
+    piece->text.len = p - piece->text.data;
+
+    if (piece->text.len == 0 || (braces && (p == last || *p != '}'))) {
+        return "the name of a variable after \"$\"";
+    }
+
+    *pos = p + braces;
+
+    ngx_strlow(piece->text.data, piece->text.data, piece->text.len);
+    piece->hash = ngx_hash_key(piece->text.data, piece->text.len);
+
+    if (cf) {
+        piece->index = ngx_http_get_variable_index(cf, &piece->text);
+        return (piece->index == NGX_ERROR) ? "" : NULL;
+    }
+
+    return ngx_rl_variable_known(core, piece) ? NULL : "a known variable";
+}
+
+
+/* A lone "$http_name", "$arg_name" or "$cookie_name" has a source. */
 static ngx_int_t
-ngx_rl_value_variable(ngx_rl_value_t *value, ngx_int_t index,
-    const ngx_str_t *name, ngx_pool_t *pool)
+ngx_rl_value_source(ngx_rl_value_t *value, const ngx_str_t *name,
+    ngx_pool_t *pool)
 {
     ngx_str_t   rest;
     ngx_uint_t  kind;
-
-    static const ngx_str_t  api_key = ngx_string("ratelimit_api_key");
 
     /* in the order of ngx_rl_key_source_e */
     static const ngx_str_t  prefixes[] = {
         ngx_string("http_"), ngx_string("arg_"), ngx_string("cookie_") };
 
-    value->index = index;
-    value->api_key = (name->len == api_key.len
-                      && ngx_strncasecmp(name->data, api_key.data, name->len)
-                         == 0);
-
     for (kind = 0; kind < 3; kind++) {
         rest.len = name->len - prefixes[kind].len;
         rest.data = name->data + prefixes[kind].len;
 
-        if (name->len > prefixes[kind].len
-            && ngx_strncasecmp(name->data, prefixes[kind].data,
+        if (name->len <= prefixes[kind].len
+            || ngx_strncasecmp(name->data, prefixes[kind].data,
                                prefixes[kind].len)
-               == 0)
+               != 0)
         {
-            break;
+            continue;
+        }
+
+        value->source = ngx_rl_source_make(pool, kind, &rest);
+
+        if (value->source == NULL) {
+            return NGX_ERROR;
+        }
+
+        value->source->variable = *name;
+        break;
+    }
+
+    return NGX_OK;
+}
+
+
+/* The same of cf. Returns NULL, or the expected value; "": memory is out. */
+static const char *
+ngx_rl_value_make(ngx_conf_t *cf, ngx_http_core_main_conf_t *core,
+    const ngx_str_t *text, ngx_rl_value_t *value, ngx_pool_t *pool)
+{
+    u_char          *p, *last, *copy;
+    ngx_str_t        name;
+    ngx_uint_t       n;
+    const char      *expected;
+    ngx_rl_piece_t  *piece;
+
+    static const ngx_str_t  api_key = ngx_string("ratelimit_api_key");
+
+    ngx_memzero(value, sizeof(ngx_rl_value_t));
+    value->text = *text;
+    value->index = -1;
+
+    if (text->len == 0 && cf == NULL) {
+        return "a value that is not empty";
+    }
+
+    /* of its own: names are put in lower case */
+
+    copy = ngx_pstrdup(pool, (ngx_str_t *) text);
+    last = copy + text->len;
+
+    for (n = 1, p = copy; copy && p < last; p++) {
+        n += 2 * (*p == '$');
+    }
+
+    n = cf ? n : ngx_min(n, NGX_RL_MAX_PIECES);
+
+    value->pieces = ngx_palloc(pool, n * sizeof(ngx_rl_piece_t));
+
+    if (copy == NULL || value->pieces == NULL) {
+        return "";
+    }
+
+    for (n = 0, p = copy; p < last; n++) {
+
+        if (n == NGX_RL_MAX_PIECES && cf == NULL) {
+            return "at most 16 variables and texts between them";
+        }
+
+        expected = ngx_rl_piece_make(cf, core, &p, last, &value->pieces[n]);
+        if (expected) {
+            return expected;
         }
     }
 
-    if (kind == 3) {
-        return NGX_OK;
+    value->npieces = n;
+    piece = value->pieces;
+
+    if (n != 1 || !piece->variable || piece->capture) {
+        return NULL;
     }
 
-    value->source = ngx_rl_source_make(pool, kind, &rest);
+    /* its name as it is written */
 
-    if (value->source == NULL) {
-        return NGX_ERROR;
+    name.len = piece->text.len;
+    name.data = text->data + (piece->text.data - copy);
+
+    value->index = piece->index;
+    value->api_key = ngx_rl_equal(&piece->text, &api_key);
+
+    if (ngx_rl_value_source(value, &name, pool) != NGX_OK) {
+        return "";
     }
 
-    value->source->variable = *name;
+    if (value->source && cf == NULL) {
+        value->source->made = ngx_rl_variable_named(core, piece);
+    }
 
-    return NGX_OK;
+    return NULL;
 }
 
 
 ngx_int_t
 ngx_rl_value_compile(ngx_conf_t *cf, ngx_str_t *text, ngx_rl_value_t *value)
 {
-    ngx_int_t                         index;
-    ngx_str_t                         name;
-    ngx_rl_main_conf_t               *rmcf;
-    ngx_http_compile_complex_value_t  ccv;
+    const char          *expected;
+    ngx_rl_main_conf_t  *rmcf;
 
-    ngx_memzero(value, sizeof(ngx_rl_value_t));
-    value->index = -1;
+    expected = ngx_rl_value_make(cf, NULL, text, value, cf->pool);
 
-    if (ngx_rl_value_lone(text, &name)) {
-        index = ngx_http_get_variable_index(cf, &name);
-
-        if (index == NGX_ERROR
-            || ngx_rl_value_variable(value, index, &name, cf->pool)
-               != NGX_OK)
-        {
-            return NGX_ERROR;
-        }
-
-        rmcf = ngx_http_conf_get_module_main_conf(cf,
-                                                  ngx_http_ratelimit_module);
-
-        return value->source
-               ? ngx_rl_push(&rmcf->sources, value->source)
-               : NGX_OK;
+    if (expected && expected[0]) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%V\" has an invalid value \"%V\", expected %s",
+                           cf->args->elts, text, expected);
     }
 
-    ngx_memzero(&ccv, sizeof(ngx_http_compile_complex_value_t));
+    if (expected) {
+        return NGX_ERROR;
+    }
 
-    ccv.cf = cf;
-    ccv.value = text;
-    ccv.complex_value = &value->complex;
+    rmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_ratelimit_module);
 
-    return ngx_http_compile_complex_value(&ccv);
+    return value->source ? ngx_rl_push(&rmcf->sources, value->source) : NGX_OK;
 }
 
 
@@ -212,179 +353,7 @@ ngx_rl_value_open(const ngx_str_t *text)
 }
 
 
-/* Whether it has a name, and not only the beginning of one. */
-static ngx_uint_t
-ngx_rl_variable_named(const ngx_http_core_main_conf_t *core,
-    const ngx_rl_piece_t *piece)
-{
-    return core->variables_hash.buckets
-           && ngx_hash_find((ngx_hash_t *) &core->variables_hash, piece->hash,
-                            piece->text.data, piece->text.len)
-              != NULL;
-}
-
-
-/* By its index, where it has one; by its name; by the beginning of its name. */
-static ngx_uint_t
-ngx_rl_variable_known(ngx_http_core_main_conf_t *core, ngx_rl_piece_t *piece)
-{
-    ngx_str_t            *name;
-    ngx_uint_t            i;
-    ngx_http_variable_t  *v;
-
-    name = &piece->text;
-    v = core->variables.elts;
-
-    for (i = 0; i < core->variables.nelts; i++) {
-        if (ngx_rl_equal(&v[i].name, name)) {
-            piece->index = i;
-            return 1;
-        }
-    }
-
-    if (ngx_rl_variable_named(core, piece)) {
-        return 1;
-    }
-
-    v = core->prefix_variables.elts;
-
-    for (i = 0; i < core->prefix_variables.nelts; i++) {
-        if (name->len >= v[i].name.len
-            && ngx_strncmp(name->data, v[i].name.data, v[i].name.len) == 0)
-        {
-            return 1;
-        }
-    }
-
-    return 0;
-}
-
-
-/* "$name", "${name}", or what stands before the next of them. */
-static const char *
-ngx_rl_piece_make(ngx_http_core_main_conf_t *core, u_char **pos, u_char *last,
-    ngx_rl_piece_t *piece)
-{
-    u_char      *p;
-    ngx_uint_t   braces;
-
-    ngx_memzero(piece, sizeof(ngx_rl_piece_t));
-    piece->index = -1;
-
-    p = *pos;
-
-    if (*p != '$') {
-        piece->text.data = p;
-
-        while (p < last && *p != '$') {
-            p++;
-        }
-
-        piece->text.len = p - piece->text.data;
-        *pos = p;
-
-        return NULL;
-    }
-
-    p++;
-    braces = (p < last && *p == '{');
-    p += braces;
-
-    piece->text.data = p;
-
-    while (p < last && ngx_rl_name_byte(*p)) {
-        p++;
-    }
-
-    piece->text.len = p - piece->text.data;
-
-    if (piece->text.len == 0 || (braces && (p == last || *p != '}'))) {
-        return "the name of a variable after \"$\"";
-    }
-
-    *pos = p + braces;
-
-    ngx_strlow(piece->text.data, piece->text.data, piece->text.len);
-    piece->hash = ngx_hash_key(piece->text.data, piece->text.len);
-    piece->variable = 1;
-
-    return ngx_rl_variable_known(core, piece) ? NULL : "a known variable";
-}
-
-
-static const char *
-ngx_rl_value_make(ngx_http_core_main_conf_t *core, const ngx_str_t *text,
-    ngx_rl_value_t *value, ngx_pool_t *pool)
-{
-    u_char          *p, *last, *copy;
-    ngx_str_t        name;
-    ngx_uint_t       n;
-    const char      *expected;
-    ngx_rl_piece_t   pieces[NGX_RL_MAX_PIECES];
-
-    ngx_memzero(value, sizeof(ngx_rl_value_t));
-    value->index = -1;
-
-    if (text->len == 0) {
-        return "a value that is not empty";
-    }
-
-    /* of its own: names are put in lower case */
-
-    copy = ngx_pnalloc(pool, text->len);
-    if (copy == NULL) {
-        return "";
-    }
-
-    ngx_memcpy(copy, text->data, text->len);
-
-    p = copy;
-    last = copy + text->len;
-
-    for (n = 0; p < last; n++) {
-
-        if (n == NGX_RL_MAX_PIECES) {
-            return "at most 16 variables and texts between them";
-        }
-
-        expected = ngx_rl_piece_make(core, &p, last, &pieces[n]);
-        if (expected) {
-            return expected;
-        }
-    }
-
-    if (n == 1 && pieces[0].variable) {
-        name = pieces[0].text;
-        name.data = text->data + (name.data - copy);
-
-        if (ngx_rl_value_variable(value, pieces[0].index, &name, pool)
-            != NGX_OK)
-        {
-            return "";
-        }
-
-        if (value->source) {
-            value->source->made = ngx_rl_variable_named(core, &pieces[0]);
-        }
-
-        if (value->index != -1) {
-            return NULL;
-        }
-    }
-
-    value->pieces = ngx_palloc(pool, n * sizeof(ngx_rl_piece_t));
-    if (value->pieces == NULL) {
-        return "";
-    }
-
-    ngx_memcpy(value->pieces, pieces, n * sizeof(ngx_rl_piece_t));
-    value->npieces = n;
-
-    return NULL;
-}
-
-
-/* An empty text makes nothing. */
+/* A value that may be shown; an empty text makes nothing. */
 static const char *
 ngx_rl_values_make(ngx_http_core_main_conf_t *core, const ngx_str_t *text,
     ngx_rl_value_t **made, ngx_pool_t *pool)
@@ -401,11 +370,8 @@ ngx_rl_values_make(ngx_http_core_main_conf_t *core, const ngx_str_t *text,
     }
 
     *made = ngx_palloc(pool, sizeof(ngx_rl_value_t));
-    if (*made == NULL) {
-        return "";
-    }
 
-    return ngx_rl_value_make(core, text, *made, pool);
+    return *made ? ngx_rl_value_make(NULL, core, text, *made, pool) : "";
 }
 
 
@@ -429,48 +395,16 @@ ngx_rl_condition_make(const ngx_rl_condition_t *condition, ngx_pool_t *pool,
 }
 
 
-static const char *
-ngx_rl_values_conditions(ngx_http_core_main_conf_t *core,
-    const ngx_rl_rule_t *rule, ngx_pool_t *pool)
-{
-    ngx_int_t         rc;
-    ngx_uint_t        i;
-    const char       *expected;
-    ngx_rl_values_t  *values;
-
-    values = rule->data;
-    values->conditions = ngx_palloc(pool, rule->nconditions
-                                        * sizeof(ngx_rl_value_t));
-
-    for (i = 0; values->conditions && i < rule->nconditions; i++) {
-        rc = ngx_rl_condition_make(&rule->conditions[i], pool,
-                                   &values->conditions[i]);
-        if (rc == NGX_ERROR) {
-            return "";
-        }
-
-        expected = (rc == NGX_DECLINED)
-                   ? ngx_rl_value_make(core, &rule->conditions[i].name,
-                                       &values->conditions[i], pool)
-                   : NULL;
-        if (expected) {
-            return expected;
-        }
-    }
-
-    return values->conditions ? NULL : "";
-}
-
-
 const char *
 ngx_rl_values(void *data, ngx_rl_rule_t *rule, const ngx_str_t *limit,
     const ngx_str_t *cost, ngx_pool_t *pool, ngx_uint_t *which)
 {
     ngx_rl_zone_conf_t *zone = data;
 
+    ngx_int_t         rc;
     ngx_uint_t        i;
     const char       *expected;
-    ngx_rl_value_t   *parts;
+    ngx_rl_value_t   *value;
     ngx_rl_values_t  *values;
 
     values = ngx_pcalloc(pool, sizeof(ngx_rl_values_t));
@@ -478,26 +412,25 @@ ngx_rl_values(void *data, ngx_rl_rule_t *rule, const ngx_str_t *limit,
         return "";
     }
 
-    parts = &values->key;
+    rule->data = values;
+    value = &values->key;
 
     if (rule->nparts > 1) {
-        parts = ngx_palloc(pool, rule->nparts * sizeof(ngx_rl_value_t));
-        if (parts == NULL) {
+        value = ngx_palloc(pool, rule->nparts * sizeof(ngx_rl_value_t));
+        if (value == NULL) {
             return "";
         }
 
         values->nparts = rule->nparts;
-        values->parts = parts;
+        values->parts = value;
     }
 
-    rule->data = values;
-
-    for (i = 0; i < rule->nparts; i++) {
+    for (i = 0; i < rule->nparts; i++, value++) {
 
         /* the zone's key is there, and may be more than is made here */
 
         if (ngx_rl_equal(&rule->parts[i], &zone->limiter.zone.key)) {
-            parts[i] = zone->key;
+            *value = zone->key;
             continue;
         }
 
@@ -505,8 +438,8 @@ ngx_rl_values(void *data, ngx_rl_rule_t *rule, const ngx_str_t *limit,
         expected = ngx_rl_value_open(&rule->parts[i]);
 
         if (expected == NULL) {
-            expected = ngx_rl_value_make(zone->core, &rule->parts[i], &parts[i],
-                                         pool);
+            expected = ngx_rl_value_make(NULL, zone->core, &rule->parts[i],
+                                         value, pool);
         }
 
         if (expected) {
@@ -516,101 +449,85 @@ ngx_rl_values(void *data, ngx_rl_rule_t *rule, const ngx_str_t *limit,
 
     *which = NGX_RL_VALUES_LIMIT;
     expected = ngx_rl_values_make(zone->core, limit, &values->limit, pool);
-    if (expected) {
-        return expected;
+
+    if (expected == NULL) {
+        *which = NGX_RL_VALUES_COST;
+        expected = ngx_rl_values_make(zone->core, cost, &values->cost, pool);
     }
 
-    *which = NGX_RL_VALUES_COST;
-    expected = ngx_rl_values_make(zone->core, cost, &values->cost, pool);
-    if (expected) {
-        return expected;
+    if (expected == NULL) {
+        *which = NGX_RL_VALUES_END;
+        expected = ngx_rl_values_make(zone->core, &rule->cost_end, &values->end,
+                                      pool);
     }
 
-    *which = NGX_RL_VALUES_END;
-    expected = ngx_rl_values_make(zone->core, &rule->cost_end,
-                                  &values->end, pool);
     if (expected || rule->nconditions == 0) {
         return expected;
     }
 
     *which = NGX_RL_VALUES_IF;
 
-    return ngx_rl_values_conditions(zone->core, rule, pool);
+    values->conditions = ngx_palloc(pool, rule->nconditions
+                                          * sizeof(ngx_rl_value_t));
+    if (values->conditions == NULL) {
+        return "";
+    }
+
+    for (i = 0; i < rule->nconditions; i++) {
+        value = &values->conditions[i];
+        rc = ngx_rl_condition_make(&rule->conditions[i], pool, value);
+
+        expected = (rc != NGX_DECLINED)
+                   ? NULL
+                   : ngx_rl_value_make(NULL, zone->core,
+                                       &rule->conditions[i].name, value, pool);
+
+        if (rc == NGX_ERROR || expected) {
+            return expected ? expected : "";
+        }
+    }
+
+    return NULL;
 }
 
 
 /*
- * A variable without a value is an empty text. One that could not be made, as
- * memory was out, is an error: without its key a request had no limit.
+ * A piece that is a variable. Without a value it is an empty text. One that
+ * could not be made, as memory was out, is an error: without its key a request
+ * had no limit.
  */
 static ngx_inline ngx_int_t
-ngx_rl_variable_text(const ngx_http_variable_value_t *vv, ngx_str_t *text)
+ngx_rl_piece_get(ngx_http_request_t *r, ngx_rl_piece_t *piece, ngx_str_t *text)
 {
+    ngx_http_variable_value_t  *vv;
+
+    ngx_str_set(text, "");
+
+    if (piece->index != -1) {
+        /* not what a rewrite has read before it changed the request */
+        vv = ngx_http_get_flushed_variable(r, piece->index);
+
+    } else if (piece->capture == 0) {
+        vv = ngx_http_get_variable(r, &piece->text, piece->hash);
+
+    } else {
+#if (NGX_PCRE)
+        if (piece->capture < r->ncaptures) {
+            text->data = r->captures_data + r->captures[piece->capture];
+            text->len = r->captures[piece->capture + 1]
+                        - r->captures[piece->capture];
+        }
+#endif
+        return NGX_OK;
+    }
+
     if (vv == NULL) {
         return NGX_ERROR;
     }
 
-    if (vv->not_found) {
-        ngx_str_set(text, "");
-        return NGX_OK;
-    }
-
-    text->len = vv->len;
-    text->data = vv->data;
-
-    return NGX_OK;
-}
-
-
-/* Joins the pieces in two passes. The first evaluates them. */
-static ngx_int_t
-ngx_rl_value_join(ngx_http_request_t *r, ngx_rl_value_t *value, ngx_str_t *text)
-{
-    u_char          *p;
-    ngx_str_t       *texts;
-    ngx_uint_t       i;
-    ngx_rl_piece_t  *piece;
-
-    texts = ngx_palloc(r->pool, value->npieces * sizeof(ngx_str_t));
-    if (texts == NULL) {
-        return NGX_ERROR;
-    }
-
-    text->len = 0;
-
-    for (i = 0; i < value->npieces; i++) {
-        piece = &value->pieces[i];
-
-        if (!piece->variable) {
-            texts[i] = piece->text;
-
-        } else if (ngx_rl_variable_text(
-                       (piece->index == -1)
-                       ? ngx_http_get_variable(r, &piece->text, piece->hash)
-                       : ngx_http_get_flushed_variable(r, piece->index),
-                       &texts[i])
-                   != NGX_OK)
-        {
-            return NGX_ERROR;
-        }
-
-        text->len += texts[i].len;
-    }
-
-    if (value->npieces == 1) {
-        *text = texts[0];
-        return NGX_OK;
-    }
-
-    p = ngx_pnalloc(r->pool, text->len);
-    if (p == NULL) {
-        return NGX_ERROR;
-    }
-
-    text->data = p;
-
-    for (i = 0; i < value->npieces; i++) {
-        p = ngx_cpymem(p, texts[i].data, texts[i].len);
+    if (!vv->not_found) {
+        text->len = vv->len;
+        text->data = vv->data;
     }
 
     return NGX_OK;
@@ -620,17 +537,52 @@ ngx_rl_value_join(ngx_http_request_t *r, ngx_rl_value_t *value, ngx_str_t *text)
 ngx_int_t
 ngx_rl_value_get(ngx_http_request_t *r, ngx_rl_value_t *value, ngx_str_t *text)
 {
-    if (value->index == -1) {
-        return value->npieces
-               ? ngx_rl_value_join(r, value, text)
-               : ngx_http_complex_value(r, &value->complex, text);
+    u_char      *p;
+    ngx_str_t   *texts, some[NGX_RL_MAX_PIECES];
+    ngx_uint_t   i;
+
+    /* a lone variable */
+
+    if (value->npieces == 1 && value->pieces->variable) {
+        return ngx_rl_piece_get(r, value->pieces, text);
     }
 
-    /* not what a rewrite has read before it changed the request */
+    /* the first pass evaluates the pieces, the second joins them */
 
-    return ngx_rl_variable_text(
-                            ngx_http_get_flushed_variable(r, value->index),
-                            text);
+    texts = some;
+
+    if (value->npieces > NGX_RL_MAX_PIECES) {
+        texts = ngx_palloc(r->pool, value->npieces * sizeof(ngx_str_t));
+        if (texts == NULL) {
+            return NGX_ERROR;
+        }
+    }
+
+    text->len = 0;
+
+    for (i = 0; i < value->npieces; i++) {
+        texts[i] = value->pieces[i].text;
+
+        if (value->pieces[i].variable
+            && ngx_rl_piece_get(r, &value->pieces[i], &texts[i]) != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+
+        text->len += texts[i].len;
+    }
+
+    text->data = (value->npieces == 1) ? texts[0].data
+                                       : ngx_pnalloc(r->pool, text->len);
+    if (text->data == NULL) {
+        return NGX_ERROR;
+    }
+
+    for (i = 0, p = text->data; i < value->npieces && value->npieces > 1; i++) {
+        p = ngx_cpymem(p, texts[i].data, texts[i].len);
+    }
+
+    return NGX_OK;
 }
 
 

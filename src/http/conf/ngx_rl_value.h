@@ -17,12 +17,13 @@
     (6 * NGX_RL_QUOTE + sizeof("..."))
 
 
-/* A piece of a value that was made while nginx serves. */
+/* A piece of a value: a text, or a variable by its index or its name. */
 typedef struct {
-    ngx_str_t                  text;     /* literal; a variable's name */
-    ngx_int_t                  index;    /* of the variable, or -1 */
-    ngx_uint_t                 hash;     /* of its name */
-    unsigned                   variable:1;
+    ngx_str_t   text;       /* literal; a variable's name */
+    ngx_int_t   index;      /* of the variable, or -1 */
+    ngx_uint_t  hash;       /* of its name */
+    ngx_uint_t  capture;    /* of "$1": 2, and so on; 0: none */
+    unsigned    variable:1;
 } ngx_rl_piece_t;
 
 
@@ -31,11 +32,11 @@ typedef struct ngx_rl_source_s  ngx_rl_source_t;
 
 /* A value with variables; one lone variable is read without a copy. */
 typedef struct {
-    ngx_int_t                 index;    /* of the lone variable, or -1 */
-    ngx_uint_t                npieces;  /* 0: it is the next one */
-    ngx_rl_piece_t           *pieces;
-    ngx_http_complex_value_t  complex;
-    unsigned                  api_key:1;   /* it is $ratelimit_api_key */
+    ngx_str_t        text;        /* as written */
+    ngx_int_t        index;       /* of the lone variable, or -1 */
+    ngx_uint_t       npieces;
+    ngx_rl_piece_t  *pieces;
+    unsigned         api_key:1;   /* it is $ratelimit_api_key */
 
     /* of a lone "$http_name", "$arg_name" or "$cookie_name", or NULL */
     ngx_rl_source_t  *source;
