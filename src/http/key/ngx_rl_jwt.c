@@ -16,12 +16,11 @@
 #define NGX_RL_JWT_DOT     "."
 #define NGX_RL_JWT_DOTS    "__"
 
-/* A token and its parts, still in base64url. */
+/* A token and its parts, decoded. */
 typedef struct {
-    ngx_str_t  header;
-    ngx_str_t  body;
-    ngx_str_t  content;     /* header and body: what is signed */
-    ngx_str_t  signature;
+    ngx_str_t  content;     /* header and body as they came: what is signed */
+    ngx_str_t  part[3];     /* header, body, signature */
+    u_char     bytes[NGX_RL_JWT_BYTES];
 } ngx_rl_jwt_token_t;
 
 /* A verified token. It stays until the request ends. */
@@ -43,21 +42,23 @@ ngx_rl_jwt_cleanup(void *data)
 
 
 /*
- * Whether no other text decodes to the same bytes: the bits that the last
- * character has too many are zero (RFC 4648, section 3.5).
+ * Decodes a part of base64url. No other text may decode to the same bytes: the
+ * bits that the last character has too many are zero (RFC 4648, section 3.5).
  */
-static ngx_uint_t
-ngx_rl_jwt_whole(const ngx_str_t *part)
+static ngx_int_t
+ngx_rl_jwt_decode(ngx_str_t *bytes, ngx_str_t *part)
 {
     const char  *zero;
 
-    if (part->len % 4 < 2) {
-        return part->len % 4 == 0;
+    if (part->len % 4 == 2 || part->len % 4 == 3) {
+        zero = (part->len % 4 == 2) ? "AQgw" : "AEIMQUYcgkosw048";
+
+        if (ngx_strchr(zero, part->data[part->len - 1]) == NULL) {
+            return NGX_ERROR;
+        }
     }
 
-    zero = (part->len % 4 == 2) ? "AQgw" : "AEIMQUYcgkosw048";
-
-    return ngx_strchr(zero, part->data[part->len - 1]) != NULL;
+    return ngx_decode_base64url(bytes, part);
 }
 
 
@@ -65,21 +66,42 @@ ngx_rl_jwt_whole(const ngx_str_t *part)
 static const char *
 ngx_rl_jwt_split(const ngx_str_t *text, ngx_rl_jwt_token_t *token)
 {
-    u_char      ch, *p, *last, *dots[2];
+    u_char      ch, *p, *dst, *last;
+    ngx_str_t   part;
     ngx_uint_t  n;
 
     if (text->len > NGX_RL_JWT_BYTES) {
         return "it has more than 8192 bytes";
     }
 
-    n = 0;
     last = text->data + text->len;
+    dst = token->bytes;
+    n = 0;
 
-    for (p = text->data; p < last; p++) {
-        ch = *p;
+    part.data = text->data;
 
-        if (ch == '.' && n < 2) {
-            dots[n++] = p;
+    for (p = text->data; p <= last; p++) {
+        ch = (p < last) ? *p : '.';
+
+        if (ch == '.') {
+            part.len = p - part.data;
+            token->part[n].data = dst;
+
+            if ((n == 2 && p < last) || (n < 2 && part.len == 0)
+                || ngx_rl_jwt_decode(&token->part[n], &part) != NGX_OK)
+            {
+                return "it is no JWT";
+            }
+
+            dst += token->part[n].len;
+            part.data = p + 1;
+
+            if (n == 1) {
+                token->content.data = text->data;
+                token->content.len = p - text->data;
+            }
+
+            n++;
 
         } else if (!((ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z')
                      || (ch >= '0' && ch <= '9') || ch == '-' || ch == '_'))
@@ -88,56 +110,7 @@ ngx_rl_jwt_split(const ngx_str_t *text, ngx_rl_jwt_token_t *token)
         }
     }
 
-    if (n != 2) {
-        return "it is no JWT";
-    }
-
-    token->header.data = text->data;
-    token->header.len = dots[0] - text->data;
-    token->body.data = dots[0] + 1;
-    token->body.len = dots[1] - token->body.data;
-    token->content.data = text->data;
-    token->content.len = dots[1] - text->data;
-    token->signature.data = dots[1] + 1;
-    token->signature.len = last - token->signature.data;
-
-    if (token->header.len == 0 || token->body.len == 0
-        || !ngx_rl_jwt_whole(&token->header)
-        || !ngx_rl_jwt_whole(&token->body)
-        || !ngx_rl_jwt_whole(&token->signature))
-    {
-        return "it is no JWT";
-    }
-
-    return NULL;
-}
-
-
-/*
- * The JSON object of a part, which the caller frees, or NULL. If several
- * members have one name, the last one counts (RFC 7519, section 4).
- */
-static json_t *
-ngx_rl_jwt_parse(ngx_str_t *part, size_t flags)
-{
-    u_char      bytes[NGX_RL_JWT_BYTES];
-    json_t     *json;
-    ngx_str_t   text;
-
-    text.data = bytes;
-
-    if (ngx_decode_base64url(&text, part) != NGX_OK) {
-        return NULL;
-    }
-
-    json = json_loadb((char *) text.data, text.len, flags, NULL);
-
-    if (!json_is_object(json)) {
-        json_decref(json);
-        return NULL;
-    }
-
-    return json;
+    return (n == 3) ? NULL : "it is no JWT";
 }
 
 
@@ -150,76 +123,23 @@ ngx_rl_jwt_equal(const json_t *string, const ngx_str_t *text)
 
 
 /*
- * Asks each key that has the token's "kid" and "alg". A key without a "kid" may
- * be that of any token, and a token without one may be of any key.
+ * The JSON object of a part, which the caller frees, or NULL. If several
+ * members have one name, the last one counts (RFC 7519, section 4).
  */
-static const char *
-ngx_rl_jwt_signed(const ngx_rl_jwks_t *keys, ngx_rl_jwt_token_t *token,
-    const json_t *header)
+static json_t *
+ngx_rl_jwt_parse(const ngx_str_t *part, size_t flags)
 {
-    u_char               bytes[NGX_RL_JWT_BYTES];
-    json_t              *kid;
-    ngx_str_t            signature;
-    ngx_uint_t           i, named, fits;
-    const char          *alg;
-    const ngx_rl_jwk_t  *key;
+    json_t  *json;
 
-    signature.data = bytes;
+    json = json_loadb((char *) part->data, part->len, flags, NULL);
 
-    if (ngx_decode_base64url(&signature, &token->signature) != NGX_OK) {
-        return "it is no JWT";
+    if (json_is_object(json)) {
+        return json;
     }
 
-    alg = json_string_value(json_object_get(header, "alg"));
-    kid = json_object_get(header, "kid");
-    named = 0;
-    fits = 0;
+    json_decref(json);
 
-    for (i = 0; i < keys->nkeys; i++) {
-        key = &keys->keys[i];
-
-        if (kid && key->kid.len && !ngx_rl_jwt_equal(kid, &key->kid)) {
-            continue;
-        }
-
-        named = 1;
-
-        if (alg == NULL || !ngx_rl_jwt_alg_is(key, alg)) {
-            continue;
-        }
-
-        fits = 1;
-
-        if (ngx_rl_jwt_alg_verify(key, &token->content, &signature)) {
-            return NULL;
-        }
-    }
-
-    return fits ? "its signature is wrong"
-           : named ? "its algorithm is not that of the key"
-           : "no key has its \"kid\"";
-}
-
-
-/* The keys say how they are used, and the header may only agree (RFC 8725). */
-static const char *
-ngx_rl_jwt_verify(const ngx_rl_jwks_t *keys, ngx_rl_jwt_token_t *token)
-{
-    json_t      *header;
-    const char  *reason;
-
-    header = ngx_rl_jwt_parse(&token->header, JSON_DECODE_INT_AS_REAL);
-    if (header == NULL) {
-        return "its header is no JSON object";
-    }
-
-    reason = json_object_get(header, "crit")
-             ? "it has critical extensions"
-             : ngx_rl_jwt_signed(keys, token, header);
-
-    json_decref(header);
-
-    return reason;
+    return NULL;
 }
 
 
@@ -228,25 +148,17 @@ ngx_rl_jwt_verify(const ngx_rl_jwks_t *keys, ngx_rl_jwt_token_t *token)
  * key, such a number keeps its digits.
  */
 static json_t *
-ngx_rl_jwt_digits(ngx_str_t *part)
+ngx_rl_jwt_digits(const ngx_str_t *part)
 {
-    u_char      bytes[NGX_RL_JWT_BYTES];
-    u_char      json[NGX_RL_JWT_BYTES];
-    u_char     *p, *last, *dst, *number;
-    ngx_str_t   text;
-
-    text.data = bytes;
-
-    if (ngx_decode_base64url(&text, part) != NGX_OK) {
-        return NULL;
-    }
+    u_char   json[NGX_RL_JWT_BYTES];
+    u_char  *p, *last, *dst, *number;
 
     /* a quote more for every 10 bytes; base64url has 4 characters for 3 */
 
-    last = text.data + text.len;
+    last = part->data + part->len;
     dst = json;
 
-    for (p = text.data; p < last; /* void */ ) {
+    for (p = part->data; p < last; /* void */ ) {
         number = p;
 
         if (*p == '"') {
@@ -319,28 +231,15 @@ ngx_rl_jwt_time(const json_t *claim, ngx_uint_t up, time_t *time)
 }
 
 
-/* Whether "aud" is the audience, or an array that has it. */
-static ngx_uint_t
-ngx_rl_jwt_audience(const json_t *claim, const ngx_str_t *audience)
-{
-    size_t  i;
-
-    for (i = 0; i < json_array_size(claim); i++) {
-        if (ngx_rl_jwt_equal(json_array_get(claim, i), audience)) {
-            return 1;
-        }
-    }
-
-    return ngx_rl_jwt_equal(claim, audience);
-}
-
-
 /* RFC 7519, section 4.1. */
 static const char *
 ngx_rl_jwt_validate(const ngx_rl_jwt_key_t *key, const json_t *body)
 {
-    time_t     time;
-    ngx_int_t  rc;
+    size_t      i;
+    time_t      time;
+    json_t     *aud;
+    ngx_int_t   rc;
+    ngx_uint_t  meant;
 
     rc = ngx_rl_jwt_time(json_object_get(body, "exp"), 0, &time);
 
@@ -362,9 +261,16 @@ ngx_rl_jwt_validate(const ngx_rl_jwt_key_t *key, const json_t *body)
         return "it is not valid yet";
     }
 
-    if (key->audience.len
-        && !ngx_rl_jwt_audience(json_object_get(body, "aud"), &key->audience))
-    {
+    /* "aud" is the audience, or an array that has it */
+
+    aud = json_object_get(body, "aud");
+    meant = (key->audience.len == 0 || ngx_rl_jwt_equal(aud, &key->audience));
+
+    for (i = 0; i < json_array_size(aud) && !meant; i++) {
+        meant = ngx_rl_jwt_equal(json_array_get(aud, i), &key->audience);
+    }
+
+    if (!meant) {
         return "it is for another audience";
     }
 
@@ -386,28 +292,32 @@ static const char *
 ngx_rl_jwt_open(const ngx_rl_jwt_key_t *key, const ngx_str_t *text,
     json_t **made)
 {
-    json_t              *body, *large;
+    json_t              *header, *body, *large;
     const char          *reason;
     ngx_rl_jwt_token_t   token;
 
     reason = ngx_rl_jwt_split(text, &token);
 
     if (reason == NULL && key->keys) {
-        reason = ngx_rl_jwt_verify(key->keys, &token);
+        header = ngx_rl_jwt_parse(&token.part[0], JSON_DECODE_INT_AS_REAL);
+        reason = header ? ngx_rl_jwks_verify(key->keys, header, &token.content,
+                                             &token.part[2])
+                        : "its header is no JSON object";
+        json_decref(header);
     }
 
     if (reason) {
         return reason;
     }
 
-    body = ngx_rl_jwt_parse(&token.body, 0);
+    body = ngx_rl_jwt_parse(&token.part[1], 0);
     large = NULL;
 
     /* a number may be an integer that jansson has no room for */
 
     if (body == NULL) {
-        large = ngx_rl_jwt_parse(&token.body, JSON_DECODE_INT_AS_REAL);
-        body = large ? ngx_rl_jwt_digits(&token.body) : NULL;
+        large = ngx_rl_jwt_parse(&token.part[1], JSON_DECODE_INT_AS_REAL);
+        body = large ? ngx_rl_jwt_digits(&token.part[1]) : NULL;
     }
 
     if (body == NULL) {
@@ -570,62 +480,41 @@ ngx_rl_jwt_find(json_t *object, const ngx_str_t *name, const char *dot)
 }
 
 
-/* Control characters as "%0A": they would end a header that has the claim. */
+/* The bytes that a claim has as text, at most. */
 static size_t
-ngx_rl_jwt_write_string(u_char *p, const json_t *string)
+ngx_rl_jwt_room(const json_t *value)
 {
-    u_char        ch;
-    size_t        i, len, n;
-    const char   *text;
+    size_t   i, room;
+    json_t  *item;
 
-    static const u_char  hex[] = "0123456789ABCDEF";
+    room = json_is_string(value) ? 3 * json_string_length(value)
+                                 : NGX_RL_JWT_NUMBER;
 
-    text = json_string_value(string);
-    n = json_string_length(string);
-    len = 0;
-
-    for (i = 0; i < n; i++) {
-        ch = (u_char) text[i];
-
-        if (ch >= 0x20 && ch != 0x7f) {
-
-            if (p) {
-                p[len] = ch;
-            }
-
-            len++;
-            continue;
-        }
-
-        if (p) {
-            p[len] = '%';
-            p[len + 1] = hex[ch >> 4];
-            p[len + 2] = hex[ch & 15];
-        }
-
-        len += 3;
+    json_array_foreach(value, i, item) {
+        room += 1 + ngx_rl_jwt_room(item);
     }
 
-    return len;
+    return room;
 }
 
 
 /*
- * Writes a claim to p, unless that is NULL, and returns its length. An array is
- * joined by commas, without its members that are null, arrays or objects.
+ * Writes a claim as text, and returns the end. An array is joined by commas,
+ * without its members that are null, arrays or objects.
  */
-static size_t
+static u_char *
 ngx_rl_jwt_write(u_char *p, const json_t *value)
 {
-    int      n;
-    char     number[NGX_RL_JWT_NUMBER];
-    size_t   i, len;
+    size_t   i;
+    u_char  *start, *text;
     json_t  *item;
+
+    static const u_char  hex[] = "0123456789ABCDEF";
 
     switch (json_typeof(value)) {
 
     case JSON_ARRAY:
-        len = 0;
+        start = p;
 
         json_array_foreach(value, i, item) {
 
@@ -635,41 +524,46 @@ ngx_rl_jwt_write(u_char *p, const json_t *value)
                 continue;
             }
 
-            if (len) {
-                if (p) {
-                    p[len] = ',';
-                }
-
-                len++;
+            if (p > start) {
+                *p++ = ',';
             }
 
-            len += ngx_rl_jwt_write(p ? p + len : NULL, item);
+            p = ngx_rl_jwt_write(p, item);
         }
 
-        return len;
+        return p;
 
     case JSON_STRING:
-        return ngx_rl_jwt_write_string(p, value);
+        text = (u_char *) json_string_value(value);
+
+        for (i = 0; i < json_string_length(value); i++) {
+
+            if (text[i] >= 0x20 && text[i] != 0x7f) {
+                *p++ = text[i];
+                continue;
+            }
+
+            /* control characters would end a header that has the claim */
+
+            *p++ = '%';
+            *p++ = hex[text[i] >> 4];
+            *p++ = hex[text[i] & 15];
+        }
+
+        return p;
 
     case JSON_INTEGER:
-        n = snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT,
-                     json_integer_value(value));
-        break;
+        return p + snprintf((char *) p, NGX_RL_JWT_NUMBER,
+                            "%" JSON_INTEGER_FORMAT, json_integer_value(value));
 
     case JSON_REAL:
-        n = snprintf(number, sizeof(number), "%.15g", json_real_value(value));
-        break;
+        return p + snprintf((char *) p, NGX_RL_JWT_NUMBER, "%.15g",
+                            json_real_value(value));
 
     default:
-        n = snprintf(number, sizeof(number), "%s",
-                     json_is_true(value) ? "true" : "false");
+        return ngx_cpymem(p, json_is_true(value) ? "true" : "false",
+                          json_is_true(value) ? 4 : 5);
     }
-
-    if (p) {
-        ngx_memcpy(p, number, n);
-    }
-
-    return n;
 }
 
 
@@ -681,21 +575,20 @@ ngx_rl_jwt_text(ngx_pool_t *pool, const json_t *value, ngx_str_t *text)
         return NGX_DECLINED;
     }
 
-    text->len = ngx_rl_jwt_write(NULL, value);
-
-    text->data = ngx_pnalloc(pool, text->len + 1);
+    text->data = ngx_pnalloc(pool, ngx_rl_jwt_room(value) + 1);
     if (text->data == NULL) {
         return NGX_ERROR;
     }
 
-    (void) ngx_rl_jwt_write(text->data, value);
+    text->len = ngx_rl_jwt_write(text->data, value) - text->data;
 
     return NGX_OK;
 }
 
 
 ngx_int_t
-ngx_rl_jwt_claim(ngx_http_request_t *r, const ngx_str_t *name, ngx_str_t *claim)
+ngx_rl_jwt_claim(ngx_http_request_t *r, const ngx_rl_source_t *source,
+    ngx_str_t *claim)
 {
     json_t        *value;
     ngx_int_t      rc;
@@ -708,7 +601,7 @@ ngx_rl_jwt_claim(ngx_http_request_t *r, const ngx_str_t *name, ngx_str_t *claim)
         return rc;
     }
 
-    value = ngx_rl_jwt_find(jwt->body, name, NGX_RL_JWT_DOT);
+    value = ngx_rl_jwt_find(jwt->body, &source->name, NGX_RL_JWT_DOT);
 
     if (json_is_integer(value)) {
         return ngx_rl_jwt_text(r->pool, value, claim);

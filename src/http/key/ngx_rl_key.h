@@ -30,15 +30,6 @@ struct ngx_rl_source_s {
 #pragma GCC visibility push(hidden)
 
 /*
- * source.c: reads "header:X-API-Key" and the like. Returns NGX_OK, or
- * NGX_DECLINED when there is no such source.
- */
-ngx_int_t ngx_rl_source_parse(ngx_str_t *text, ngx_rl_source_t *source);
-
-/* A source behind one of "jwt:": "bearer" then takes valid tokens alone. */
-void ngx_rl_source_verify(ngx_rl_source_t *source);
-
-/*
  * A source of a variable, "$http_name", "$arg_name" or "$cookie_name": it is
  * read like the others. Of a header, "_" in the name is "-", too. Of others,
  * one of exactly this name comes before one in another case. NULL: memory is
@@ -106,8 +97,8 @@ void ngx_rl_jwt_key_begin(ngx_rl_jwt_files_t *files, ngx_log_t *log);
  * string and no integer or the token is not valid, or NGX_ERROR (out of
  * memory).
  */
-ngx_int_t ngx_rl_jwt_claim(ngx_http_request_t *r, const ngx_str_t *name,
-    ngx_str_t *claim);
+ngx_int_t ngx_rl_jwt_claim(ngx_http_request_t *r,
+    const ngx_rl_source_t *source, ngx_str_t *claim);
 
 /*
  * jwt.c: NGX_ABORT: the request has a bearer token that the location's key does
