@@ -12,24 +12,14 @@
 #include "ngx_rl_state.h"
 #include "ngx_rl_sync.h"
 
-#define NGX_RL_STATUS  429
+#define NGX_RL_STATUS    429
+
+#define NGX_RL_ANY                                                            \
+    NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF
 
 /* what a location does not have is NULL */
 #define ngx_rl_inherit(member)                                                \
     conf->member = conf->member ? conf->member : prev->member
-
-static void *ngx_http_ratelimit_create_main_conf(ngx_conf_t *cf);
-static void *ngx_http_ratelimit_create_loc_conf(ngx_conf_t *cf);
-static char *ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent,
-    void *child);
-static void ngx_http_ratelimit_merge_phase(ngx_conf_t *cf,
-    ngx_rl_loc_conf_t *conf);
-static ngx_int_t ngx_http_ratelimit_init(ngx_conf_t *cf);
-static ngx_int_t ngx_http_ratelimit_add_handler(ngx_conf_t *cf,
-    ngx_uint_t phase);
-static ngx_int_t ngx_http_ratelimit_init_module(ngx_cycle_t *cycle);
-static ngx_int_t ngx_http_ratelimit_init_process(ngx_cycle_t *cycle);
-static void ngx_http_ratelimit_exit_process(ngx_cycle_t *cycle);
 
 static ngx_conf_enum_t  ngx_rl_phases[] = {
     { ngx_string("before_auth"), NGX_RL_BEFORE_AUTH },
@@ -77,269 +67,46 @@ static const ngx_rl_number_t  ngx_rl_rejections = {
     0, 1000000, "", "a number of rejections from 0 to 1000000"
 };
 
-static ngx_command_t  ngx_http_ratelimit_commands[] = {
-
-    { ngx_string("ratelimit_redis"),
-      NGX_HTTP_MAIN_CONF|NGX_CONF_BLOCK|NGX_CONF_TAKE1,
-      ngx_rl_redis_block,
-      NGX_HTTP_MAIN_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("ratelimit_zone"),
-      NGX_HTTP_MAIN_CONF|NGX_CONF_2MORE,
-      ngx_rl_zone_directive,
-      NGX_HTTP_MAIN_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("ratelimit_rule"),
-      NGX_HTTP_MAIN_CONF|NGX_CONF_2MORE,
-      ngx_rl_rule_directive,
-      NGX_HTTP_MAIN_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("ratelimit_penalty"),
-      NGX_HTTP_MAIN_CONF|NGX_CONF_2MORE,
-      ngx_rl_penalty_directive,
-      NGX_HTTP_MAIN_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("ratelimit_deny"),
-      NGX_HTTP_MAIN_CONF|NGX_CONF_2MORE,
-      ngx_rl_access,
-      NGX_HTTP_MAIN_CONF_OFFSET,
-      1,
-      NULL },
-
-    { ngx_string("ratelimit_allow"),
-      NGX_HTTP_MAIN_CONF|NGX_CONF_2MORE,
-      ngx_rl_access,
-      NGX_HTTP_MAIN_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("ratelimit"),
-      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_1MORE,
-      ngx_rl_location_limit,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("ratelimit_tier"),
-      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_rl_tier,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("ratelimit_once"),
-      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE12,
-      ngx_rl_once,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("ratelimit_dry_run"),
-      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_FLAG,
-      ngx_conf_set_flag_slot,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(ngx_rl_loc_conf_t, dry_run),
-      NULL },
-
-    { ngx_string("ratelimit_fail_mode"),
-      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_rl_set_enum,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(ngx_rl_loc_conf_t, fail_mode),
-      &ngx_rl_fail_modes },
-
-    { ngx_string("ratelimit_phase"),
-      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_rl_set_enum,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(ngx_rl_loc_conf_t, phase),
-      &ngx_rl_phases },
-
-    { ngx_string("ratelimit_api_key"),
-      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_1MORE,
-      ngx_rl_api_key,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("ratelimit_jwt_key"),
-      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1234,
-      ngx_rl_jwt_key,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("ratelimit_jwt_invalid"),
-      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_rl_set_enum,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(ngx_rl_loc_conf_t, jwt_invalid),
-      &ngx_rl_jwt_invalids },
-
-    { ngx_string("ratelimit_client_prefix"),
-      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE2,
-      ngx_rl_client_prefix,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("ratelimit_route"),
-      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_1MORE,
-      ngx_rl_route_directive,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("ratelimit_headers"),
-      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_1MORE,
-      ngx_rl_set_headers,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("ratelimit_response"),
-      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_rl_set_enum,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(ngx_rl_loc_conf_t, response),
-      &ngx_rl_responses },
-
-    { ngx_string("ratelimit_log_level"),
-      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_rl_set_enum,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(ngx_rl_loc_conf_t, log_level),
-      &ngx_rl_log_levels },
-
-    { ngx_string("ratelimit_status"),
-      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_rl_set_number,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(ngx_rl_loc_conf_t, status),
-      (void *) &ngx_rl_statuses },
-
-    { ngx_string("ratelimit_penalty_status"),
-      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_rl_set_number,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(ngx_rl_loc_conf_t, penalty_status),
-      (void *) &ngx_rl_statuses },
-
-    { ngx_string("ratelimit_retry_jitter"),
-      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_rl_set_number,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(ngx_rl_loc_conf_t, retry_jitter),
-      (void *) &ngx_rl_percents },
-
-    { ngx_string("ratelimit_close_after"),
-      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_rl_set_number,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(ngx_rl_loc_conf_t, close_after),
-      (void *) &ngx_rl_rejections },
-
-    { ngx_string("ratelimit_explain"),
-      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_rl_explain_conf,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("ratelimit_metrics"),
-      NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS|NGX_CONF_TAKE1,
-      ngx_rl_metrics,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("ratelimit_api"),
-      NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1234,
-      ngx_rl_api,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("ratelimit_status_page"),
-      NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS,
-      ngx_rl_status_page,
-      NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
-
-      ngx_null_command
-};
-
-static ngx_http_module_t  ngx_http_ratelimit_module_ctx = {
-    ngx_rl_add_variables,         /* preconfiguration */
-    ngx_http_ratelimit_init,      /* postconfiguration */
-
-    ngx_http_ratelimit_create_main_conf,   /* create main configuration */
-    NULL,                                  /* init main configuration */
-
-    NULL,                                  /* create server configuration */
-    NULL,                                  /* merge server configuration */
-
-    ngx_http_ratelimit_create_loc_conf,    /* create location configuration */
-    ngx_http_ratelimit_merge_loc_conf      /* merge location configuration */
-};
-
-ngx_module_t  ngx_http_ratelimit_module = {
-    NGX_MODULE_V1,
-    &ngx_http_ratelimit_module_ctx,        /* module context */
-    ngx_http_ratelimit_commands,           /* module directives */
-    NGX_HTTP_MODULE,                       /* module type */
-    NULL,                                  /* init master */
-    ngx_http_ratelimit_init_module,        /* init module */
-    ngx_http_ratelimit_init_process,       /* init process */
-    NULL,                                  /* init thread */
-    NULL,                                  /* exit thread */
-    ngx_http_ratelimit_exit_process,       /* exit process */
-    NULL,                                  /* exit master */
-    NGX_MODULE_V1_PADDING
-};
-
 
 static void *
 ngx_http_ratelimit_create_main_conf(ngx_conf_t *cf)
 {
+    ngx_uint_t           i;
     ngx_rl_main_conf_t  *conf;
+
+    static const size_t  pointers[] = {
+        offsetof(ngx_rl_main_conf_t, lists),
+        offsetof(ngx_rl_main_conf_t, zones),
+        offsetof(ngx_rl_main_conf_t, rules),
+        offsetof(ngx_rl_main_conf_t, limits),
+        offsetof(ngx_rl_main_conf_t, redis),
+        offsetof(ngx_rl_main_conf_t, apis),
+        offsetof(ngx_rl_main_conf_t, penalties),
+        offsetof(ngx_rl_main_conf_t, sources) };
 
     conf = ngx_pcalloc(cf->pool, sizeof(ngx_rl_main_conf_t));
     if (conf == NULL) {
         return NULL;
     }
 
-    if (ngx_array_init(&conf->zones, cf->pool, 4, sizeof(void *)) != NGX_OK
-        || ngx_array_init(&conf->lists, cf->pool, 2, sizeof(void *))
-           != NGX_OK
-        || ngx_array_init(&conf->rules, cf->pool, 8, sizeof(void *)) != NGX_OK
-        || ngx_array_init(&conf->limits, cf->pool, 8, sizeof(void *))
-           != NGX_OK
-        || ngx_array_init(&conf->redis, cf->pool, 2, sizeof(void *)) != NGX_OK
-        || ngx_array_init(&conf->apis, cf->pool, 2, sizeof(void *)) != NGX_OK
-        || ngx_array_init(&conf->sources, cf->pool, 8, sizeof(void *))
-           != NGX_OK
-        || ngx_array_init(&conf->penalties, cf->pool, 2, sizeof(void *))
-           != NGX_OK
-        || ngx_array_init(&conf->redis_names, cf->pool, 2,
-                          sizeof(ngx_rl_redis_name_t))
-           != NGX_OK)
+    for (i = 0; i < sizeof(pointers) / sizeof(pointers[0]); i++) {
+        if (ngx_array_init((void *) ((u_char *) conf + pointers[i]), cf->pool,
+                           4, sizeof(void *))
+            != NGX_OK)
+        {
+            return NULL;
+        }
+    }
+
+    if (ngx_array_init(&conf->redis_names, cf->pool, 2,
+                       sizeof(ngx_rl_redis_name_t))
+        != NGX_OK)
     {
         return NULL;
     }
 
     conf->logs = ngx_pcalloc(cf->pool, NGX_RL_LOG_KINDS
                                        * sizeof(ngx_rl_log_limit_t));
-
     conf->held = ngx_pcalloc(cf->pool, sizeof(ngx_uint_t));
 
     return (conf->logs && conf->held) ? conf : NULL;
@@ -382,6 +149,8 @@ ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     ngx_rl_loc_conf_t *prev = parent;
     ngx_rl_loc_conf_t *conf = child;
 
+    ngx_rl_main_conf_t  *rmcf;
+
     if (ngx_rl_api_merge(cf, prev, conf) != NGX_CONF_OK) {
         return NGX_CONF_ERROR;
     }
@@ -394,7 +163,6 @@ ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     }
 
     ngx_rl_inherit(tier);
-
     ngx_rl_inherit(once);
     ngx_rl_inherit(explain);
     ngx_rl_inherit(jwt_key);
@@ -434,18 +202,6 @@ ngx_http_ratelimit_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         conf->needs |= NGX_RL_NEEDS_TOKEN;
     }
 
-    ngx_http_ratelimit_merge_phase(cf, conf);
-
-    return ngx_rl_api_key_check(cf, prev, conf);
-}
-
-
-/* Handlers find here what they need to know of most locations. */
-static void
-ngx_http_ratelimit_merge_phase(ngx_conf_t *cf, ngx_rl_loc_conf_t *conf)
-{
-    ngx_rl_main_conf_t  *rmcf;
-
     conf->limited = (conf->limits && conf->limits->nelts && !conf->exempt);
 
     if (conf->limited || (conf->explain && conf->explain->nelts)) {
@@ -455,6 +211,27 @@ ngx_http_ratelimit_merge_phase(ngx_conf_t *cf, ngx_rl_loc_conf_t *conf)
                                                   ngx_http_ratelimit_module);
         rmcf->phases |= conf->phase;
     }
+
+    return ngx_rl_api_key_check(cf, prev, conf);
+}
+
+
+static ngx_int_t
+ngx_http_ratelimit_add_handler(ngx_conf_t *cf, ngx_uint_t phase)
+{
+    ngx_http_handler_pt        *h;
+    ngx_http_core_main_conf_t  *cmcf;
+
+    cmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
+
+    h = ngx_array_push(&cmcf->phases[phase].handlers);
+    if (h == NULL) {
+        return NGX_ERROR;
+    }
+
+    *h = ngx_rl_handler;
+
+    return NGX_OK;
 }
 
 
@@ -496,86 +273,59 @@ ngx_http_ratelimit_init(ngx_conf_t *cf)
 
 
 static ngx_int_t
-ngx_http_ratelimit_add_handler(ngx_conf_t *cf, ngx_uint_t phase)
-{
-    ngx_http_handler_pt        *h;
-    ngx_http_core_main_conf_t  *cmcf;
-
-    cmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
-
-    h = ngx_array_push(&cmcf->phases[phase].handlers);
-    if (h == NULL) {
-        return NGX_ERROR;
-    }
-
-    *h = ngx_rl_handler;
-
-    return NGX_OK;
-}
-
-
-/* A document that is not kept is gone after a restart. */
-static ngx_int_t
-ngx_rl_state_files_check(ngx_cycle_t *cycle, const ngx_rl_limiter_t *limiter)
-{
-    ngx_int_t         rc;
-    ngx_core_conf_t  *ccf;
-
-    ccf = (ngx_core_conf_t *) ngx_get_conf(cycle->conf_ctx, ngx_core_module);
-
-    if (limiter->state.len == 0) {
-
-        if (limiter->follows && limiter->redis) {
-            ngx_log_error(NGX_LOG_WARN, cycle->log, 0,
-                          "\"ratelimit_zone\" \"%V\" has no \"state=\": "
-                          "after a restart, its document counts only when "
-                          "Redis answers", &limiter->zone.name);
-        }
-
-        return NGX_OK;
-    }
-
-    rc = ngx_rl_state_check(&limiter->state, ccf->user, ccf->group,
-                            ccf->username);
-
-    if (rc == NGX_DECLINED) {
-        ngx_log_error(NGX_LOG_WARN, cycle->log, ngx_errno,
-                      "\"ratelimit_zone\" \"%V\" has \"state=%V\", expected a "
-                      "file in a folder where the user of the workers may "
-                      "write", &limiter->zone.name, &limiter->state);
-    }
-
-    return (rc == NGX_ERROR) ? NGX_ERROR : NGX_OK;
-}
-
-
-static ngx_int_t
 ngx_http_ratelimit_init_module(ngx_cycle_t *cycle)
 {
+    ngx_int_t             rc;
     ngx_uint_t            i;
+    ngx_core_conf_t      *ccf;
+    ngx_rl_limiter_t     *limiter;
     ngx_rl_zone_conf_t  **zones;
     ngx_rl_main_conf_t   *conf;
 
     conf = ngx_http_cycle_get_module_main_conf(cycle,
                                                ngx_http_ratelimit_module);
-
     if (conf == NULL) {
         return NGX_OK;
     }
 
     ngx_rl_phases_init(cycle);
 
+    ccf = (ngx_core_conf_t *) ngx_get_conf(cycle->conf_ctx, ngx_core_module);
     zones = conf->zones.elts;
 
     for (i = 0; i < conf->zones.nelts; i++) {
-        if (ngx_rl_state_files_check(cycle, &zones[i]->limiter) != NGX_OK) {
+        limiter = &zones[i]->limiter;
+
+        rc = limiter->state.len
+             ? ngx_rl_state_check(&limiter->state, ccf->user, ccf->group,
+                                  ccf->username)
+             : NGX_OK;
+
+        if (rc == NGX_ERROR) {
             return NGX_ERROR;
+        }
+
+        if (rc == NGX_DECLINED) {
+            ngx_log_error(NGX_LOG_WARN, cycle->log, ngx_errno,
+                          "\"ratelimit_zone\" \"%V\" has \"state=%V\", "
+                          "expected a file in a folder where the user of the "
+                          "workers may write", &limiter->zone.name,
+                          &limiter->state);
+        }
+
+        /* a document that is not kept is gone after a restart */
+
+        if (limiter->state.len == 0 && limiter->follows && limiter->redis) {
+            ngx_log_error(NGX_LOG_WARN, cycle->log, 0,
+                          "\"ratelimit_zone\" \"%V\" has no \"state=\": "
+                          "after a restart, its document counts only when "
+                          "Redis answers", &limiter->zone.name);
         }
 
         /* by now nginx keeps no list of regular expressions any more */
 
         if (ngx_test_config) {
-            ngx_rl_sync_test(&zones[i]->limiter, cycle->log);
+            ngx_rl_sync_test(limiter, cycle->log);
         }
     }
 
@@ -588,6 +338,7 @@ ngx_http_ratelimit_init_process(ngx_cycle_t *cycle)
 {
     ngx_uint_t            i;
     ngx_rl_redis_t      **redis;
+    ngx_rl_limiter_t     *limiter;
     ngx_rl_zone_conf_t  **zones;
     ngx_rl_main_conf_t   *conf;
 
@@ -607,8 +358,7 @@ ngx_http_ratelimit_init_process(ngx_cycle_t *cycle)
     zones = conf->zones.elts;
 
     if (conf->zones.nelts
-        && ngx_rl_zone_begin(&zones[0]->limiter.zone, cycle->log)
-           != NGX_OK)
+        && ngx_rl_zone_begin(&zones[0]->limiter.zone, cycle->log) != NGX_OK)
     {
         return NGX_ERROR;
     }
@@ -626,21 +376,21 @@ ngx_http_ratelimit_init_process(ngx_cycle_t *cycle)
     }
 
     for (i = 0; i < conf->zones.nelts; i++) {
-        if (zones[i]->limiter.watch) {
-            ngx_rl_watch_begin(zones[i]->limiter.watch, cycle->log);
+        limiter = &zones[i]->limiter;
+
+        if (limiter->watch) {
+            ngx_rl_watch_begin(limiter->watch, cycle->log);
         }
 
-        ngx_rl_limiter_begin(&zones[i]->limiter);
+        ngx_rl_limiter_begin(limiter);
 
-        if (zones[i]->limiter.watch) {
-            ngx_rl_api_history_begin(&zones[i]->limiter, cycle->log);
+        if (limiter->watch) {
+            ngx_rl_api_history_begin(limiter, cycle->log);
         }
 
-        if (ngx_rl_refill_begin(&zones[i]->limiter, cycle->log)
-            != NGX_OK
-            || ngx_rl_sync_begin(&zones[i]->limiter, cycle) != NGX_OK
-            || ngx_rl_penalty_sync_begin(&zones[i]->limiter, cycle)
-               != NGX_OK)
+        if (ngx_rl_refill_begin(limiter, cycle->log) != NGX_OK
+            || ngx_rl_sync_begin(limiter, cycle) != NGX_OK
+            || ngx_rl_penalty_sync_begin(limiter, cycle) != NGX_OK)
         {
             return NGX_ERROR;
         }
@@ -688,3 +438,134 @@ ngx_http_ratelimit_exit_process(ngx_cycle_t *cycle)
         }
     }
 }
+
+
+static ngx_command_t  ngx_http_ratelimit_commands[] = {
+
+    { ngx_string("ratelimit_redis"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_BLOCK|NGX_CONF_TAKE1,
+      ngx_rl_redis_block, NGX_HTTP_MAIN_CONF_OFFSET, 0, NULL },
+
+    { ngx_string("ratelimit_zone"), NGX_HTTP_MAIN_CONF|NGX_CONF_2MORE,
+      ngx_rl_zone_directive, NGX_HTTP_MAIN_CONF_OFFSET, 0, NULL },
+
+    { ngx_string("ratelimit_rule"), NGX_HTTP_MAIN_CONF|NGX_CONF_2MORE,
+      ngx_rl_rule_directive, NGX_HTTP_MAIN_CONF_OFFSET, 0, NULL },
+
+    { ngx_string("ratelimit_penalty"), NGX_HTTP_MAIN_CONF|NGX_CONF_2MORE,
+      ngx_rl_penalty_directive, NGX_HTTP_MAIN_CONF_OFFSET, 0, NULL },
+
+    { ngx_string("ratelimit_deny"), NGX_HTTP_MAIN_CONF|NGX_CONF_2MORE,
+      ngx_rl_access, NGX_HTTP_MAIN_CONF_OFFSET, 1, NULL },
+
+    { ngx_string("ratelimit_allow"), NGX_HTTP_MAIN_CONF|NGX_CONF_2MORE,
+      ngx_rl_access, NGX_HTTP_MAIN_CONF_OFFSET, 0, NULL },
+
+    { ngx_string("ratelimit"), NGX_RL_ANY|NGX_CONF_1MORE,
+      ngx_rl_location_limit, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL },
+
+    { ngx_string("ratelimit_tier"), NGX_RL_ANY|NGX_CONF_TAKE1,
+      ngx_rl_tier, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL },
+
+    { ngx_string("ratelimit_once"), NGX_RL_ANY|NGX_CONF_TAKE12,
+      ngx_rl_once, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL },
+
+    { ngx_string("ratelimit_dry_run"), NGX_RL_ANY|NGX_CONF_FLAG,
+      ngx_conf_set_flag_slot, NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_rl_loc_conf_t, dry_run), NULL },
+
+    { ngx_string("ratelimit_fail_mode"), NGX_RL_ANY|NGX_CONF_TAKE1,
+      ngx_rl_set_enum, NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_rl_loc_conf_t, fail_mode), &ngx_rl_fail_modes },
+
+    { ngx_string("ratelimit_phase"), NGX_RL_ANY|NGX_CONF_TAKE1,
+      ngx_rl_set_enum, NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_rl_loc_conf_t, phase), &ngx_rl_phases },
+
+    { ngx_string("ratelimit_api_key"), NGX_RL_ANY|NGX_CONF_1MORE,
+      ngx_rl_api_key, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL },
+
+    { ngx_string("ratelimit_jwt_key"), NGX_RL_ANY|NGX_CONF_TAKE1234,
+      ngx_rl_jwt_key, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL },
+
+    { ngx_string("ratelimit_jwt_invalid"), NGX_RL_ANY|NGX_CONF_TAKE1,
+      ngx_rl_set_enum, NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_rl_loc_conf_t, jwt_invalid), &ngx_rl_jwt_invalids },
+
+    { ngx_string("ratelimit_client_prefix"), NGX_RL_ANY|NGX_CONF_TAKE2,
+      ngx_rl_client_prefix, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL },
+
+    { ngx_string("ratelimit_route"), NGX_RL_ANY|NGX_CONF_1MORE,
+      ngx_rl_route_directive, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL },
+
+    { ngx_string("ratelimit_headers"), NGX_RL_ANY|NGX_CONF_1MORE,
+      ngx_rl_set_headers, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL },
+
+    { ngx_string("ratelimit_response"), NGX_RL_ANY|NGX_CONF_TAKE1,
+      ngx_rl_set_enum, NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_rl_loc_conf_t, response), &ngx_rl_responses },
+
+    { ngx_string("ratelimit_log_level"), NGX_RL_ANY|NGX_CONF_TAKE1,
+      ngx_rl_set_enum, NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_rl_loc_conf_t, log_level), &ngx_rl_log_levels },
+
+    { ngx_string("ratelimit_status"), NGX_RL_ANY|NGX_CONF_TAKE1,
+      ngx_rl_set_number, NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_rl_loc_conf_t, status), (void *) &ngx_rl_statuses },
+
+    { ngx_string("ratelimit_penalty_status"), NGX_RL_ANY|NGX_CONF_TAKE1,
+      ngx_rl_set_number, NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_rl_loc_conf_t, penalty_status), (void *) &ngx_rl_statuses },
+
+    { ngx_string("ratelimit_retry_jitter"), NGX_RL_ANY|NGX_CONF_TAKE1,
+      ngx_rl_set_number, NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_rl_loc_conf_t, retry_jitter), (void *) &ngx_rl_percents },
+
+    { ngx_string("ratelimit_close_after"), NGX_RL_ANY|NGX_CONF_TAKE1,
+      ngx_rl_set_number, NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_rl_loc_conf_t, close_after), (void *) &ngx_rl_rejections },
+
+    { ngx_string("ratelimit_explain"), NGX_RL_ANY|NGX_CONF_TAKE1,
+      ngx_rl_explain_conf, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL },
+
+    { ngx_string("ratelimit_metrics"),
+      NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS|NGX_CONF_TAKE1,
+      ngx_rl_metrics, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL },
+
+    { ngx_string("ratelimit_api"), NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1234,
+      ngx_rl_api, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL },
+
+    { ngx_string("ratelimit_status_page"), NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS,
+      ngx_rl_status_page, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL },
+
+      ngx_null_command
+};
+
+static ngx_http_module_t  ngx_http_ratelimit_module_ctx = {
+    ngx_rl_add_variables,         /* preconfiguration */
+    ngx_http_ratelimit_init,      /* postconfiguration */
+
+    ngx_http_ratelimit_create_main_conf,   /* create main configuration */
+    NULL,                                  /* init main configuration */
+
+    NULL,                                  /* create server configuration */
+    NULL,                                  /* merge server configuration */
+
+    ngx_http_ratelimit_create_loc_conf,    /* create location configuration */
+    ngx_http_ratelimit_merge_loc_conf      /* merge location configuration */
+};
+
+ngx_module_t  ngx_http_ratelimit_module = {
+    NGX_MODULE_V1,
+    &ngx_http_ratelimit_module_ctx,        /* module context */
+    ngx_http_ratelimit_commands,           /* module directives */
+    NGX_HTTP_MODULE,                       /* module type */
+    NULL,                                  /* init master */
+    ngx_http_ratelimit_init_module,        /* init module */
+    ngx_http_ratelimit_init_process,       /* init process */
+    NULL,                                  /* init thread */
+    NULL,                                  /* exit thread */
+    ngx_http_ratelimit_exit_process,       /* exit process */
+    NULL,                                  /* exit master */
+    NGX_MODULE_V1_PADDING
+};
