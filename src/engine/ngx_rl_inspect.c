@@ -293,7 +293,7 @@ ngx_rl_inspect_delete(ngx_rl_inspect_t *inspect)
         args[2].len = sizeof(field);
     }
 
-    inspect->call = ngx_rl_redis_control_call(inspect->control, args,
+    inspect->call = ngx_rl_redis_control_call(inspect->limiter->redis, args,
         in_set ? 4 : 3, 1, ngx_rl_inspect_delete_handler, inspect);
 
     return inspect->call ? NGX_AGAIN : NGX_ERROR;
@@ -337,16 +337,6 @@ ngx_rl_inspect(ngx_rl_inspect_t *inspect)
 
     (void) ngx_rl_client_hash(&inspect->client);
 
-    /* resets are rare: connections for one, made for it */
-
-    if (inspect->reset) {
-        inspect->control = ngx_rl_redis_control_new(inspect->limiter->redis,
-                                                    (ngx_cycle_t *) ngx_cycle);
-        if (inspect->control == NULL) {
-            return NGX_ERROR;
-        }
-    }
-
     return ngx_rl_inspect_begin(inspect);
 }
 
@@ -357,10 +347,5 @@ ngx_rl_inspect_end(ngx_rl_inspect_t *inspect)
     if (inspect->call) {
         ngx_rl_redis_forget(inspect->call);
         inspect->call = NULL;
-    }
-
-    if (inspect->control) {
-        ngx_rl_redis_control_free(inspect->control);
-        inspect->control = NULL;
     }
 }

@@ -44,7 +44,6 @@ typedef struct {
     ngx_rl_counter_t         counter;
     ngx_rl_remote_t          remote;
     unsigned                 giving:1;  /* its call gives back */
-    ngx_rl_redis_control_t  *control;
     ngx_rl_redis_call_t     *call;
 } ngx_rl_inspect_t;
 

@@ -23,6 +23,7 @@
 
 typedef struct ngx_rl_redis_s         ngx_rl_redis_t;
 typedef struct ngx_rl_redis_client_s  ngx_rl_redis_client_t;
+typedef struct ngx_rl_redis_control_s  ngx_rl_redis_control_t;
 typedef struct ngx_rl_redis_call_s    ngx_rl_redis_call_t;
 typedef struct ngx_rl_redis_shared_s  ngx_rl_redis_shared_t;
 
@@ -105,8 +106,8 @@ typedef struct {
 
 /*
  * A "ratelimit_redis" block. Written while the configuration is read, by
- * the front door; read-only while serving, but for client, which is set once
- * in each worker before it serves.
+ * the front door; read-only while serving, but for client and control, which
+ * are set once in each worker before it serves.
  */
 struct ngx_rl_redis_s {
     ngx_str_t               name;
@@ -135,7 +136,8 @@ struct ngx_rl_redis_s {
     u_char                  mask_key[NGX_RL_SIPHASH_KEY_BYTES];
                                                /* made by prepare */
     ngx_rl_redis_shared_t  *shared;     /* set before workers start */
-    ngx_rl_redis_client_t  *client;
+    ngx_rl_redis_client_t  *client;     /* of checks */
+    ngx_rl_redis_control_t *control;
     unsigned                reloaded:1; /* shared is of an older cycle */
 };
 

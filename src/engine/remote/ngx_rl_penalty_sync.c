@@ -45,7 +45,6 @@ typedef struct {
 typedef struct {
     ngx_rl_limiter_t         *limiter;
     ngx_rl_penalties_t       *penalties;
-    ngx_rl_redis_control_t   *control;
     ngx_rl_redis_call_t      *call;       /* under way, or NULL */
     ngx_event_t               tick;       /* cancelable */
     ngx_str_t                 keys[2];
@@ -109,8 +108,8 @@ ngx_rl_penalty_sync_end(ngx_rl_limiter_t *limiter)
         ngx_del_timer(&sync->tick);
     }
 
-    if (sync->control) {
-        ngx_rl_redis_control_free(sync->control);
+    if (sync->call) {
+        ngx_rl_redis_forget(sync->call);
     }
 
     ngx_rl_penalties_leave(sync->penalties);
@@ -385,7 +384,8 @@ ngx_rl_penalty_sync_ask(ngx_rl_penalty_sync_t *sync)
     }
 
     sync->asked = ngx_current_msec;
-    sync->call = ngx_rl_redis_control_call(sync->control, args, arg - args, 3,
+    sync->call = ngx_rl_redis_control_call(sync->limiter->redis, args,
+                                           arg - args, 3,
                                            ngx_rl_penalty_sync_answer, sync);
 }
 
@@ -451,11 +451,8 @@ ngx_rl_penalty_sync_begin(ngx_rl_limiter_t *limiter, ngx_cycle_t *cycle)
     limiter->penalty_sync = sync;
     sync->limiter = limiter;
     sync->penalties = ngx_rl_zone_penalties(&limiter->zone);
-    sync->control = ngx_rl_redis_control_new(limiter->redis, cycle);
 
-    if (sync->control == NULL
-        || ngx_rl_penalty_sync_keys(sync, cycle->log) != NGX_OK)
-    {
+    if (ngx_rl_penalty_sync_keys(sync, cycle->log) != NGX_OK) {
         ngx_rl_penalty_sync_end(limiter);
         return NGX_ERROR;
     }

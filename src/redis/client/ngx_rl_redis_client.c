@@ -226,6 +226,11 @@ ngx_rl_redis_client_connect(ngx_rl_redis_client_t *client)
 void
 ngx_rl_redis_stop(ngx_rl_redis_t *redis)
 {
+    if (redis->control) {
+        ngx_rl_redis_control_free(redis->control);
+        redis->control = NULL;
+    }
+
     if (redis->client) {
         ngx_rl_redis_client_free(redis->client);
         redis->client = NULL;
@@ -245,8 +250,10 @@ ngx_rl_redis_start(ngx_rl_redis_t *redis, ngx_cycle_t *cycle)
 
     redis->client = client;
     ngx_rl_redis_client_script(client);
+    redis->control = ngx_rl_redis_control_new(redis, cycle);
 
-    if (RAND_bytes((u_char *) &client->name, sizeof(client->name)) != 1
+    if (redis->control == NULL
+        || RAND_bytes((u_char *) &client->name, sizeof(client->name)) != 1
         || ngx_rl_redis_auth_start(client) != NGX_OK
         || ngx_rl_redis_client_connect(client) != NGX_OK)
     {

@@ -73,7 +73,6 @@ struct ngx_rl_redis_client_s {
                                     + NGX_RL_REDIS_BULK(40)];
     ngx_rl_redis_login_t    logins[2]; /* Redis', Sentinels': of the client of
                                           checks alone */
-    ngx_str_t               channel;   /* of nodes that listen; heap */
 };
 
 
@@ -217,6 +216,17 @@ void ngx_rl_redis_upkeep_handler(ngx_event_t *ev);
 
 
 /* control.c */
+
+/*
+ * Makes the worker's control client; nothing is connected yet. Returns NULL
+ * when memory is out. free: closes everything; no handler is called.
+ */
+ngx_rl_redis_control_t *ngx_rl_redis_control_new(ngx_rl_redis_t *redis,
+    ngx_cycle_t *cycle);
+void ngx_rl_redis_control_free(ngx_rl_redis_control_t *control);
+
+/* Queues the first command of a node that listens; NGX_ERROR: no memory. */
+ngx_int_t ngx_rl_redis_control_subscribe(ngx_rl_redis_node_t *node);
 
 /* node's reply to a LISTEN call, which is in no queue and stays the first */
 void ngx_rl_redis_control_heard(ngx_rl_redis_node_t *node,

@@ -1,11 +1,11 @@
 /*
- * A worker's control client: calls that are no checks, on connections of their
- * own, and one more connection that listens to a channel.
+ * A worker's control client of a block: calls that are no checks, on
+ * connections of their own, and one more connection that listens to channels.
  *
  * It is as the client of the checks (addresses, slot map, TLS, what is
  * redirected), but lazy: it connects where a call needs it. The subscriber is
- * one more node of it: in a Cluster the node that publishes, the owner of the
- * document's slot, else the server or the master.
+ * one more node of it: in a Cluster the owner of the first listener's document,
+ * else the server or the master. A Cluster sends messages to all its nodes.
  */
 
 #include "ngx_rl_redis_client.h"
@@ -27,28 +27,23 @@
 
 
 struct ngx_rl_redis_control_s {
-    ngx_cycle_t              *cycle;
-    ngx_rl_redis_t           *redis;
     ngx_rl_redis_client_t    *client;
     unsigned                  connected:1;  /* client has a way */
 
     /* without a listener nothing below is of use */
 
+    ngx_queue_t               listeners;
     ngx_rl_redis_node_t      *subscriber;   /* NULL: none yet */
-    ngx_uint_t                slot;
+    ngx_uint_t                slot;         /* of the first listener's zone */
     ngx_msec_t                pinged_ms;
     ngx_msec_t                refused_ms;   /* if refused */
     unsigned                  refused:1;
     ngx_event_t               tick;
     ngx_event_t               notification; /* posted */
-
-    ngx_rl_redis_listener_pt  listener;
-    void                     *data;
 };
 
 
 /* The calls' connection to whom to listen; NULL: that is not known yet. */
-
 static ngx_rl_redis_node_t *
 ngx_rl_redis_subscriber_target(ngx_rl_redis_control_t *control)
 {
@@ -70,7 +65,6 @@ ngx_rl_redis_subscriber_target(ngx_rl_redis_control_t *control)
 
 
 /* Whether the connection is of no use: it was refused, or the target moved. */
-
 static ngx_uint_t
 ngx_rl_redis_subscriber_moved(ngx_rl_redis_control_t *control,
     ngx_rl_redis_node_t *node, ngx_rl_redis_node_t *target)
@@ -159,14 +153,27 @@ ngx_rl_redis_subscriber_tick(ngx_event_t *ev)
 }
 
 
+/* A handler may change the list. */
 static void
 ngx_rl_redis_subscriber_notify(ngx_event_t *ev)
 {
-    ngx_rl_redis_control_t  *control;
+    ngx_queue_t              *q;
+    ngx_rl_redis_control_t   *control;
+    ngx_rl_redis_listener_t  *listener;
 
     control = ev->data;
+    q = ngx_queue_head(&control->listeners);
 
-    control->listener(control->data);
+    while (q != ngx_queue_sentinel(&control->listeners)) {
+        listener = ngx_queue_data(q, ngx_rl_redis_listener_t, queue);
+        q = ngx_queue_next(q);
+
+        if (listener->heard) {
+            listener->heard = 0;
+            listener->handler(listener->data);
+            q = ngx_queue_head(&control->listeners);
+        }
+    }
 }
 
 
@@ -180,8 +187,7 @@ ngx_rl_redis_control_new(ngx_rl_redis_t *redis, ngx_cycle_t *cycle)
         return NULL;
     }
 
-    control->cycle = cycle;
-    control->redis = redis;
+    ngx_queue_init(&control->listeners);
 
     control->tick.handler = ngx_rl_redis_subscriber_tick;
     control->notification.handler = ngx_rl_redis_subscriber_notify;
@@ -202,14 +208,8 @@ ngx_rl_redis_control_new(ngx_rl_redis_t *redis, ngx_cycle_t *cycle)
 
 
 void
-ngx_rl_redis_control_unlisten(ngx_rl_redis_control_t *control)
+ngx_rl_redis_control_free(ngx_rl_redis_control_t *control)
 {
-    if (control->listener == NULL) {
-        return;
-    }
-
-    control->listener = NULL;
-
     if (control->tick.timer_set) {
         ngx_del_timer(&control->tick);
     }
@@ -218,15 +218,6 @@ ngx_rl_redis_control_unlisten(ngx_rl_redis_control_t *control)
         ngx_delete_posted_event(&control->notification);
     }
 
-    ngx_rl_redis_subscriber_close(control);
-    ngx_free(control->client->channel.data);
-}
-
-
-void
-ngx_rl_redis_control_free(ngx_rl_redis_control_t *control)
-{
-    ngx_rl_redis_control_unlisten(control);
     ngx_rl_redis_client_free(control->client);
 
     ngx_free(control);
@@ -234,7 +225,6 @@ ngx_rl_redis_control_free(ngx_rl_redis_control_t *control)
 
 
 /* With the first call, and not before. */
-
 static ngx_int_t
 ngx_rl_redis_control_connect(ngx_rl_redis_control_t *control)
 {
@@ -253,14 +243,13 @@ ngx_rl_redis_control_connect(ngx_rl_redis_control_t *control)
 
 
 /* Without a key the first slot that a node has. */
-
 static ngx_uint_t
 ngx_rl_redis_control_slot(ngx_rl_redis_control_t *control, const ngx_str_t *key)
 {
     ngx_uint_t             slot;
     ngx_rl_redis_node_t  **slots;
 
-    if (control->redis->mode != NGX_RL_REDIS_CLUSTER) {
+    if (control->client->redis->mode != NGX_RL_REDIS_CLUSTER) {
         return 0;
     }
 
@@ -281,11 +270,14 @@ ngx_rl_redis_control_slot(ngx_rl_redis_control_t *control, const ngx_str_t *key)
 
 
 ngx_rl_redis_call_t *
-ngx_rl_redis_control_call(ngx_rl_redis_control_t *control,
-    const ngx_str_t *args, ngx_uint_t nargs, ngx_uint_t key,
-    ngx_rl_redis_handler_pt handler, void *data)
+ngx_rl_redis_control_call(ngx_rl_redis_t *redis, const ngx_str_t *args,
+    ngx_uint_t nargs, ngx_uint_t key, ngx_rl_redis_handler_pt handler,
+    void *data)
 {
-    ngx_rl_redis_call_t  *call;
+    ngx_rl_redis_call_t     *call;
+    ngx_rl_redis_control_t  *control;
+
+    control = redis->control;
 
     /* the slots are those of the client */
 
@@ -308,7 +300,6 @@ ngx_rl_redis_control_call(ngx_rl_redis_control_t *control,
 
 
 /* "<prefix>:{rules:<zone>}" */
-
 static u_char *
 ngx_rl_redis_control_key(u_char *p, const ngx_rl_redis_t *redis,
     const ngx_str_t *zone)
@@ -331,18 +322,15 @@ ngx_rl_redis_text_is(const ngx_str_t *text, const char *word)
 
 
 ngx_rl_redis_call_t *
-ngx_rl_redis_control_rules(ngx_rl_redis_control_t *control,
-    const ngx_str_t *zone, const ngx_str_t *args, ngx_uint_t nargs,
-    ngx_rl_redis_handler_pt handler, void *data)
+ngx_rl_redis_control_rules(ngx_rl_redis_t *redis, const ngx_str_t *zone,
+    const ngx_str_t *args, ngx_uint_t nargs, ngx_rl_redis_handler_pt handler,
+    void *data)
 {
-    size_t                 len;
-    u_char                *key, *p;
-    ngx_str_t              all[NGX_RL_REDIS_RULES_ARGS];
-    ngx_uint_t             n, nkeys;
-    const ngx_rl_redis_t  *redis;
-    ngx_rl_redis_call_t   *call;
-
-    redis = control->redis;
+    size_t                len;
+    u_char               *key, *p;
+    ngx_str_t             all[NGX_RL_REDIS_RULES_ARGS];
+    ngx_uint_t            n, nkeys;
+    ngx_rl_redis_call_t  *call;
 
     if (nargs > NGX_RL_REDIS_RULES_ARGS
                 - NGX_RL_REDIS_RULES_HEAD
@@ -353,7 +341,7 @@ ngx_rl_redis_control_rules(ngx_rl_redis_control_t *control,
 
     len = redis->prefix.len + zone->len + sizeof(":{rules:}:history") - 1;
 
-    key = ngx_alloc(len, control->cycle->log);
+    key = ngx_alloc(len, redis->client->log);
     if (key == NULL) {
         return NULL;
     }
@@ -385,7 +373,7 @@ ngx_rl_redis_control_rules(ngx_rl_redis_control_t *control,
 
     ngx_memcpy(&all[n], args, nargs * sizeof(ngx_str_t));
 
-    call = ngx_rl_redis_control_call(control, all, n + nargs,
+    call = ngx_rl_redis_control_call(redis, all, n + nargs,
                                      NGX_RL_REDIS_RULES_HEAD, handler, data);
     ngx_free(key);
 
@@ -393,57 +381,125 @@ ngx_rl_redis_control_rules(ngx_rl_redis_control_t *control,
 }
 
 
-static ngx_int_t
-ngx_rl_redis_subscriber_texts(ngx_rl_redis_control_t *control,
-    const ngx_str_t *zone)
+/* A connection has the channels that there were when it began. */
+static void
+ngx_rl_redis_subscriber_again(ngx_rl_redis_control_t *control)
 {
-    u_char     *text, *p;
-    ngx_str_t   key;
+    ngx_rl_redis_subscriber_close(control);
+    control->refused = 0;
 
-    text = ngx_alloc(control->redis->prefix.len + zone->len
-                     + sizeof(":{rules:}") - 1, control->cycle->log);
+    if (ngx_queue_empty(&control->listeners)) {
+        if (control->tick.timer_set) {
+            ngx_del_timer(&control->tick);
+        }
+
+        return;
+    }
+
+    ngx_add_timer(&control->tick, 1);
+}
+
+
+/* The text holds "<prefix>:rules:<zone>", which is in no slot. */
+ngx_int_t
+ngx_rl_redis_listen(ngx_rl_redis_t *redis, const ngx_str_t *zone,
+    ngx_rl_redis_listener_t *listener)
+{
+    u_char                  *text, *p;
+    ngx_str_t                key;
+    ngx_rl_redis_control_t  *control;
+
+    control = redis->control;
+
+    if (ngx_rl_redis_control_connect(control) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    text = ngx_alloc(redis->prefix.len + zone->len + sizeof(":{rules:}") - 1,
+                     control->client->log);
     if (text == NULL) {
         return NGX_ERROR;
     }
 
-    key.data = text;
-    key.len = ngx_rl_redis_control_key(text, control->redis, zone) - text;
+    if (ngx_queue_empty(&control->listeners)) {
+        key.data = text;
+        key.len = ngx_rl_redis_control_key(text, redis, zone) - text;
+        control->slot = ngx_rl_redis_control_slot(control, &key);
+    }
 
-    control->slot = ngx_rl_redis_control_slot(control, &key);
-
-    /* the channel, which is in no slot: "<prefix>:rules:<zone>" */
-
-    p = ngx_cpymem(text, control->redis->prefix.data,
-                   control->redis->prefix.len);
+    p = ngx_cpymem(text, redis->prefix.data, redis->prefix.len);
     p = ngx_cpymem(p, ":rules:", sizeof(":rules:") - 1);
     p = ngx_cpymem(p, zone->data, zone->len);
 
-    control->client->channel.data = text;
-    control->client->channel.len = p - text;
+    listener->channel.data = text;
+    listener->channel.len = p - text;
+    listener->heard = 0;
+
+    ngx_queue_insert_tail(&control->listeners, &listener->queue);
+    ngx_rl_redis_subscriber_again(control);
 
     return NGX_OK;
 }
 
 
-ngx_int_t
-ngx_rl_redis_control_listen(ngx_rl_redis_control_t *control,
-    const ngx_str_t *zone, ngx_rl_redis_listener_pt handler, void *data)
+void
+ngx_rl_redis_unlisten(ngx_rl_redis_t *redis, ngx_rl_redis_listener_t *listener)
 {
-    if (ngx_rl_redis_control_connect(control) != NGX_OK) {
+    if (listener->channel.data == NULL) {
+        return;
+    }
+
+    ngx_queue_remove(&listener->queue);
+    ngx_free(listener->channel.data);
+    ngx_str_null(&listener->channel);
+
+    if (ngx_queue_empty(&redis->control->listeners)) {
+        ngx_rl_redis_subscriber_again(redis->control);
+    }
+}
+
+
+ngx_int_t
+ngx_rl_redis_control_subscribe(ngx_rl_redis_node_t *node)
+{
+    ngx_str_t                *args;
+    ngx_int_t                 rc;
+    ngx_uint_t                n;
+    ngx_queue_t              *q, *listeners;
+    ngx_rl_redis_listener_t  *listener;
+
+    listeners = &node->client->control->listeners;
+    n = 1;
+
+    for (q = ngx_queue_head(listeners);
+         q != ngx_queue_sentinel(listeners);
+         q = ngx_queue_next(q))
+    {
+        n++;
+    }
+
+    args = ngx_alloc(n * sizeof(ngx_str_t), node->client->log);
+    if (args == NULL) {
         return NGX_ERROR;
     }
 
-    if (ngx_rl_redis_subscriber_texts(control, zone) != NGX_OK) {
-        return NGX_ERROR;
+    ngx_str_set(&args[0], "SUBSCRIBE");
+    n = 1;
+
+    for (q = ngx_queue_head(listeners);
+         q != ngx_queue_sentinel(listeners);
+         q = ngx_queue_next(q))
+    {
+        listener = ngx_queue_data(q, ngx_rl_redis_listener_t, queue);
+        args[n++] = listener->channel;
     }
 
-    control->listener = handler;
-    control->data = data;
-    control->refused = 0;
+    rc = ngx_rl_redis_command(node, NGX_RL_REDIS_LISTEN, args, n)
+         ? NGX_OK : NGX_ERROR;
 
-    ngx_add_timer(&control->tick, 1);
+    ngx_free(args);
 
-    return NGX_OK;
+    return rc;
 }
 
 
@@ -451,7 +507,6 @@ ngx_rl_redis_control_listen(ngx_rl_redis_control_t *control,
  * Without the right to subscribe, the gateway tries again after a minute: the
  * documents are polled as well. Any other error may be over soon.
  */
-
 static void
 ngx_rl_redis_subscriber_refused(ngx_rl_redis_node_t *node)
 {
@@ -478,10 +533,11 @@ ngx_rl_redis_subscriber_refused(ngx_rl_redis_node_t *node)
 void
 ngx_rl_redis_control_heard(ngx_rl_redis_node_t *node, ngx_rl_redis_call_t *call)
 {
-    ngx_queue_t             *q;
-    ngx_rl_redis_call_t     *next;
-    ngx_rl_redis_reply_t    *reply;
-    ngx_rl_redis_control_t  *control;
+    ngx_queue_t              *q;
+    ngx_rl_redis_call_t      *next;
+    ngx_rl_redis_reply_t     *reply;
+    ngx_rl_redis_control_t   *control;
+    ngx_rl_redis_listener_t  *listener;
 
     reply = &node->reply;
     control = node->client->control;
@@ -515,8 +571,23 @@ ngx_rl_redis_control_heard(ngx_rl_redis_node_t *node, ngx_rl_redis_call_t *call)
             ngx_rl_redis_call_free(next);
         }
 
-    } else {
+    } else if (reply->ntexts > 1) {
         ngx_rl_redis_conn_recovered(&node->conn);
+
+        for (q = ngx_queue_head(&control->listeners);
+             q != ngx_queue_sentinel(&control->listeners);
+             q = ngx_queue_next(q))
+        {
+            listener = ngx_queue_data(q, ngx_rl_redis_listener_t, queue);
+
+            if (listener->channel.len == reply->texts[1].len
+                && ngx_memcmp(listener->channel.data, reply->texts[1].data,
+                              listener->channel.len)
+                   == 0)
+            {
+                listener->heard = 1;
+            }
+        }
 
         /* later: what the listener does may close this */
 

@@ -1,8 +1,9 @@
 /*
  * A worker's second way to Redis, for what is no check: documents of up to a
- * megabyte, and messages. It has connections of its own, made when they are
- * first needed, so nothing large stands before a check in a queue. No breaker
- * and no count of checks knows of it.
+ * megabyte, and messages. A block has one, with connections of its own, made
+ * when they are first needed, so nothing large stands before a check in a
+ * queue. No breaker and no count of checks knows of it. Its timers are
+ * cancelable: no worker that exits waits for a call.
  */
 
 #ifndef NGX_RL_REDIS_CONTROL_H_INCLUDED
@@ -12,17 +13,14 @@
 
 #define NGX_RL_REDIS_CONTROL_MS     5000  /* a call waits no longer */
 
-typedef struct ngx_rl_redis_control_s  ngx_rl_redis_control_t;
-
-/*
- * Makes the worker's control client; nothing is connected yet. Its timers are
- * cancelable, so no worker that exits waits for a call. Returns NULL when
- * memory is out. free: closes everything; handlers of calls under way are not
- * called. It must not be called by a handler.
- */
-ngx_rl_redis_control_t *ngx_rl_redis_control_new(
-    ngx_rl_redis_t *redis, ngx_cycle_t *cycle);
-void ngx_rl_redis_control_free(ngx_rl_redis_control_t *control);
+/* Who listens to a channel; in memory that is zeroed before. */
+typedef struct {
+    ngx_queue_t      queue;
+    ngx_str_t        channel;    /* heap; empty: it does not listen */
+    void           (*handler)(void *data);
+    void            *data;
+    unsigned         heard:1;    /* a message that handler does not know of */
+} ngx_rl_redis_listener_t;
 
 /*
  * Sends a command of nargs texts, the first its name. key: the argument that
@@ -37,9 +35,8 @@ void ngx_rl_redis_control_free(ngx_rl_redis_control_t *control);
  * text, nil as an empty one), or one text. The handler may keep a text, which
  * is heap memory of its own, and sets its data to NULL then.
  */
-ngx_rl_redis_call_t *ngx_rl_redis_control_call(
-    ngx_rl_redis_control_t *control, const ngx_str_t *args,
-    ngx_uint_t nargs, ngx_uint_t key,
+ngx_rl_redis_call_t *ngx_rl_redis_control_call(ngx_rl_redis_t *redis,
+    const ngx_str_t *args, ngx_uint_t nargs, ngx_uint_t key,
     ngx_rl_redis_handler_pt handler, void *data);
 
 /*
@@ -48,23 +45,20 @@ ngx_rl_redis_call_t *ngx_rl_redis_control_call(
  * with its text: it is rare, and so no replica that was promoted has to be
  * taught it first.
  */
-ngx_rl_redis_call_t *ngx_rl_redis_control_rules(
-    ngx_rl_redis_control_t *control, const ngx_str_t *zone,
-    const ngx_str_t *args, ngx_uint_t nargs,
+ngx_rl_redis_call_t *ngx_rl_redis_control_rules(ngx_rl_redis_t *redis,
+    const ngx_str_t *zone, const ngx_str_t *args, ngx_uint_t nargs,
     ngx_rl_redis_handler_pt handler, void *data);
 
 /*
  * Listens to "<prefix>:rules:<zone>" from now on, again whenever the connection
- * broke. The handler is called for messages, once for several that come
- * together, and each time the subscription begins, because messages before that
- * are lost. Never from inside; it may unlisten. One for each control client.
- * listen returns NGX_OK, or NGX_ERROR: memory is out.
+ * broke. The listener's handler is called for messages, once for several that
+ * come together, and each time the subscription begins, because messages before
+ * that are lost. Never from inside; it may unlisten. listen returns NGX_OK, or
+ * NGX_ERROR: memory is out. A listener that does not listen may unlisten, too.
  */
-typedef void (*ngx_rl_redis_listener_pt)(void *data);
-
-ngx_int_t ngx_rl_redis_control_listen(
-    ngx_rl_redis_control_t *control, const ngx_str_t *zone,
-    ngx_rl_redis_listener_pt handler, void *data);
-void ngx_rl_redis_control_unlisten(ngx_rl_redis_control_t *control);
+ngx_int_t ngx_rl_redis_listen(ngx_rl_redis_t *redis, const ngx_str_t *zone,
+    ngx_rl_redis_listener_t *listener);
+void ngx_rl_redis_unlisten(ngx_rl_redis_t *redis,
+    ngx_rl_redis_listener_t *listener);
 
 #endif /* NGX_RL_REDIS_CONTROL_H_INCLUDED */

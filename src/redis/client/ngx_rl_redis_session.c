@@ -92,11 +92,7 @@ ngx_rl_redis_session_open(ngx_rl_redis_conn_t *conn)
     }
 
     if (node->role == NGX_RL_REDIS_LISTENS) {
-        kind = NGX_RL_REDIS_LISTEN;
-        ngx_str_set(&args[0], "SUBSCRIBE");
-        args[1] = client->channel;
-
-        return ngx_rl_redis_command(node, kind, args, 2) ? NGX_OK : NGX_ERROR;
+        return ngx_rl_redis_control_subscribe(node);
     }
 
     if (client->redis->mode == NGX_RL_REDIS_CLUSTER) {

@@ -277,13 +277,6 @@ ngx_rl_sync_begin(ngx_rl_limiter_t *limiter, ngx_cycle_t *cycle)
 
     limiter->sync = sync;
 
-    if (limiter->redis) {
-        sync->control = ngx_rl_redis_control_new(limiter->redis, cycle);
-        if (sync->control == NULL) {
-            return NGX_ERROR;
-        }
-    }
-
     ngx_rl_sync_timer(sync, &sync->look, ngx_rl_sync_look_handler);
     ngx_rl_sync_timer(sync, &sync->slice, ngx_rl_sync_slice_handler);
     ngx_rl_sync_timer(sync, &sync->poll, ngx_rl_sync_poll_handler);
@@ -365,10 +358,6 @@ ngx_rl_sync_end(ngx_rl_limiter_t *limiter)
 
     ngx_rl_sync_calls_end(sync);
     ngx_rl_sync_leader_end(sync);
-
-    if (sync->control) {
-        ngx_rl_redis_control_free(sync->control);
-    }
 
     if (sync->look.timer_set) {
         ngx_del_timer(&sync->look);

@@ -79,7 +79,7 @@ struct ngx_rl_sync_s {
     /* sync_leader.c */
     ngx_rl_sync_leader_e     leader;
     ngx_event_t              poll;       /* cancelable; IDLE */
-    ngx_rl_redis_control_t  *control;    /* NULL: no Redis */
+    ngx_rl_redis_listener_t  listener;   /* of the leader */
     ngx_rl_redis_call_t     *asked;      /* ASKS, RETURNS */
     uint64_t                 had;        /* the store's version when it was
                                             asked */

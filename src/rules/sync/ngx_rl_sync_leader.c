@@ -477,14 +477,16 @@ ngx_rl_sync_lead(ngx_rl_sync_t *sync)
 
     ngx_rl_store_set_file(sync->limiter->store, &sync->limiter->state);
 
-    if (sync->control == NULL) {
+    if (sync->limiter->redis == NULL) {
         return;
     }
 
     /* memory may be out: then the poll is what is left */
 
-    (void) ngx_rl_redis_control_listen(sync->control, &sync->limiter->zone.name,
-                                       ngx_rl_sync_poll, sync);
+    sync->listener.handler = ngx_rl_sync_poll;
+    sync->listener.data = sync;
+    (void) ngx_rl_redis_listen(sync->limiter->redis, &sync->limiter->zone.name,
+                               &sync->listener);
     ngx_rl_sync_poll(sync);
 }
 
@@ -514,8 +516,8 @@ ngx_rl_sync_leave(ngx_rl_sync_t *sync)
         sync->compares = NULL;
     }
 
-    if (sync->control) {
-        ngx_rl_redis_control_unlisten(sync->control);
+    if (sync->limiter->redis) {
+        ngx_rl_redis_unlisten(sync->limiter->redis, &sync->listener);
     }
 
     /* the next leader looks when an upgrade that is under way may be over */
@@ -627,7 +629,7 @@ ngx_rl_sync_file_look(ngx_rl_sync_t *sync)
         return;
     }
 
-    if (sync->control) {
+    if (sync->limiter->redis) {
         store->upgraded = 0;
     }
 

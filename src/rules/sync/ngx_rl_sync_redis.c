@@ -34,8 +34,9 @@ ngx_rl_sync_ask(ngx_rl_sync_t *sync, ngx_rl_redis_handler_pt handler,
                    - arg->data;
     }
 
-    return ngx_rl_redis_control_rules(sync->control, &sync->limiter->zone.name,
-                                      args, arg - args, handler, data);
+    return ngx_rl_redis_control_rules(sync->limiter->redis,
+                                      &sync->limiter->zone.name, args,
+                                      arg - args, handler, data);
 }
 
 
