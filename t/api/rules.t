@@ -360,7 +360,7 @@ is_deeply($clear->change('PATCH', '/tier_of', { keys => { t::Api::sha('sk_3') =>
 is($clear->change('PUT', '/tier_of/%ff', { tier => 'x' })->{status}, 400,
    'a name that is no UTF-8');
 
-# overrides that a rule cannot take: of the document, of nginx.conf
+# overrides that a rule cannot take
 
 $clear->change('PUT', '/document', { rules => [
     { id => 'running', algorithm => 'concurrency', params => { limit => 3 } }] });
@@ -368,24 +368,24 @@ $clear->change('PUT', '/document', { rules => [
 my %both = (key => 'sk_5', type => 'absolute');
 
 is(t::Api::said($clear->change('POST', '/overrides',
-        [{ %both, value => 5 }, { %both, value => { limit => 5, window => 60 } }])),
-   '422 invalid: /overrides/1/value does not fit rule "running": expected a limit alone '
-   . 'for concurrency', 'an override that does not fit a rule');
+        [{ %both, value => 5 },
+         { %both, rule => 'running', value => { limit => 5, window => 60 } }])),
+   '422 invalid: /overrides/1/value expected a limit alone for concurrency',
+   'an override that does not fit the rule that it names');
+is($clear->change('POST', '/overrides',
+                  { %both, value => { limit => 5, window => 60 } })->{status},
+   201, 'and one that names none');
 $answer = $clear->change('POST', '/overrides',
                          { %both, rule => 'running', id => 'r', value => 5 });
 is($answer->{status}, 201, 'one that fits');
-is(t::Api::said($clear->change('PUT', '/document', { rules => [],
-        overrides => [{ %both, id => 'c',
-                        value => { limit => 5, capacity => 4 } }] })), 200,
-   'one that does not fit a rule of nginx.conf');
-ok(wait_for(sub { $clear->get('/status')->{json}{warnings} == 1 }),
-   'is a warning');
-$gateway->log_has(qr/\[warn\] .*"clear": version \d+ of its rules has 1 warnings/, 'that the log tells');
-is(t::Api::said($clear->change('PUT', '/rules/running',
-        { algorithm => 'fixed_window', params => { limit => 3, window => 9 } })),
-   '422 invalid: /overrides/0/value does not fit rule "running": '
-   . 'expected the same number as limit and capacity, since the algorithm is no '
-   . 'bucket', 'a rule that an override does not fit');
+is(t::Api::said($clear->change('PUT', '/document', { rules => [
+        { id => 'running', algorithm => 'concurrency', params => { limit => 3 } }],
+        overrides => [{ %both, id => 'c', rule => 'running',
+                        value => { limit => 5 } }] })), 200, 'the whole document');
+is(t::Api::said($clear->change('PUT', '/overrides/c',
+        { %both, rule => 'running', value => { limit => 5, capacity => 4 } })),
+   '422 invalid: /overrides/0/value expected the same number as limit and '
+   . 'capacity, since the algorithm is no bucket', 'one of a rule of the document');
 
 # a full state folder: it is said that it is not saved
 

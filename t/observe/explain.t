@@ -86,6 +86,7 @@ sub brief {
             $_->{applies}
             ? "$_->{rule} " . ($_->{remaining} // '?') . "/$_->{limit} "
               . "$_->{limit_from}" . ($_->{override} ? " $_->{override}" : '')
+              . ($_->{override_misfit} ? " !$_->{override_misfit}" : '')
               . ($_->{passes} ? '' : ' no')
               . ($_->{unknown} ? " $_->{unknown}" : '')
             : "$_->{rule} -$_->{because}"
@@ -116,7 +117,9 @@ is($api->change(PUT => '/document', {
     deny => ['bad*'], allow => ['good*'],
     tier_of => { keys => { paul => 'pro' } },
     overrides => [{ id => 'week', key => 'wanda', rule => 'orders',
-                    type => 'multiplicative', value => 5, reason => 'x' }],
+                    type => 'multiplicative', value => 5, reason => 'x' },
+                  { id => 'odd', key => 'otto', type => 'absolute',
+                    value => { limit => 5, window => 'calendar:day' } }],
 })->{status}, 201, 'rules');
 
 
@@ -148,6 +151,8 @@ is(orders('POST /v1/orders/1', 'X-API-Key: vip'), 'orders 30/30 key',
    'a key with a limit of its own');
 is(orders('POST /v1/orders/1', 'X-API-Key: wanda'), 'orders 50/50 rule week',
    'a limit for a time');
+is(orders('POST /v1/orders/1', 'X-API-Key: otto'), 'orders 10/10 rule !odd',
+   'one that is no limit for the rule');
 
 # lists
 

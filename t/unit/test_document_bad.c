@@ -640,70 +640,42 @@ static const bad_t  shared[] = {
 typedef struct {
     const char  *limit;
     const char  *problem;    /* "": none */
-    ngx_uint_t   problems;
-    const char  *warning;
-    ngx_uint_t   warnings;
 } fit_t;
 
 #define KEY(key, value)   "'key':'" key "','type':'absolute','value':" value
 #define PART(part, value)                                                     \
     "'tenant':{'part':'" part "','value':'v'},'type':'absolute','value':" value
 
-#define CONCURRENCY                                                           \
-    "does not fit rule 's': expected a limit alone for concurrency"
 #define CAPACITY  "{'capacity':1000}"
 
 static const fit_t  fits[] = {
 
-    /* by API key: all rules */
-    { KEY("k", "500"), "", 0, "", 0 },
-    { KEY("k", "{'limit':500,'window':60}"), CONCURRENCY, 1, "", 0 },
-    { KEY("k", "{'refill_rate':1}"), CONCURRENCY, 1, "", 0 },
-    { KEY("k", "{'limit':500,'capacity':50}"), "does not fit rule 's': "
-      "expected the same number as limit and capacity, since the algorithm is "
-      "no bucket", 1, "does not fit rule 'conf', which stays as it is: "
-      "expected the same number as limit and capacity, since the algorithm is "
-      "no bucket", 1 },
+    /* of all rules: each takes it, or stays as it is */
+    { KEY("k", "500"), "" },
+    { KEY("k", "{'refill_rate':1}"), "" },
+    { KEY("k", "{'limit':500,'capacity':50}"), "" },
+    { KEY("l", "10001"), "" },
+    { PART("$c", "10001"), "" },
 
-    /* none that the key cannot meet: 10001 is too much for a log */
-    { KEY("k", "10001"), "", 0, "", 0 },
-    { KEY("l", "10001"), "does not fit rule 'log': expected a limit of at most "
-      "10000 requests for sliding_log", 1, "", 0 },
-
-    /* tiers: one that may be the key's, none that another has */
-    { KEY("k", CAPACITY), "does not fit tier 'slow' of rule 'w': expected a "
-      "capacity that the rate fills...", 1, "", 0 },
-    { KEY("t", CAPACITY), "does not fit tier 'slow' of rule 'w': expected a "
-      "capacity that the rate fills...", 1, "", 0 },
-    { KEY("u", CAPACITY), "", 0, "", 0 },
-
-    /* the key's own limit of a rule, and no other of that */
-    { KEY("vip", CAPACITY), "does not fit rule 'a': expected a capacity that "
-      "the rate fills...", 2, "", 0 },
-
-    /* tenants: rules with that part */
-    { PART("$c", "10001"), "does not fit rule 'log': expected a limit of at "
-      "most 10000 requests for sliding_log", 1, "", 0 },
-    { PART("$a", "10001"), "", 0, "", 0 },
-    { PART("$b", "{'refill_rate':1}"), CONCURRENCY, 1, "", 0 },
-    { PART("$e", "{'refill_rate':1}"), "", 0, "", 0 },
-    { PART("$e", CAPACITY), "", 0, "", 0 },
-    { PART("$e", "{'limit':5,'window':'calendar:day'}"), "does not fit rule "
-      "'v': expected a window of some length for a bucket", 1, "", 0 },
-
-    /* of nginx.conf: a warning, but where it is named */
-    { PART("$ratelimit_api_key", "{'limit':5,'capacity':4}"), "", 0,
-      "does not fit rule 'conf', which stays as it is: expected the same "
-      "number as limit and capacity, since the algorithm is no bucket", 1 },
+    /* of a rule: its own limit is what counts */
+    { KEY("k", "500") ",'rule':'s'", "" },
+    { KEY("k", "{'limit':500,'window':60}") ",'rule':'s'",
+      "expected a limit alone for concurrency" },
+    { KEY("l", "10001") ",'rule':'log'",
+      "expected a limit of at most 10000 requests for sliding_log" },
+    { PART("$b", "{'refill_rate':1}") ",'rule':'s'",
+      "expected a limit alone for concurrency" },
     { KEY("k", "{'limit':5,'capacity':4}") ",'rule':'conf'",
       "expected the same number as limit and capacity, since the algorithm is "
-      "no bucket", 1, "", 0 },
-    { KEY("k", CAPACITY) ",'rule':'w'", "does not fit tier 'slow' of rule 'w': "
-      "expected a capacity that the rate fills...", 1, "", 0 },
-    { KEY("k", CAPACITY) ",'rule':'a'", "", 0, "", 0 },
+      "no bucket" },
+    { KEY("vip", CAPACITY) ",'rule':'a'", "" },
+    { KEY("k", CAPACITY) ",'rule':'w'", "" },
+
+    /* of a limit that a variable says */
+    { PART("$e", "{'limit':5,'window':'calendar:day'}") ",'rule':'v'", "" },
 
     /* factors fit all */
-    { "'key':'k','type':'multiplicative','value':1000000", "", 0, "", 0 }
+    { "'key':'k','type':'multiplicative','value':1000000,'rule':'s'", "" }
 };
 
 
@@ -861,7 +833,7 @@ test_secret(void **state)
 }
 
 
-/* A document with one temporary limit; it fits, or is a problem, a warning. */
+/* A document with one temporary limit. */
 static const char *
 document_of(const char *limit)
 {
@@ -873,61 +845,42 @@ document_of(const char *limit)
 }
 
 
+/* It fits, or is a problem; in a stored document it alone is skipped. */
 static void
 test_fits(void **state)
 {
     size_t            i, failed;
+    ngx_uint_t        wrong;
     ngx_rl_policy_t  *policy;
 
     failed = 0;
 
     for (i = 0; i < sizeof(fits) / sizeof(fits[0]); i++) {
+        wrong = (fits[i].problem[0] != '\0');
         policy = document_written(&alone, document_of(fits[i].limit));
 
-        failed += check(fits[i].limit, &problems, fits[i].problems,
-                        "/overrides/0/value", fits[i].problem);
-        failed += check(fits[i].limit, &warnings, fits[i].warnings,
-                        "/overrides/0/value", fits[i].warning);
+        failed += check(fits[i].limit, &problems, wrong, "/overrides/0/value",
+                        fits[i].problem);
 
+        assert_int_equal(warnings.n, 0);
         assert_true(!policy == (problems.n != 0));
 
         if (policy) {
             ngx_rl_policy_release(policy);
         }
+
+        policy = document_good(&alone, document_of(fits[i].limit));
+        assert_int_equal(policy->skipped.n, wrong);
+
+        if (wrong) {
+            same_text(((ngx_rl_problem_t *) policy->skipped.list.elts)->pointer,
+                      "/overrides/0/value");
+        }
+
+        ngx_rl_policy_release(policy);
     }
 
     assert_int_equal(failed, 0);
-}
-
-
-/* No rules are given up for it. */
-static void
-test_fits_stored(void **state)
-{
-    size_t            i;
-    ngx_rl_policy_t  *policy;
-
-    static const struct {
-        const char  *limit;
-        ngx_uint_t   warnings;
-    } stored[] = {
-        { KEY("k", "{'limit':5,'capacity':4}"), 2 },
-        { KEY("k", "{'limit':5,'capacity':4}") ",'rule':'conf'", 1 },
-        { KEY("k", CAPACITY) ",'rule':'w'", 1 }
-    };
-
-    for (i = 0; i < sizeof(stored) / sizeof(stored[0]); i++) {
-        ngx_rl_policy_release(document_good(&alone,
-                                            document_of(stored[i].limit)));
-        assert_int_equal(warnings.n, stored[i].warnings);
-    }
-
-    policy = document_good(&alone, document_of(
-                         KEY("k", "{'limit':5,'capacity':4}") ",'rule':'s'"));
-    assert_int_equal(policy->skipped.n, 1);
-    same_text(((ngx_rl_problem_t *) policy->skipped.list.elts)->pointer,
-              "/overrides/0/value");
-    ngx_rl_policy_release(policy);
 }
 
 
@@ -939,8 +892,7 @@ main(void)
         cmocka_unit_test(test_all_at_once),
         cmocka_unit_test(test_addresses),
         cmocka_unit_test(test_secret),
-        cmocka_unit_test(test_fits),
-        cmocka_unit_test(test_fits_stored)
+        cmocka_unit_test(test_fits)
     };
 
     return cmocka_run_group_tests(tests, document_setup, document_teardown);

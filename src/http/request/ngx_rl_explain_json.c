@@ -290,12 +290,13 @@ ngx_rl_explain_handler(void *data)
 
 
 /*
- * The origin of the limit. *temporary: the temporary limit in force, or
- * NULL.
+ * The origin of the limit. *temporary: the temporary limit, or NULL; *fits: it
+ * is in force.
  */
 static const char *
 ngx_rl_explain_from(const ngx_rl_subject_t *subject,
-    const ngx_rl_counter_t *counter, const ngx_rl_temporary_t **temporary)
+    const ngx_rl_counter_t *counter, const ngx_rl_temporary_t **temporary,
+    ngx_uint_t *fits)
 {
     const ngx_rl_rule_t       *rule;
     ngx_rl_origin_e            origin;
@@ -309,11 +310,7 @@ ngx_rl_explain_from(const ngx_rl_subject_t *subject,
     *temporary = ngx_rl_policy_temporary(rule->policy, rule, subject,
                                          &counter->client->key, ngx_time());
 
-    /* one that does not fit the rule is not in force */
-
-    if (counter->limit == (allowance ? &allowance->limit : &rule->limit)) {
-        *temporary = NULL;
-    }
+    *fits = (counter->limit != (allowance ? &allowance->limit : &rule->limit));
 
     return (allowance == NULL && rule->dynamic)
            ? "variable" : ngx_rl_origin_name(origin);
@@ -325,6 +322,7 @@ ngx_rl_explain_counter(ngx_rl_explain_t *explain, json_t *json,
     const ngx_rl_counter_t *counter, const ngx_rl_subject_t *subject)
 {
     ngx_str_t                  network;
+    ngx_uint_t                 fits;
     const char                *from;
     ngx_rl_inspect_t          *inspect;
     const ngx_rl_temporary_t  *temporary;
@@ -343,15 +341,20 @@ ngx_rl_explain_counter(ngx_rl_explain_t *explain, json_t *json,
     inspect->handler = ngx_rl_explain_handler;
     inspect->data = explain;
 
-    from = ngx_rl_explain_from(subject, counter, &temporary);
+    from = ngx_rl_explain_from(subject, counter, &temporary, &fits);
 
     ngx_rl_explain_add(explain, json,
         json_pack("{s:s, s:o, s:I, s:b}",
             "limit_from", from,
             "override",
-            ngx_rl_json_name(temporary ? &temporary->id : NULL),
+            ngx_rl_json_name((temporary && fits) ? &temporary->id : NULL),
             "cost", (json_int_t) counter->cost,
             "dry_run", (int) counter->dry_run));
+
+    if (temporary && !fits) {
+        ngx_rl_explain_add(explain, json, json_pack("{s:o}",
+            "override_misfit", ngx_rl_json_name(&temporary->id)));
+    }
 
     if (inspect->limiter->new_keys && ngx_rl_key_is_network(&inspect->key)) {
         network = inspect->key;

@@ -67,9 +67,7 @@ int ngx_rl_document_rename(struct json_t *value, ngx_uint_t rule);
  * rule can never grant a request. Such a rule has a constant cost above its
  * capacity, no condition, no group, and neither tiers nor overrides. An allow
  * list with such an entry makes up for the rule, but not for the deny list.
- * Rules of nginx.conf are not looked at. Temporary limits that do not fit a
- * rule are problems of a document that is to be stored, and warnings of one
- * that is.
+ * Rules of nginx.conf are not looked at.
  *
  * known: NULL, or the problems of the document before this one. A rule or a
  * temporary limit that still has one of them is skipped again.

@@ -51,8 +51,6 @@ struct ngx_rl_reader_s {
     uint32_t               nrules;    /* all */
     ngx_rl_map_t           ids;       /* of rules -> rules */
 
-    ngx_uint_t                    fits;      /* tried, of temporary limits */
-
     unsigned                      written:1; /* the document is not stored
                                                 yet */
     unsigned                      inside:1;  /* of a rule or a temporary limit,

@@ -9,8 +9,6 @@
 
 #define NGX_RL_MILLION     1000000
 #define NGX_RL_MAX_FACTOR  1000000
-#define NGX_RL_FITS  2000000   /* tried for one document: some tenths of a
-                                  second */
 
 /* A temporary limit while it is read. */
 typedef struct {
@@ -28,7 +26,6 @@ typedef struct {
     unsigned                     typed:1;   /* it has a "type" that is one */
     unsigned                     factor:1;  /* that is "multiplicative" */
     unsigned                     amount:1;  /* it has a value that is one */
-    unsigned                     fixed:1;   /* the rule is of nginx.conf */
 } ngx_rl_temporary_read_t;
 
 #define NGX_RL_TENANT                                                         \
@@ -115,7 +112,6 @@ ngx_rl_temporary_rule(ngx_rl_reader_t *reader, json_t *value, void *data)
     }
 
     draft->rule = reader->rules[number];
-    draft->fixed = (number < reader->nfixed);
     draft->limit->rule_id = draft->rule->id;
 
     if (draft->rule->shards) {
@@ -304,209 +300,33 @@ ngx_rl_temporary_client(ngx_rl_reader_t *reader, ngx_rl_temporary_read_t *draft)
 
 
 /*
- * allowance: NULL for the rule's own limit. Returns NULL, or what was expected.
- * A limit that is wrong itself is another problem.
+ * Tries the value on the limit of the rule that it names, where that is known.
+ * A limit that it does not fit stays as it is, and explain says so.
  */
-static const char *
-ngx_rl_fit_expected(const ngx_rl_temporary_read_t *draft,
-    const ngx_rl_rule_t *rule, const ngx_rl_allowance_t *allowance)
-{
-    const char             *expected;
-    ngx_rl_spec_t           base, spec;
-    ngx_rl_limit_t          limit;
-    const ngx_rl_amount_t  *amount;
-
-    amount = &draft->limit->amount;
-    base = allowance ? allowance->spec : rule->spec;
-    limit = allowance ? allowance->limit : rule->limit;
-
-    if (allowance == NULL && rule->dynamic) {
-
-        /* what a variable will say may be anything: what fits none is found */
-
-        base.tokens = 1;
-
-        if (base.period_us == 0 && base.calendar == NGX_RL_CALENDAR_NONE
-            && base.algorithm != NGX_RL_CONCURRENCY)
-        {
-            base.period_us = 1000000;
-        }
-
-        return ngx_rl_amount_inherit(&base, amount, &spec);
-    }
-
-    if (limit.mark == 0) {
-        return NULL;
-    }
-
-    expected = ngx_rl_amount_inherit(&base, amount, &spec);
-
-    return expected ? expected : ngx_rl_limit_init(&limit, &spec);
-}
-
-
 static void
-ngx_rl_fit_wrong(ngx_rl_reader_t *reader, ngx_uint_t problem,
-    const ngx_rl_rule_t *rule, const ngx_str_t *tier, const char *expected)
+ngx_rl_temporary_fits(ngx_rl_reader_t *reader,
+    const ngx_rl_temporary_read_t *draft)
 {
-    char  words[NGX_RL_READ_WORDS];
+    char             words[NGX_RL_READ_WORDS];
+    const char      *expected;
+    ngx_rl_spec_t    spec;
+    ngx_rl_limit_t   limit;
 
-    static const ngx_str_t  none = ngx_null_string;
+    if (!draft->amount || draft->rule == NULL || draft->rule->limit.mark == 0) {
+        return;
+    }
+
+    expected = ngx_rl_amount_inherit(&draft->rule->spec, &draft->limit->amount,
+                                     &spec);
+
+    if (expected == NULL) {
+        expected = ngx_rl_limit_init(&limit, &spec);
+    }
 
     if (expected) {
-        ngx_rl_read_add(reader,
-                        problem ? reader->problems : reader->warnings,
-                        NULL, NULL,
-                        "does not fit %s%V%srule \"%V\"%s: expected %s",
-                        tier ? "tier \"" : "", tier ? tier : &none,
-                        tier ? "\" of " : "", &rule->id,
-                        problem ? "" : ", which stays as it is",
-                        ngx_rl_read_words(expected, words));
+        ngx_rl_read_wrong(reader, NULL, "value", "expected %s",
+                          ngx_rl_read_words(expected, words));
     }
-}
-
-
-/*
- * Tries it on the limit that the rule has for the API key. Without one, on the
- * limit of the tier that the document assigns to the key. If it assigns none,
- * on those of all tiers, because a variable may name any, and on the rule's
- * own.
- */
-static void
-ngx_rl_fit_rule(ngx_rl_reader_t *reader, const ngx_rl_temporary_read_t *draft,
-    const ngx_rl_rule_t *rule, ngx_uint_t fixed)
-{
-    char              words[NGX_RL_READ_WORDS];
-    uint32_t          number;
-    ngx_uint_t        i, problem;
-    const char       *expected;
-    const ngx_str_t  *tier;
-
-    problem = reader->written && (draft->rule || !fixed);
-    tier = NULL;
-
-    if (draft->key) {
-
-        number = ngx_rl_map_get(&rule->keys, draft->digest);
-
-        if (number != NGX_RL_MAP_NONE) {
-            expected = ngx_rl_fit_expected(draft, rule,
-                                           &rule->key_limits[number]);
-            ngx_rl_fit_wrong(reader, problem, rule, NULL, expected);
-            return;
-        }
-
-        number = ngx_rl_map_get(&reader->policy->tier_keys, draft->digest);
-
-        if (number != NGX_RL_MAP_NONE) {
-            tier = &reader->policy->assigned_tiers[number];
-        }
-    }
-
-    for (i = 0; i < rule->ntier_limits; i++) {
-
-        if (tier && !ngx_rl_equal(tier, &rule->tier_limits[i].tier)) {
-            continue;
-        }
-
-        reader->fits++;
-
-        expected = ngx_rl_fit_expected(draft, rule,
-                                       &rule->tier_limits[i].allowance);
-        ngx_rl_fit_wrong(reader, problem, rule,
-                         &rule->tier_limits[i].tier, expected);
-
-        if (tier) {
-            return;
-        }
-    }
-
-    expected = ngx_rl_fit_expected(draft, rule, NULL);
-
-    if (expected && draft->rule && (problem || !fixed)) {
-        ngx_rl_read_problem(reader, "expected %s",
-                            ngx_rl_read_words(expected, words));
-        return;
-    }
-
-    ngx_rl_fit_wrong(reader, problem, rule, NULL, expected);
-}
-
-
-static ngx_uint_t
-ngx_rl_fit_meets(const ngx_rl_temporary_read_t *draft,
-    const ngx_rl_rule_t *rule)
-{
-    ngx_str_t             part;
-    const ngx_rl_keys_t  *keys;
-
-    if (rule->shards) {
-        return 0;
-    }
-
-    if (!draft->key) {
-        part = ngx_rl_read_text(draft->part);
-        return ngx_rl_temporary_part(rule, &part);
-    }
-
-    /* which key a pattern matches its digest does not say */
-
-    keys = rule->api_keys;
-
-    return keys == NULL || keys->globs
-           || ngx_rl_map_get(&keys->digests, draft->digest)
-              != NGX_RL_MAP_NONE;
-}
-
-
-/*
- * Tries the amount on each limit that it may change: of the rules that it may
- * meet, and of their tiers. A limit that it does not fit stays as it is while
- * requests come. A misfit is a problem in a document that is written, and a
- * warning in one that is stored: no rule is given up for it. It is a warning,
- * too, for rules of nginx.conf that it does not name, because another gateway
- * may have others. For a rule of the document that it names it is always a
- * problem.
- */
-static void
-ngx_rl_fit(ngx_rl_reader_t *reader, const ngx_rl_temporary_read_t *draft)
-{
-    uint32_t        i;
-    ngx_rl_place_t  value;
-
-    value.up = reader->at;
-    value.name = "value";
-    reader->at = &value;
-
-    if (draft->rule) {
-        ngx_rl_fit_rule(reader, draft, draft->rule, draft->fixed);
-        reader->at = value.up;
-        return;
-    }
-
-    for (i = 0; i < reader->nrules && !reader->failed; i++) {
-
-        if (reader->fits >= NGX_RL_FITS) {
-
-            if (reader->fits++ == NGX_RL_FITS) {
-                ngx_rl_read_add(reader, reader->warnings, NULL, NULL,
-                                "is not tried on every rule, nor are "
-                                "overrides behind it: there are too "
-                                "many");
-            }
-
-            break;
-        }
-
-        reader->fits++;
-
-        if (ngx_rl_fit_meets(draft, reader->rules[i])) {
-            ngx_rl_fit_rule(reader, draft, reader->rules[i],
-                            i < reader->nfixed);
-        }
-    }
-
-    reader->at = value.up;
 }
 
 
@@ -532,9 +352,7 @@ ngx_rl_temporary(ngx_rl_reader_t *reader, json_t *value, void *data)
 
     ngx_rl_temporary_client(reader, &draft);
 
-    if (draft.amount && draft.found && !draft.named == !draft.rule) {
-        ngx_rl_fit(reader, &draft);
-    }
+    ngx_rl_temporary_fits(reader, &draft);
 
     if (!ngx_rl_read_skip(reader, problems, &draft.limit->id) && draft.found) {
         draft.limit->next = ngx_rl_map_put(&policy->temporary_keys,
