@@ -126,13 +126,12 @@ typedef struct {
 } ngx_rl_redis_name_t;
 
 
-/* One "ratelimit_deny" or "ratelimit_allow". */
+/* All "ratelimit_deny" or "ratelimit_allow" of a zone. */
 typedef struct {
     ngx_str_t             zone;
-    ngx_array_t           entries;   /* ngx_rl_access_t */
-    ngx_rl_conf_place_t   place;
+    ngx_array_t           entries;   /* ngx_rl_known_t */
+    ngx_rl_conf_place_t   place;     /* of the first */
     unsigned              deny:1;
-    unsigned              done:1;    /* they are in the zone's list */
 } ngx_rl_access_conf_t;
 
 

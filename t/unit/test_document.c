@@ -319,8 +319,8 @@ test_nothing(void **state)
     assert_int_equal(rule->percent, 100);
     assert_false(rule->timed);
     assert_int_equal(rule->fail_mode, NGX_RL_FAIL_DEFAULT);
-    assert_null(policy->allow.keys.globs);
-    assert_null(policy->allow.keys.digests.entries);
+    assert_null(policy->allow.globs);
+    assert_null(policy->allow.digests.entries);
     assert_null(policy->temporary_limits);
     assert_false(policy->needs & NGX_RL_NEEDS_KEY);
     assert_false(policy->tenants);
@@ -333,14 +333,16 @@ test_nothing(void **state)
 
 
 static ngx_str_t
-tier_of(const ngx_rl_policy_t *policy, const char *key)
+tier_of(const ngx_rl_policy_t *policy, ngx_uint_t number, const char *key)
 {
-    uint32_t  tier;
+    uint32_t               tier;
+    ngx_rl_tier_source_t  *source;
 
-    tier = document_find(&policy->tier_keys, key);
+    source = policy->tier_sources.elts;
+    tier = document_find(&source[number].clients.digests, key);
     assert_int_not_equal(tier, NGX_RL_MAP_NONE);
 
-    return policy->assigned_tiers[tier];
+    return policy->tiers[tier];
 }
 
 
@@ -355,10 +357,11 @@ tier_by_pattern(const ngx_rl_policy_t *policy, ngx_uint_t number,
     source = policy->tier_sources.elts;
     assert_true(number < policy->tier_sources.nelts);
 
-    i = ngx_rl_globs_find(source[number].patterns, (u_char *) key, strlen(key));
+    i = ngx_rl_globs_find(source[number].clients.globs, (u_char *) key,
+                          strlen(key));
     assert_int_not_equal(i, NGX_RL_GLOB_NONE);
 
-    return policy->pattern_tiers[source[number].places[i]];
+    return policy->tiers[source[number].clients.glob_values[i]];
 }
 
 
@@ -376,17 +379,17 @@ test_keys(void **state)
         "'pattern':'k','tier':'gold'},{'pattern':'m','tier':'gold'},{"
         "'pattern':'m*','tier':'free'},{'pattern':'n?','tier':'pro'}]}}");
 
-    assert_int_not_equal(document_find(&policy->allow.keys.digests, "k"),
+    assert_int_not_equal(document_find(&policy->allow.digests, "k"),
                          NGX_RL_MAP_NONE);
-    assert_int_not_equal(document_find(&policy->deny.keys.digests, "a*"),
+    assert_int_not_equal(document_find(&policy->deny.digests, "a*"),
                          NGX_RL_MAP_NONE);
-    assert_null(policy->deny.keys.globs);
+    assert_null(policy->deny.globs);
 
-    assert_int_equal(document_find(&policy->tier_keys, "SK"),
-                     document_find(&policy->tier_keys, "k"));
-    same_text(tier_of(policy, "k"), "pro");
-    same_text(tier_of(policy, "l"), "free");
-    same_text(tier_of(policy, "m"), "gold");
+    assert_ptr_equal(tier_of(policy, 0, "SK").data,
+                     tier_of(policy, 0, "k").data);
+    same_text(tier_of(policy, 0, "k"), "pro");
+    same_text(tier_of(policy, 0, "l"), "free");
+    same_text(tier_of(policy, 0, "m"), "gold");
     same_text(tier_by_pattern(policy, 0, "mm"), "free");
     same_text(tier_by_pattern(policy, 0, "nn"), "pro");
     ngx_rl_policy_release(policy);
@@ -408,9 +411,7 @@ test_keys(void **state)
 static void
 test_rule_keys(void **state)
 {
-    u_char                 digest[NGX_RL_MAP_KEY];
     uint32_t               number;
-    ngx_str_t              acme = ngx_string("acme");
     ngx_rl_rule_t         *rule;
     ngx_rl_policy_t       *policy;
     ngx_rl_tier_source_t  *source;
@@ -437,17 +438,12 @@ test_rule_keys(void **state)
     assert_null(source[0].rule);
     assert_ptr_equal(source[1].rule, rule);
     assert_ptr_equal(source[2].rule, policy->fixed[0]);
-    assert_int_equal(source[1].keys, 1);
-    assert_int_equal(source[2].keys, 2);
-    assert_null(source[2].patterns);
+    assert_null(source[2].clients.globs);
 
-    same_text(tier_of(policy, "acme"), "key");
-    ngx_rl_access_rule_key(1, NULL, &acme, digest);
-    number = ngx_rl_map_get(&policy->tier_keys, digest);
-    same_text(policy->assigned_tiers[number], "gold");
-    ngx_rl_access_rule_key(2, NULL, &acme, digest);
-    number = ngx_rl_map_get(&policy->tier_keys, digest);
-    same_text(policy->assigned_tiers[number], "iron");
+    same_text(tier_of(policy, 0, "acme"), "key");
+    same_text(tier_of(policy, 1, "acme"), "gold");
+    same_text(tier_of(policy, 2, "acme"), "iron");
+    same_text(tier_of(policy, 2, "one"), "one");
     same_text(tier_by_pattern(policy, 1, "eu-1"), "eu");
     same_text(tier_by_pattern(policy, 1, "us-1"), "us");
 
@@ -791,11 +787,11 @@ check_example(ngx_rl_policy_t *policy)
     assert_int_equal(document_find(&rule->keys, "sk_prod_vip_002"),
                      NGX_RL_MAP_NONE);
 
-    assert_int_equal(first_glob(policy->allow.keys.globs, "sk_internal_7"), 0);
-    assert_int_equal(first_glob(policy->deny.keys.globs, "sk_revoked_7"), 0);
+    assert_int_equal(first_glob(policy->allow.globs, "sk_internal_7"), 0);
+    assert_int_equal(first_glob(policy->deny.globs, "sk_revoked_7"), 0);
     same_text(tier_by_pattern(policy, 0, "sk_free_7"), "free");
 
-    same_text(tier_of(policy, "sk_prod_abc123"), "pro");
+    same_text(tier_of(policy, 0, "sk_prod_abc123"), "pro");
 
     i = document_find(&policy->temporary_keys, "sk_prod_abc123");
     assert_int_equal(i, 0);

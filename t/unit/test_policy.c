@@ -120,7 +120,7 @@ test_marks(void **state)
     ngx_uint_t        i;
     ngx_array_t       statuses;
     ngx_rl_rule_t    *rule;
-    ngx_rl_keys_t     keys;
+    ngx_rl_clients_t  keys;
     ngx_rl_policy_t  *policy;
 
     static const ngx_uint_t  needs[] = {
@@ -143,7 +143,7 @@ test_marks(void **state)
         NGX_RL_NEEDS_MATCH
     };
 
-    ngx_memzero(&keys, sizeof(ngx_rl_keys_t));
+    ngx_memzero(&keys, sizeof(ngx_rl_clients_t));
 
     for (i = 0; i < sizeof(needs) / sizeof(needs[0]); i++) {
         policy = policy_make();

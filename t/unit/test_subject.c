@@ -78,45 +78,45 @@ typedef struct {
     uint32_t     ends;
 } listed_t;
 
-#define NEVER  NGX_RL_ACCESS_NEVER
+#define NEVER  NGX_RL_CLIENT_ALWAYS
 
 
 static void
-list_make(ngx_rl_policy_t *policy, ngx_rl_access_list_t *list,
+list_make(ngx_rl_policy_t *policy, ngx_rl_clients_t *list,
     const listed_t *listed, size_t n)
 {
     size_t            i;
     ngx_str_t         text;
-    ngx_rl_access_t   entries[16];
+    ngx_rl_known_t    entries[16];
 
     assert_true(n <= COUNT(entries));
 
     for (i = 0; i < n; i++) {
         text = str(listed[i].client);
-        entries[i].ends = listed[i].ends;
+        entries[i].value = listed[i].ends;
 
         if (ngx_rl_network_parse(text.data, text.len,
                                  &entries[i].network)
             == 0)
         {
-            entries[i].kind = NGX_RL_ACCESS_NETWORK;
+            entries[i].kind = NGX_RL_CLIENT_NETWORK;
 
         } else if (ngx_rl_glob_wild(text.data, text.len)) {
-            entries[i].kind = NGX_RL_ACCESS_GLOB;
+            entries[i].kind = NGX_RL_CLIENT_GLOB;
             entries[i].glob = text;
 
         } else if (strncmp(listed[i].client, "rule:", 5) == 0) {
-            entries[i].kind = NGX_RL_ACCESS_RULE_KEY;
+            entries[i].kind = NGX_RL_CLIENT_RULE_KEY;
             text = str(listed[i].client + 5);
-            ngx_rl_access_rule_key(300, NULL, &text, entries[i].digest);
+            ngx_rl_clients_rule_key(300, NULL, &text, entries[i].digest);
 
         } else {
-            entries[i].kind = NGX_RL_ACCESS_KEY;
+            entries[i].kind = NGX_RL_CLIENT_KEY;
             ngx_rl_policy_digest(&text, entries[i].digest);
         }
     }
 
-    assert_int_equal(ngx_rl_access_list_make(list, entries, n,
+    assert_int_equal(ngx_rl_clients_make(list, entries, n,
                                              policy->pool), NGX_OK);
 }
 
@@ -286,11 +286,18 @@ tier_key_of(void *data, ngx_rl_rule_t *rule, ngx_str_t *key)
 }
 
 
+/* A glob, and two keys, with their tiers; NULL: none. */
 static void
 tier_source(ngx_rl_policy_t *policy, ngx_rl_rule_t *rule, const char *glob,
-    uint32_t place, ngx_uint_t keys)
+    uint32_t by_glob, const char *one, const char *two, uint32_t by_key)
 {
+    size_t                 i, n;
+    ngx_str_t              text;
+    ngx_rl_known_t         known[4];
     ngx_rl_tier_source_t  *source;
+
+    const char  *globs[] = { glob, "never*" };
+    const char  *keys[] = { one, two };
 
     if (policy->tier_sources.elts == NULL) {
         assert_int_equal(ngx_array_init(&policy->tier_sources, policy->pool, 1,
@@ -300,14 +307,25 @@ tier_source(ngx_rl_policy_t *policy, ngx_rl_rule_t *rule, const char *glob,
     source = ngx_array_push(&policy->tier_sources);
     memset(source, 0, sizeof(*source));
     source->rule = rule;
-    source->keys = keys;
+    n = 0;
 
-    if (glob) {
-        source->patterns = globs_make(policy, glob, "never*");
-        source->places = ngx_palloc(policy->pool, 2 * sizeof(uint32_t));
-        source->places[0] = place;
-        source->places[1] = 9;
+    for (i = 0; i < 2; i++) {
+        if (glob) {
+            known[n].kind = NGX_RL_CLIENT_GLOB;
+            known[n].glob = str(globs[i]);
+            known[n++].value = i ? 9 : by_glob;
+        }
+
+        if (keys[i]) {
+            known[n].kind = NGX_RL_CLIENT_KEY;
+            text = str(keys[i]);
+            ngx_rl_policy_digest(&text, known[n].digest);
+            known[n++].value = by_key;
+        }
     }
+
+    assert_int_equal(ngx_rl_clients_make(&source->clients, known, n,
+                                         policy->pool), NGX_OK);
 }
 
 
@@ -318,16 +336,14 @@ tier_source(ngx_rl_policy_t *policy, ngx_rl_rule_t *rule, const char *glob,
 static void
 test_tier_of(void **state)
 {
-    u_char            digest[NGX_RL_MAP_KEY];
-    ngx_str_t         location = ngx_string("location"), text;
+    ngx_str_t         location = ngx_string("location");
     ngx_uint_t        i;
     ngx_rl_policy_t  *policy;
     ngx_rl_subject_t  subject;
 
-    static ngx_str_t  tiers[] = { ngx_string("none"), ngx_string("assigned"),
+    static ngx_str_t  tiers[] = { ngx_string("none"), ngx_string("third"),
+        ngx_string("second"), ngx_string("first"), ngx_string("assigned"),
         ngx_string("gold"), ngx_string("iron") };
-    static ngx_str_t  of[] = { ngx_string("first"), ngx_string("second"),
-        ngx_string("third") };
 
     static const struct {
         const char  *key;
@@ -345,19 +361,10 @@ test_tier_of(void **state)
             "location" }, };
 
     policy = policy_make();
-    policy->pattern_tiers = of;
-    policy->assigned_tiers = tiers;
-    tier_source(policy, NULL, "sk_*", 1, 1);
-    tier_source(policy, rule_push(policy, "t"), "eu-*", 0, 1);
-    tier_source(policy, rule_push(policy, "u"), "eu-*", 2, 1);
-    map_put(policy, &policy->tier_keys, "sk_abc", 1);
-    map_put(policy, &policy->tier_keys, "k", 1);
-
-    text = str("acme");
-    ngx_rl_access_rule_key(1, NULL, &text, digest);
-    (void) ngx_rl_map_put(&policy->tier_keys, digest, 2);
-    ngx_rl_access_rule_key(2, NULL, &text, digest);
-    (void) ngx_rl_map_put(&policy->tier_keys, digest, 3);
+    policy->tiers = tiers;
+    tier_source(policy, NULL, "sk_*", 2, "sk_abc", "k", 4);
+    tier_source(policy, rule_push(policy, "t"), "eu-*", 3, "acme", NULL, 5);
+    tier_source(policy, rule_push(policy, "u"), "eu-*", 1, "acme", NULL, 6);
 
     assert_int_equal(ngx_rl_policy_complete(policy), NGX_OK);
     assert_int_equal(policy->needs, NGX_RL_NEEDS_KEY|NGX_RL_NEEDS_DIGEST);
@@ -380,8 +387,8 @@ test_tier_of(void **state)
     /* what only rules' keys have needs no API key */
 
     policy = policy_make();
-    tier_source(policy, NULL, NULL, 0, 0);
-    tier_source(policy, rule_push(policy, "t"), "eu-*", 0, 1);
+    tier_source(policy, NULL, NULL, 0, NULL, NULL, 0);
+    tier_source(policy, rule_push(policy, "t"), "eu-*", 3, "acme", NULL, 5);
     assert_int_equal(ngx_rl_policy_complete(policy), NGX_OK);
     assert_int_equal(policy->needs, 0);
     ngx_rl_policy_release(policy);
@@ -563,7 +570,7 @@ test_override_limit(void **state)
 static void
 test_match(void **state)
 {
-    ngx_rl_keys_t        api_keys;
+    ngx_rl_clients_t     api_keys;
     ngx_rl_rule_t       *rule;
     ngx_rl_policy_t     *policy;
     ngx_rl_subject_t     subject;

@@ -12,12 +12,12 @@
 
 
 static ngx_uint_t
-ngx_rl_access_entry(ngx_str_t *text, ngx_rl_access_t *entry)
+ngx_rl_access_entry(ngx_str_t *text, ngx_rl_known_t *entry)
 {
     ngx_str_t  *key;
 
-    entry->ends = NGX_RL_ACCESS_NEVER;
-    entry->kind = NGX_RL_ACCESS_NETWORK;
+    entry->value = NGX_RL_CLIENT_ALWAYS;
+    entry->kind = NGX_RL_CLIENT_NETWORK;
 
     if (ngx_rl_network_parse(text->data, text->len, &entry->network) == 0) {
         return 1;
@@ -31,10 +31,10 @@ ngx_rl_access_entry(ngx_str_t *text, ngx_rl_access_t *entry)
         return 0;
     }
 
-    entry->kind = NGX_RL_ACCESS_GLOB;
+    entry->kind = NGX_RL_CLIENT_GLOB;
 
     if (ngx_rl_policy_hashed(key)) {
-        entry->kind = NGX_RL_ACCESS_KEY;
+        entry->kind = NGX_RL_CLIENT_KEY;
         ngx_rl_policy_digest(key, entry->digest);
     }
 
@@ -46,7 +46,7 @@ ngx_rl_access_entry(ngx_str_t *text, ngx_rl_access_t *entry)
 static ngx_int_t
 ngx_rl_access_add(ngx_conf_t *cf, ngx_rl_access_conf_t *access, ngx_str_t *text)
 {
-    ngx_rl_access_t  *entry;
+    ngx_rl_known_t  *entry;
 
     entry = ngx_array_push(&access->entries);
     if (entry == NULL) {
@@ -57,7 +57,7 @@ ngx_rl_access_add(ngx_conf_t *cf, ngx_rl_access_conf_t *access, ngx_str_t *text)
         return NGX_DECLINED;
     }
 
-    if (!access->deny && entry->kind == NGX_RL_ACCESS_GLOB
+    if (!access->deny && entry->kind == NGX_RL_CLIENT_GLOB
         && ngx_rl_glob_wild(entry->glob.data, entry->glob.len)
         && !ngx_rl_key_begins(&entry->glob,
                               NGX_RL_MARK_JWT))
@@ -69,11 +69,11 @@ ngx_rl_access_add(ngx_conf_t *cf, ngx_rl_access_conf_t *access, ngx_str_t *text)
                            "\"key:jwt:...\"", text);
     }
 
-    if (entry->kind == NGX_RL_ACCESS_GLOB) {
+    if (entry->kind == NGX_RL_CLIENT_GLOB) {
         entry->glob.data = ngx_pstrdup(cf->pool, &entry->glob);
     }
 
-    return (entry->kind == NGX_RL_ACCESS_GLOB
+    return (entry->kind == NGX_RL_CLIENT_GLOB
             && entry->glob.data == NULL) ? NGX_ERROR : NGX_OK;
 }
 
@@ -145,43 +145,65 @@ ngx_rl_access_file(ngx_conf_t *cf, ngx_rl_access_conf_t *access,
 }
 
 
-/* ratelimit_deny zone=<zone> <address | network | key:<glob>> ... | file=... */
-char *
-ngx_rl_access(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+/* The list of a zone, which all directives of that zone fill. */
+static ngx_rl_access_conf_t *
+ngx_rl_access_list(ngx_conf_t *cf, ngx_rl_main_conf_t *conf, ngx_str_t *zone,
+    ngx_uint_t deny)
 {
-    ngx_rl_main_conf_t *rmcf = conf;
+    ngx_uint_t              i;
+    ngx_rl_access_conf_t  **lists, *access;
 
-    ngx_int_t                     rc;
-    ngx_str_t                    *value, file;
-    ngx_uint_t                    i;
-    ngx_rl_access_conf_t  *access;
+    lists = conf->lists.elts;
 
-    value = cf->args->elts;
+    for (i = 0; i < conf->lists.nelts; i++) {
+        if (lists[i]->deny == deny && ngx_rl_equal(&lists[i]->zone, zone)) {
+            return lists[i];
+        }
+    }
 
     access = ngx_pcalloc(cf->pool, sizeof(ngx_rl_access_conf_t));
 
     if (access == NULL
         || ngx_array_init(&access->entries, cf->pool, 8,
-                          sizeof(ngx_rl_access_t))
-           != NGX_OK)
+                          sizeof(ngx_rl_known_t))
+           != NGX_OK
+        || ngx_rl_push(&conf->lists, access) != NGX_OK)
     {
-        return NGX_CONF_ERROR;
+        return NULL;
     }
 
-    access->deny = (cmd->offset != 0);
+    access->zone = *zone;
+    access->deny = deny;
     ngx_rl_place(cf, &access->place);
 
-    if (ngx_rl_parameter(&value[1], "zone=", &access->zone) == NULL
-        || access->zone.len == 0)
-    {
+    return access;
+}
+
+
+/* ratelimit_deny zone=<zone> <address | network | key:<glob>> ... | file=... */
+char *
+ngx_rl_access(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_int_t              rc;
+    ngx_str_t             *value, zone, file;
+    ngx_uint_t             i;
+    ngx_rl_access_conf_t  *access;
+
+    value = cf->args->elts;
+
+    if (ngx_rl_parameter(&value[1], "zone=", &zone) == NULL || zone.len == 0) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"%V\" has no \"zone=<name>\" before \"%V\"",
                            &value[0], &value[1]);
         return NGX_CONF_ERROR;
     }
 
-    for (i = 2; i < cf->args->nelts; i++) {
+    access = ngx_rl_access_list(cf, conf, &zone, cmd->offset != 0);
+    if (access == NULL) {
+        return NGX_CONF_ERROR;
+    }
 
+    for (i = 2; i < cf->args->nelts; i++) {
         rc = ngx_rl_parameter(&value[i], "file=", &file)
              ? ngx_rl_access_file(cf, access, &file)
              : ngx_rl_access_add(cf, access, &value[i]);
@@ -189,8 +211,7 @@ ngx_rl_access(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         if (rc == NGX_DECLINED) {
             ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                                "\"%V\" has an invalid \"%V\", "
-                               NGX_RL_ACCESS_EXPECTED,
-                               &value[0], &value[i]);
+                               NGX_RL_ACCESS_EXPECTED, &value[0], &value[i]);
         }
 
         if (rc != NGX_OK) {
@@ -198,87 +219,38 @@ ngx_rl_access(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         }
     }
 
-    return (ngx_rl_push(&rmcf->lists, access) == NGX_OK)
-           ? NGX_CONF_OK : NGX_CONF_ERROR;
-}
-
-
-static ngx_int_t
-ngx_rl_access_append(ngx_array_t *all, const ngx_array_t *entries)
-{
-    void  *p;
-
-    if (entries->nelts == 0) {
-        return NGX_OK;
-    }
-
-    p = ngx_array_push_n(all, entries->nelts);
-    if (p == NULL) {
-        return NGX_ERROR;
-    }
-
-    ngx_memcpy(p, entries->elts, entries->nelts * entries->size);
-
-    return NGX_OK;
+    return NGX_CONF_OK;
 }
 
 
 ngx_int_t
 ngx_rl_access_resolve(ngx_conf_t *cf, ngx_rl_main_conf_t *conf)
 {
-    ngx_uint_t              i, j, n;
-    ngx_array_t             all;
-    ngx_rl_hint_t           hint;
-    ngx_rl_zone_conf_t     *zone;
-    ngx_rl_access_conf_t  **access;
+    ngx_uint_t             i;
+    ngx_rl_hint_t          hint;
+    ngx_rl_policy_t       *base;
+    ngx_rl_zone_conf_t    *zone;
+    ngx_rl_access_conf_t  *access;
 
-    access = conf->lists.elts;
-    n = conf->lists.nelts;
-
-    for (i = 0; i < n; i++) {
-        zone = ngx_rl_zone_by_name(conf, &access[i]->zone);
+    for (i = 0; i < conf->lists.nelts; i++) {
+        access = ((ngx_rl_access_conf_t **) conf->lists.elts)[i];
+        zone = ngx_rl_zone_by_name(conf, &access->zone);
 
         if (zone == NULL) {
             ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
                           "\"%s\" has an unknown \"zone=%V\", %V in %V:%ui",
-                          access[i]->deny ? "ratelimit_deny"
-                                          : "ratelimit_allow",
-                          &access[i]->zone,
-                          ngx_rl_hint_zones(&hint, conf,
-                                            &access[i]->zone),
-                          &access[i]->place.file, access[i]->place.line);
+                          access->deny ? "ratelimit_deny" : "ratelimit_allow",
+                          &access->zone,
+                          ngx_rl_hint_zones(&hint, conf, &access->zone),
+                          &access->place.file, access->place.line);
             return NGX_ERROR;
         }
 
-        /* the first directive of a list takes those of the others, too */
+        base = zone->limiter.base;
 
-        if (access[i]->done) {
-            continue;
-        }
-
-        if (ngx_array_init(&all, cf->pool, access[i]->entries.nelts + 1,
-                           sizeof(ngx_rl_access_t))
-            != NGX_OK)
-        {
-            return NGX_ERROR;
-        }
-
-        for (j = i; j < n; j++) {
-            if (access[j]->deny == access[i]->deny
-                && ngx_rl_equal(&access[j]->zone, &access[i]->zone))
-            {
-                if (ngx_rl_access_append(&all, &access[j]->entries) != NGX_OK) {
-                    return NGX_ERROR;
-                }
-
-                access[j]->done = 1;
-            }
-        }
-
-        if (ngx_rl_access_list_make(access[i]->deny
-                                    ? &zone->limiter.base->deny
-                                    : &zone->limiter.base->allow,
-                                    all.elts, all.nelts, cf->pool)
+        if (ngx_rl_clients_make(access->deny ? &base->deny : &base->allow,
+                                access->entries.elts, access->entries.nelts,
+                                cf->pool)
             != NGX_OK)
         {
             return NGX_ERROR;

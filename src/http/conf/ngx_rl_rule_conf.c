@@ -194,79 +194,6 @@ ngx_rl_next(u_char **p, u_char *last)
 }
 
 
-/* Globs, and digests among them. */
-static const char *
-ngx_rl_rule_api_keys(const ngx_rl_param_t *param, ngx_str_t *value,
-    ngx_rl_draft_t *draft)
-{
-    void                *memory;
-    u_char              *p, *last, digest[NGX_RL_MAP_KEY];
-    ngx_str_t            text;
-    ngx_uint_t           n, max;
-    ngx_rl_keys_t       *keys;
-    ngx_rl_glob_text_t  *globs;
-
-    if (ngx_rl_variables_in(value)) {
-        return param->expected;
-    }
-
-    n = 0;
-    max = value->len / 2 + 1;
-
-    keys = ngx_pcalloc(draft->pool, sizeof(ngx_rl_keys_t));
-    globs = ngx_palloc(draft->pool, max * sizeof(ngx_rl_glob_text_t));
-
-    if (keys == NULL || globs == NULL) {
-        return "";
-    }
-
-    p = value->data;
-    last = p + value->len;
-
-    do {
-        text = ngx_rl_next(&p, last);
-
-        if (ngx_rl_glob_check(text.data, text.len)) {
-            return param->expected;
-        }
-
-        if (!ngx_rl_policy_hashed(&text)) {
-            globs[n].data = text.data;
-            globs[n++].len = text.len;
-            continue;
-        }
-
-        if (keys->digests.entries == NULL) {
-            memory = ngx_palloc(draft->pool, ngx_rl_map_bytes(max));
-            if (memory == NULL) {
-                return "";
-            }
-
-            ngx_rl_map_init(&keys->digests, memory, max);
-        }
-
-        ngx_rl_policy_digest(&text, digest);
-        (void) ngx_rl_map_put(&keys->digests, digest, 0);
-
-    } while (p);
-
-    draft->rule.api_keys = keys;
-
-    if (n == 0) {
-        return NULL;
-    }
-
-    memory = ngx_palloc(draft->pool, ngx_rl_globs_bytes(n));
-    if (memory == NULL) {
-        return "";
-    }
-
-    keys->globs = ngx_rl_globs_init(memory, globs, n);
-
-    return NULL;
-}
-
-
 /* It is compiled now, and not again with each document. */
 static const char *
 ngx_rl_rule_expression(ngx_conf_t *cf, ngx_str_t *value, ngx_rl_draft_t *draft)
@@ -306,10 +233,6 @@ ngx_rl_rule_set(ngx_conf_t *cf, const ngx_rl_param_t *param, ngx_str_t *value,
 
     if (param->kind == NGX_RL_A_FLAG) {
         return ngx_rl_param_number(draft, param, 1);
-    }
-
-    if (param->id == NGX_RL_PARAM_API_KEY) {
-        return ngx_rl_rule_api_keys(param, value, draft);
     }
 
     if (!(param->flags & NGX_RL_LIST)) {
@@ -391,6 +314,7 @@ ngx_rl_rule_parameters(ngx_conf_t *cf, ngx_uint_t in, ngx_rl_rule_conf_t *rule)
     value = cf->args->elts;
 
     ngx_rl_draft_init(&rule->draft, in, NULL, cf->pool);
+    rule->draft.temp = cf->temp_pool;
     rule->draft.above = &above;
     rule->draft.wrong = ngx_rl_rule_wrong;
     rule->draft.data = cf;
@@ -651,7 +575,7 @@ ngx_rl_rule_enter(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
         || ngx_rl_draft_limit(draft) != NGX_OK
         || ngx_rl_rule_tiers(cf, draft) != NGX_OK
         || ngx_rl_draft_split(draft) != NGX_OK
-        || ngx_rl_draft_networks(draft) != NGX_OK
+        || ngx_rl_draft_clients(draft) != NGX_OK
         || ngx_rl_rule_values(cf, rule) != NGX_OK)
     {
         return NGX_ERROR;

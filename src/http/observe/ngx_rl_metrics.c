@@ -766,8 +766,8 @@ ngx_rl_metrics_zone_traits(ngx_array_t *rows, const ngx_rl_limiter_t *limiter)
             | (limiter->penalties ? NGX_RL_METRICS_PENALIZES : 0)
             | (limiter->new_keys ? NGX_RL_METRICS_NEW_KEYS : 0)
             | ((limiter->follows
-                || ngx_rl_access_list_needs(&policy->deny)
-                || ngx_rl_access_list_needs(&limiter->base->deny))
+                || ngx_rl_clients_needs(&policy->deny)
+                || ngx_rl_clients_needs(&limiter->base->deny))
                ? NGX_RL_METRICS_DENIES : 0);
     }
 

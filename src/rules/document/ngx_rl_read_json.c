@@ -521,21 +521,29 @@ ngx_rl_read_text(const json_t *value)
 }
 
 
-ngx_int_t
-ngx_rl_read_time(ngx_rl_reader_t *reader, const json_t *value, int64_t *seconds)
+ngx_str_t
+ngx_rl_read_name(const ngx_rl_reader_t *reader)
+{
+    ngx_str_t  name;
+
+    name.data = (u_char *) reader->at->name;
+    name.len = ngx_strlen(name.data);
+
+    return name;
+}
+
+
+void
+ngx_rl_read_time(ngx_rl_reader_t *reader, json_t *value, void *data)
 {
     ngx_str_t  text;
 
     text = ngx_rl_read_text(value);
 
-    if (ngx_rl_date_parse(text.data, text.len, seconds) == 0) {
-        return NGX_OK;
+    if (ngx_rl_date_parse(text.data, text.len, data) != 0) {
+        ngx_rl_read_problem(reader, "expected a time like "
+                            "\"2026-12-01T00:00:00Z\"");
     }
-
-    ngx_rl_read_problem(reader, "expected a time like "
-                        "\"2026-12-01T00:00:00Z\"");
-
-    return NGX_DECLINED;
 }
 
 
@@ -580,8 +588,8 @@ ngx_rl_read_find(const ngx_rl_map_t *map, const ngx_str_t *text)
 }
 
 
-uint32_t
-ngx_rl_read_rule_id(ngx_rl_reader_t *reader, const ngx_str_t *id)
+ngx_rl_rule_t *
+ngx_rl_read_rule_of(ngx_rl_reader_t *reader, const ngx_str_t *id)
 {
     uint32_t  number;
 
@@ -589,9 +597,10 @@ ngx_rl_read_rule_id(ngx_rl_reader_t *reader, const ngx_str_t *id)
 
     if (number == NGX_RL_MAP_NONE) {
         ngx_rl_read_problem(reader, "%V", &ngx_rl_read_no_rule);
+        return NULL;
     }
 
-    return number;
+    return reader->rules[number];
 }
 
 
@@ -614,18 +623,10 @@ ngx_int_t
 ngx_rl_read_map(ngx_rl_reader_t *reader, ngx_pool_t *pool, ngx_rl_map_t *map,
     size_t n)
 {
-    void    *memory;
-    size_t   bytes;
-
-    bytes = ngx_rl_map_bytes(n);
-    memory = bytes ? ngx_palloc(pool, bytes) : NULL;
-
-    if (memory == NULL) {
+    if (ngx_rl_clients_map(map, pool, n) != NGX_OK) {
         reader->failed = 1;
         return NGX_ERROR;
     }
-
-    ngx_rl_map_init(map, memory, n);
 
     return NGX_OK;
 }

@@ -73,12 +73,9 @@ typedef struct {
     const char      *expected;  /* of a text that may not be empty */
 } ngx_rl_member_t;
 
-/* An API key, or a glob of them. */
-typedef struct {
-    ngx_str_t   glob;                  /* empty: it is one key; in the tree */
-    u_char      digest[NGX_RL_MAP_KEY];
-    u_char      stored[NGX_RL_DOCUMENT_KEY];
-} ngx_rl_api_key_t;
+/* A value whose name is a key, the number-th; client: NULL if that is none. */
+typedef void (*ngx_rl_named_pt)(ngx_rl_reader_t *reader, json_t *value,
+    size_t number, const ngx_rl_known_t *client, void *data);
 
 
 /* read_json.c */
@@ -150,22 +147,23 @@ void ngx_rl_read_each(ngx_rl_reader_t *reader, json_t *list, ngx_uint_t types,
 ngx_int_t ngx_rl_read_number(ngx_rl_reader_t *reader, const json_t *value,
     int64_t min, int64_t max, int64_t *number);
 
-/*
- * A moment, in seconds since the epoch. Returns NGX_OK, or NGX_DECLINED with
- * the problem added.
- */
-ngx_int_t ngx_rl_read_time(ngx_rl_reader_t *reader, const json_t *value,
-    int64_t *seconds);
+/* Members: a moment, which becomes seconds since the epoch in an int64_t. */
+void ngx_rl_read_time(ngx_rl_reader_t *reader, json_t *value, void *data);
 
 /* The editor has made "expires_at" of a duration, unless it is a problem. */
 void ngx_rl_read_duration(ngx_rl_reader_t *reader, json_t *value, void *data);
 
-/* A string: as the tree has it, and as a copy in the policy's pool. */
+/*
+ * A string as the tree has it, the name of what is read now, and a copy in the
+ * policy's pool.
+ */
 ngx_str_t ngx_rl_read_text(const json_t *value);
+ngx_str_t ngx_rl_read_name(const ngx_rl_reader_t *reader);
 ngx_str_t ngx_rl_read_copy(ngx_rl_reader_t *reader, const ngx_str_t *text);
 
-/* The number in reader->rules; NONE: there is none, with the problem added. */
-uint32_t ngx_rl_read_rule_id(ngx_rl_reader_t *reader, const ngx_str_t *id);
+/* The rule of that id; NULL: there is none, with the problem added. */
+ngx_rl_rule_t *ngx_rl_read_rule_of(ngx_rl_reader_t *reader,
+    const ngx_str_t *id);
 
 /* A tier's name: 1, or 0 with the problem added. */
 ngx_uint_t ngx_rl_read_tier(ngx_rl_reader_t *reader, const ngx_str_t *tier);
@@ -180,38 +178,32 @@ uint32_t ngx_rl_read_enter(ngx_rl_map_t *map, const ngx_str_t *text,
     uint32_t number);
 
 
-/* keys_json.c */
+/* clients_json.c */
 
 /*
  * Reads one API key, or also a glob if globs is set; or a value of the key of a
  * rule, unless that is NULL. The key is a string, which then gets its stored
- * form, or, if value is NULL, the name of the member. Returns NGX_OK, or
- * NGX_DECLINED with the problem added.
+ * form, or, if value is NULL, the name of the member. Sets the client's kind,
+ * and its digest or its glob. Returns NGX_OK, or NGX_DECLINED with the problem
+ * added.
  */
-ngx_int_t ngx_rl_read_api_key(ngx_rl_reader_t *reader, json_t *value,
-    ngx_uint_t globs, const ngx_rl_rule_t *rule, ngx_rl_api_key_t *key);
-
-/* Makes the key of a rule of its parts: the zone's if it has none. */
-void ngx_rl_read_rule_key(ngx_rl_reader_t *reader, ngx_rl_rule_t *rule);
-
-/* Whether the rule's key has an address in four or sixteen bytes. */
-ngx_uint_t ngx_rl_read_in_bytes(const ngx_rl_rule_t *rule);
+ngx_int_t ngx_rl_read_key(ngx_rl_reader_t *reader, json_t *value,
+    ngx_uint_t globs, const ngx_rl_rule_t *rule, ngx_rl_known_t *client);
 
 /*
- * The names of an object, if all are right (problems: there were before),
- * become what is stored of them.
+ * Reads an object whose names are such keys. They get numbers from first on in
+ * the map, which has room for them; if all is right, they become what is stored
+ * of them.
  */
-void ngx_rl_read_rename(ngx_rl_reader_t *reader, json_t *object,
-    ngx_uint_t problems);
+void ngx_rl_read_named(ngx_rl_reader_t *reader, json_t *object,
+    const ngx_rl_rule_t *rule, ngx_rl_map_t *map, size_t first,
+    ngx_rl_named_pt read, void *data);
 
-/* A list of API keys and globs of them; NULL: it is empty, or a problem. */
-ngx_rl_keys_t *ngx_rl_read_keys(ngx_rl_reader_t *reader, json_t *list);
-
-/* access_json.c: a list of clients; data has its access_list_t */
+/* Members: a list of clients, "tier_of", and "overrides" behind all rules. */
 void ngx_rl_read_access_list(ngx_rl_reader_t *reader, json_t *list, void *data);
-
-/* tiers_json.c: "tier_of" */
 void ngx_rl_read_tier_assignments(ngx_rl_reader_t *reader, json_t *value,
+    void *data);
+void ngx_rl_read_temporary_limits(ngx_rl_reader_t *reader, json_t *list,
     void *data);
 
 
@@ -225,10 +217,5 @@ ngx_int_t ngx_rl_read_amount(ngx_rl_reader_t *reader, json_t *value,
 /* One rule; its id is not entered anywhere yet */
 void ngx_rl_read_rule(ngx_rl_reader_t *reader, json_t *value,
     ngx_rl_rule_t *rule);
-
-
-/* temporary_json.c: "overrides", when all rules are known */
-void ngx_rl_read_temporary_limits(ngx_rl_reader_t *reader, json_t *list,
-    void *data);
 
 #endif /* NGX_RL_READ_JSON_H_INCLUDED */

@@ -21,8 +21,6 @@ typedef struct {
     ngx_uint_t             in;            /* the object of it: bits */
     json_t                *limits[3];     /* of tiers, API keys and the rule's
                                              key */
-    const ngx_rl_rule_t   *of;            /* whose key; NULL: API keys */
-    size_t                 nkeys;         /* before those of limits */
     unsigned               listed:1;      /* the key is an array */
     unsigned               limited:1;     /* the limit is known */
 } ngx_rl_rule_read_t;
@@ -59,6 +57,7 @@ ngx_rl_read_init(ngx_rl_rule_read_t *read, ngx_rl_reader_t *reader,
     ngx_memzero(read, sizeof(ngx_rl_rule_read_t));
     ngx_rl_draft_init(&read->draft, in, rule, reader->pool);
 
+    read->draft.temp = reader->temp;
     read->draft.above = &reader->limiter->above;
     read->draft.wrong = ngx_rl_read_wrong_param;
     read->draft.data = read;
@@ -159,12 +158,30 @@ ngx_rl_read_value(ngx_rl_reader_t *reader, json_t *value, void *data)
 {
     ngx_rl_rule_read_t *read = data;
 
-    char                          words[NGX_RL_READ_WORDS];
-    int64_t                       number;
-    const char                   *expected;
+    char                   words[NGX_RL_READ_WORDS];
+    int64_t                number;
+    const char            *expected;
+    ngx_rl_known_t        client, *added;
     const ngx_rl_param_t  *param;
 
     param = read->param;
+
+    if (param->id == NGX_RL_PARAM_API_KEY) {
+
+        if (ngx_rl_read_key(reader, value, 1, NULL, &client) == NGX_OK) {
+            added = ngx_rl_draft_client(&read->draft, client.kind);
+
+            if (added == NULL) {
+                reader->failed = 1;
+                return;
+            }
+
+            added->glob = client.glob;
+            ngx_memcpy(added->digest, client.digest, NGX_RL_MAP_KEY);
+        }
+
+        return;
+    }
 
     if (json_is_string(value)) {
         expected = ngx_rl_read_string(read, value);
@@ -271,8 +288,7 @@ ngx_rl_read_special(ngx_rl_rule_read_t *read, json_t *value)
         return 1;
 
     case NGX_RL_PARAM_API_KEY:
-        rule->api_keys = ngx_rl_read_keys(reader, value);
-        return 1;
+        return !ngx_rl_read_few(reader, NULL, value, NGX_RL_DOCUMENT_ENTRIES);
 
     case NGX_RL_PARAM_KEY:
         read->listed = json_is_array(value);
@@ -495,8 +511,7 @@ ngx_rl_read_tier_limit(ngx_rl_reader_t *reader, json_t *value, void *data)
 
     tier = &read->draft.rule.tier_limits[reader->at->number];
 
-    name.data = (u_char *) reader->at->name;
-    name.len = ngx_strlen(name.data);
+    name = ngx_rl_read_name(reader);
 
     (void) ngx_rl_read_tier(reader, &name);
 
@@ -507,56 +522,33 @@ ngx_rl_read_tier_limit(ngx_rl_reader_t *reader, json_t *value, void *data)
 
 
 static void
-ngx_rl_read_key_limit(ngx_rl_reader_t *reader, json_t *value, void *data)
+ngx_rl_read_key_limit(ngx_rl_reader_t *reader, json_t *value, size_t number,
+    const ngx_rl_known_t *client, void *data)
 {
     ngx_rl_rule_read_t *read = data;
 
-    size_t                    number;
-    ngx_rl_rule_t     *rule;
-    ngx_rl_api_key_t   key;
-
-    rule = &read->draft.rule;
-    number = read->nkeys + reader->at->number;
-
-    if (ngx_rl_read_api_key(reader, NULL, 0, read->of, &key) == NGX_OK
-        && ngx_rl_map_put(read->of ? &rule->own_keys : &rule->keys,
-                          key.digest, (uint32_t) number)
-           != NGX_RL_MAP_NONE)
-    {
-        ngx_rl_read_problem(reader, "is the same key as another one here");
-    }
-
-    ngx_rl_read_allowance(read, value, &rule->key_limits[number]);
+    ngx_rl_read_allowance(read, value, &read->draft.rule.key_limits[number]);
 }
 
 
+/* Of API keys, or of values of the key of a rule; behind n others. */
 static void
-ngx_rl_read_key_limits(ngx_rl_rule_read_t *read, json_t *limits)
+ngx_rl_read_key_limits(ngx_rl_rule_read_t *read, json_t *limits,
+    const ngx_rl_rule_t *rule, ngx_rl_map_t *map, size_t n)
 {
-    size_t            n;
-    ngx_uint_t        problems;
-    ngx_rl_rule_t    *rule;
     ngx_rl_reader_t  *reader;
 
     reader = read->reader;
-    rule = &read->draft.rule;
-    n = json_object_size(limits);
-    problems = reader->problems->n;
 
-    if (n
-        && ngx_rl_read_few(reader, NULL, limits,
-                           NGX_RL_DOCUMENT_ENTRIES)
-        && rule->key_limits
-        && ngx_rl_read_map(reader, reader->pool,
-                           read->of ? &rule->own_keys : &rule->keys, n)
+    if (json_object_size(limits)
+        && ngx_rl_read_few(reader, NULL, limits, NGX_RL_DOCUMENT_ENTRIES)
+        && read->draft.rule.key_limits
+        && ngx_rl_read_map(reader, reader->pool, map, json_object_size(limits))
            == NGX_OK)
     {
-        ngx_rl_read_each(reader, limits, NGX_RL_IS_ANY,
-                         ngx_rl_read_key_limit, read);
-        ngx_rl_read_rename(reader, limits, problems);
+        ngx_rl_read_named(reader, limits, rule, map, n, ngx_rl_read_key_limit,
+                          read);
     }
-
-    read->nkeys += n;
 }
 
 
@@ -596,11 +588,11 @@ ngx_rl_read_limits(ngx_rl_rule_read_t *read)
     }
 
     place.name = "limits_by_api_key";
-    ngx_rl_read_key_limits(read, read->limits[1]);
+    ngx_rl_read_key_limits(read, read->limits[1], NULL, &rule->keys, 0);
 
     place.name = "limits_by_key";
-    read->of = rule;
-    ngx_rl_read_key_limits(read, read->limits[2]);
+    ngx_rl_read_key_limits(read, read->limits[2], rule, &rule->own_keys,
+                           json_object_size(read->limits[1]));
 
     reader->at = place.up;
 }
@@ -664,6 +656,50 @@ ngx_rl_read_values(ngx_rl_rule_read_t *read)
 }
 
 
+/* Makes the key of a rule of its parts: the zone's if it has none. */
+static void
+ngx_rl_read_rule_key(ngx_rl_reader_t *reader, ngx_rl_rule_t *rule)
+{
+    u_char      *p;
+    size_t       len;
+    ngx_uint_t   i;
+
+    if (rule->nparts == 0) {
+        rule->parts = ngx_rl_read_alloc(reader, reader->pool,
+                                        sizeof(ngx_str_t));
+        if (rule->parts == NULL) {
+            return;
+        }
+
+        rule->nparts = 1;
+        rule->parts[0] = reader->limiter->zone.key;
+    }
+
+    len = rule->nparts - 1;
+
+    for (i = 0; i < rule->nparts; i++) {
+        len += rule->parts[i].len;
+    }
+
+    p = ngx_rl_read_alloc(reader, reader->pool, len);
+    if (p == NULL) {
+        return;
+    }
+
+    rule->key.data = p;
+    rule->key.len = len;
+
+    for (i = 0; i < rule->nparts; i++) {
+
+        if (i) {
+            *p++ = NGX_RL_PART_END;
+        }
+
+        p = ngx_cpymem(p, rule->parts[i].data, rule->parts[i].len);
+    }
+}
+
+
 void
 ngx_rl_read_rule(ngx_rl_reader_t *reader, json_t *value, ngx_rl_rule_t *rule)
 {
@@ -690,7 +726,7 @@ ngx_rl_read_rule(ngx_rl_reader_t *reader, json_t *value, ngx_rl_rule_t *rule)
 
     ngx_rl_draft_combine(draft);
 
-    if (ngx_rl_draft_networks(draft) != NGX_OK) {
+    if (ngx_rl_draft_clients(draft) != NGX_OK) {
         reader->failed = 1;
     }
 

@@ -1,9 +1,11 @@
 /*
  * The conditions of a rule on headers, arguments and variables, whose values
- * the layer above reads, and on the client's address.
+ * the layer above reads, and on the client's address and API key.
  */
 
 #include "ngx_rl_param.h"
+
+#include "ngx_rl_policy.h"
 
 #define NGX_RL_MAX_NETWORKS  10000   /* of a rule */
 
@@ -120,59 +122,103 @@ ngx_rl_set_condition(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
 }
 
 
+ngx_rl_known_t *
+ngx_rl_draft_client(ngx_rl_draft_t *draft, ngx_rl_known_e kind)
+{
+    ngx_rl_known_t  *client;
+
+    if (draft->clients == NULL) {
+        draft->clients = ngx_array_create(draft->temp, 4,
+                                          sizeof(ngx_rl_known_t));
+    }
+
+    client = draft->clients ? ngx_array_push(draft->clients) : NULL;
+
+    if (client) {
+        ngx_memzero(client, sizeof(ngx_rl_known_t));
+        client->kind = kind;
+    }
+
+    return client;
+}
+
+
 const char *
 ngx_rl_set_network(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
     ngx_str_t *text)
 {
-    ngx_rl_network_t  network, *place;
+    ngx_rl_known_t   *client;
+    ngx_rl_network_t   network;
 
     if (ngx_rl_network_parse(text->data, text->len, &network) != 0) {
         return param->expected;
     }
 
-    network.value = 0;
-
-    if (draft->networks == NULL) {
-        draft->networks = ngx_array_create(draft->pool, 4,
-                                           sizeof(ngx_rl_network_t));
-    }
-
-    if (draft->networks && draft->networks->nelts == NGX_RL_MAX_NETWORKS) {
+    if (draft->nnetworks++ == NGX_RL_MAX_NETWORKS) {
         return "at most 10000 networks";
     }
 
-    place = draft->networks ? ngx_array_push(draft->networks) : NULL;
-    if (place == NULL) {
+    client = ngx_rl_draft_client(draft, NGX_RL_CLIENT_NETWORK);
+    if (client == NULL) {
         return "";
     }
 
-    *place = network;
+    client->network = network;
+
+    return NULL;
+}
+
+
+/* In nginx.conf a glob of one key stays one; documents know digests alone. */
+const char *
+ngx_rl_set_api_key(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
+    ngx_str_t *text)
+{
+    ngx_uint_t        hashed;
+    ngx_rl_known_t  *client;
+
+    if (ngx_rl_glob_check(text->data, text->len)) {
+        return param->expected;
+    }
+
+    hashed = ngx_rl_policy_hashed(text);
+    client = ngx_rl_draft_client(draft, hashed ? NGX_RL_CLIENT_KEY
+                                               : NGX_RL_CLIENT_GLOB);
+    if (client == NULL) {
+        return "";
+    }
+
+    client->glob = *text;
+    ngx_rl_policy_digest(text, client->digest);
 
     return NULL;
 }
 
 
 ngx_int_t
-ngx_rl_draft_networks(ngx_rl_draft_t *draft)
+ngx_rl_draft_clients(ngx_rl_draft_t *draft)
 {
-    void        *memory;
-    size_t       bytes;
-    ngx_uint_t   n;
+    ngx_rl_clients_t  *set;
 
-    if (draft->networks == NULL) {
+    if (draft->clients == NULL) {
         return NGX_OK;
     }
 
-    n = draft->networks->nelts;
-    bytes = ngx_rl_networks_bytes(draft->networks->elts, n);
-    memory = bytes ? ngx_pcalloc(draft->pool, bytes) : NULL;
+    set = ngx_pcalloc(draft->pool, sizeof(ngx_rl_clients_t));
 
-    if (memory == NULL) {
+    if (set == NULL
+        || ngx_rl_clients_make(set, draft->clients->elts, draft->clients->nelts,
+                               draft->pool)
+           != NGX_OK)
+    {
         return NGX_ERROR;
     }
 
-    draft->rule.networks = ngx_rl_networks_init(memory, draft->networks->elts,
-                                                n);
+    draft->rule.networks = set->networks;
+
+    if (set->digests.entries || set->globs) {
+        draft->rule.api_keys = set;
+    }
 
     return NGX_OK;
 }

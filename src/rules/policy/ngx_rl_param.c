@@ -592,6 +592,7 @@ const ngx_rl_param_t  ngx_rl_params[] = {
       NGX_RL_IN_RULE|NGX_RL_OF_MATCH, NGX_RL_A_TEXT,
       NGX_RL_AT(rule.api_keys),
       .flags = NGX_RL_LIST|NGX_RL_CONSTANT,
+      .set = ngx_rl_set_api_key,
       .expected =
       "API keys like \"sk_live_*\" or \"sk_test_1\", with \"*\" and \"?\" for "
       "any text and any character, without variables",

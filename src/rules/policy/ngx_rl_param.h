@@ -9,7 +9,7 @@
 #ifndef NGX_RL_PARAM_H_INCLUDED
 #define NGX_RL_PARAM_H_INCLUDED
 
-#include "ngx_rl_rule.h"
+#include "ngx_rl_clients.h"
 
 /* where a parameter may stand: directives, and objects of a document */
 #define NGX_RL_IN_LIMIT   0x01   /* "ratelimit" */
@@ -155,6 +155,7 @@ typedef struct {
 struct ngx_rl_draft_s {
     ngx_rl_rule_t    rule;
     ngx_pool_t      *pool;
+    ngx_pool_t      *temp;             /* until the rule is made */
     ngx_uint_t       in;               /* where it is read: bits */
     uint64_t         says;             /* bits of ngx_rl_param_e */
     const ngx_rl_above_t  *above;      /* its methods */
@@ -171,7 +172,8 @@ struct ngx_rl_draft_s {
     ngx_str_t               limit_text;  /* a limit or rate with variables */
     ngx_str_t               cost_text;   /* the same of a cost */
     ngx_array_t            *hosts;
-    ngx_array_t            *networks;    /* ngx_rl_network_t */
+    ngx_array_t            *clients;     /* ngx_rl_known_t */
+    ngx_uint_t              nnetworks;   /* among them */
 
     /* of nginx.conf alone */
     ngx_str_t        zone;        /* "name", "name:size" */
@@ -248,17 +250,23 @@ ngx_uint_t ngx_rl_tier_valid(const ngx_str_t *tier);
 ngx_uint_t ngx_rl_variables_in(const ngx_str_t *text);
 
 
-/* condition.c: set() of "header=", "arg=", "if=" and of "network=" */
+/* condition.c: set() of "header=", "arg=", "if="; "network="; "api_key=" */
 const char *ngx_rl_set_condition(ngx_rl_draft_t *draft,
     const ngx_rl_param_t *param, ngx_str_t *text);
 const char *ngx_rl_set_network(ngx_rl_draft_t *draft,
     const ngx_rl_param_t *param, ngx_str_t *text);
+const char *ngx_rl_set_api_key(ngx_rl_draft_t *draft,
+    const ngx_rl_param_t *param, ngx_str_t *text);
+
+/* A zeroed one, which the rule is for; NULL: memory is out. */
+ngx_rl_known_t *ngx_rl_draft_client(ngx_rl_draft_t *draft,
+    ngx_rl_known_e kind);
 
 /*
- * The rule's networks, when all parameters are read. Returns NGX_OK, or
- * NGX_ERROR: memory is out.
+ * The rule's networks and API keys, when all parameters are read. Returns
+ * NGX_OK, or NGX_ERROR: memory is out.
  */
-ngx_int_t ngx_rl_draft_networks(ngx_rl_draft_t *draft);
+ngx_int_t ngx_rl_draft_clients(ngx_rl_draft_t *draft);
 
 
 /* active.c: set() of "active=", and of the members of "active" */

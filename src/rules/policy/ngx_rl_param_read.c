@@ -23,6 +23,7 @@ ngx_rl_draft_init(ngx_rl_draft_t *draft, ngx_uint_t in,
     draft->rule.percent = 100;
     draft->rule.active.to = NGX_RL_DAY_MINUTES;
     draft->pool = pool;
+    draft->temp = pool;
     draft->in = in;
 }
 

@@ -385,18 +385,20 @@ ngx_rl_policy_mark(ngx_rl_policy_t *policy)
         policy->needs |= NGX_RL_NEEDS_PENALTY;
     }
 
-    policy->needs |= ngx_rl_access_list_needs(&policy->allow)
-                     | ngx_rl_access_list_needs(&policy->deny)
-                     | ngx_rl_access_list_needs(&base->allow)
-                     | ngx_rl_access_list_needs(&base->deny);
+    policy->needs |= ngx_rl_clients_needs(&policy->allow)
+                     | ngx_rl_clients_needs(&policy->deny)
+                     | ngx_rl_clients_needs(&base->allow)
+                     | ngx_rl_clients_needs(&base->deny);
 
     source = policy->tier_sources.nelts ? policy->tier_sources.elts : NULL;
 
-    if (policy->temporary_keys.entries || (source && source->keys)) {
+    if (policy->temporary_keys.entries
+        || (source && source->clients.digests.entries))
+    {
         policy->needs |= NGX_RL_NEEDS_DIGEST;
     }
 
-    if (source && source->patterns) {
+    if (source && source->clients.globs) {
         policy->needs |= NGX_RL_NEEDS_KEY;
     }
 

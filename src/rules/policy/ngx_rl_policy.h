@@ -7,7 +7,7 @@
 #ifndef NGX_RL_POLICY_H_INCLUDED
 #define NGX_RL_POLICY_H_INCLUDED
 
-#include "ngx_rl_access_list.h"
+#include "ngx_rl_clients.h"
 #include "ngx_rl_rule.h"
 
 /*
@@ -25,10 +25,7 @@ typedef struct {
 /* A source of tiers: the API key, which is the first one, or a rule's key. */
 typedef struct {
     ngx_rl_rule_t    *rule;       /* NULL: the API key */
-    ngx_uint_t        keys;       /* values in the policy's tier_keys */
-    ngx_uint_t        npatterns;
-    ngx_rl_globs_t   *patterns;   /* NULL: none */
-    uint32_t         *places;     /* of these, in pattern_tiers */
+    ngx_rl_clients_t  clients;    /* -> tiers of the policy */
 } ngx_rl_tier_source_t;
 
 struct ngx_rl_policy_s {
@@ -50,18 +47,15 @@ struct ngx_rl_policy_s {
     ngx_str_t          *cost_headers;  /* distinct, of the rules */
     ngx_uint_t          ncost_headers;
 
-    ngx_rl_access_list_t  allow;          /* beside those of limiter->base */
-    ngx_rl_access_list_t  deny;
-    ngx_array_t                listed;    /* ngx_rl_rule_t *: whose keys the
-                                             lists name */
+    ngx_rl_clients_t    allow;      /* beside those of limiter->base */
+    ngx_rl_clients_t    deny;
+    ngx_array_t         listed;     /* ngx_rl_rule_t *: whose keys the lists
+                                       name */
 
     /* tiers: by the digests of values, then by the first pattern */
     ngx_array_t         tier_sources;   /* ngx_rl_tier_source_t */
-    ngx_rl_map_t        tier_keys;      /* -> assigned_tiers; digests by the
-                                           source's number: see
-                                           access_rule_key() */
-    ngx_str_t          *pattern_tiers;  /* by the pattern's place */
-    ngx_str_t          *assigned_tiers;
+    ngx_str_t          *tiers;          /* from 1 on: that of the first pattern
+                                           behind those of later ones */
 
     ngx_rl_map_t        temporary_keys; /* -> temporary_limits, a first one */
     ngx_rl_temporary_t *temporary_limits;

@@ -82,6 +82,7 @@ typedef enum {
 #define NGX_RL_PART_BIT    0x20
 
 typedef struct ngx_rl_policy_s   ngx_rl_policy_t;
+typedef struct ngx_rl_clients_s  ngx_rl_clients_t;
 typedef struct ngx_rl_limiter_s  ngx_rl_limiter_t;
 
 /* A limit as it is written, and as it is used. */
@@ -112,12 +113,6 @@ typedef struct {
 
 #define NGX_RL_MAX_CONDITIONS  32   /* of a rule */
 
-/* API keys: globs of their text, and digests of whole ones (policy.h). */
-typedef struct {
-    ngx_rl_globs_t  *globs;       /* NULL: none */
-    ngx_rl_map_t     digests;
-} ngx_rl_keys_t;
-
 typedef struct {
     ngx_str_t               id;
     ngx_str_t               key;         /* as written; of more than one part
@@ -136,7 +131,7 @@ typedef struct {
                                             without "~", "~*" before it */
     ngx_uint_t              nhosts;      /* 0: any */
     ngx_rl_glob_text_t  *hosts;          /* globs, in lower case */
-    ngx_rl_keys_t   *api_keys;           /* NULL: any, also none */
+    ngx_rl_clients_t  *api_keys;         /* NULL: any, also none */
     ngx_str_t        tier;               /* empty: any, also none */
     ngx_rl_networks_t  *networks;        /* NULL: any, also none */
     ngx_uint_t              nconditions; /* 0: any request */

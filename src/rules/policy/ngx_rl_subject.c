@@ -67,13 +67,14 @@ ngx_rl_subject_tier(ngx_rl_subject_t *subject, const ngx_rl_policy_t *policy,
     const ngx_str_t *otherwise, ngx_rl_key_of_pt key_of, void *data)
 {
     u_char                 digest[NGX_RL_MAP_KEY];
-    uint32_t               number, place;
+    uint32_t               number, best;
     ngx_str_t              key;
     ngx_uint_t             i;
+    ngx_rl_clients_t      *clients;
     ngx_rl_tier_source_t  *source;
 
     subject->tier = *otherwise;
-    place = NGX_RL_MAP_NONE;
+    best = 0;
     source = policy->tier_sources.elts;
 
     for (i = 0; i < policy->tier_sources.nelts; i++) {
@@ -87,32 +88,31 @@ ngx_rl_subject_tier(ngx_rl_subject_t *subject, const ngx_rl_policy_t *policy,
             continue;
         }
 
-        if (source[i].keys) {
+        clients = &source[i].clients;
+
+        if (clients->digests.entries) {
             if (source[i].rule) {
-                ngx_rl_access_rule_key(i, source[i].rule, &key, digest);
+                ngx_rl_policy_value_digest(source[i].rule, &key, digest);
             }
 
-            number = ngx_rl_map_get(&policy->tier_keys,
-                                    source[i].rule ? digest
-                                                          : subject->digest);
+            number = ngx_rl_map_get(&clients->digests,
+                                    source[i].rule ? digest : subject->digest);
 
             if (number != NGX_RL_MAP_NONE) {
-                subject->tier = policy->assigned_tiers[number];
+                subject->tier = policy->tiers[number];
                 return NGX_OK;
             }
         }
 
-        if (source[i].patterns) {
-            number = ngx_rl_globs_find(source[i].patterns, key.data, key.len);
+        number = ngx_rl_globs_find(clients->globs, key.data, key.len);
 
-            if (number != NGX_RL_GLOB_NONE) {
-                place = ngx_min(place, source[i].places[number]);
-            }
+        if (number != NGX_RL_GLOB_NONE) {
+            best = ngx_max(best, clients->glob_values[number]);
         }
     }
 
-    if (place != NGX_RL_MAP_NONE) {
-        subject->tier = policy->pattern_tiers[place];
+    if (best) {
+        subject->tier = policy->tiers[best];
     }
 
     return NGX_OK;
@@ -120,14 +120,14 @@ ngx_rl_subject_tier(ngx_rl_subject_t *subject, const ngx_rl_policy_t *policy,
 
 
 static ngx_uint_t
-ngx_rl_access_ends_after(uint32_t ends, time_t now)
+ngx_rl_listed_until(uint32_t ends, time_t now)
 {
     return ends != NGX_RL_MAP_NONE && ends > (uint32_t) now;
 }
 
 
 static ngx_uint_t
-ngx_rl_access_list_has(const ngx_rl_access_list_t *list,
+ngx_rl_clients_have(const ngx_rl_clients_t *list,
     const ngx_rl_subject_t *subject, time_t now)
 {
     uint32_t  number;
@@ -140,24 +140,24 @@ ngx_rl_access_list_has(const ngx_rl_access_list_t *list,
     }
 
     if (subject->digested
-        && ngx_rl_access_ends_after(
-               ngx_rl_map_get(&list->keys.digests, subject->digest),
+        && ngx_rl_listed_until(
+               ngx_rl_map_get(&list->digests, subject->digest),
                now))
     {
         return 1;
     }
 
-    if (subject->api_key.len == 0 || list->keys.globs == NULL) {
+    if (subject->api_key.len == 0 || list->globs == NULL) {
         return 0;
     }
 
     /* of those that match, it is the last to end */
 
-    number = ngx_rl_globs_find(list->keys.globs, subject->api_key.data,
+    number = ngx_rl_globs_find(list->globs, subject->api_key.data,
                                subject->api_key.len);
 
     return number != NGX_RL_GLOB_NONE
-           && ngx_rl_access_ends_after(list->glob_ends[number], now);
+           && ngx_rl_listed_until(list->glob_values[number], now);
 }
 
 
@@ -169,16 +169,16 @@ ngx_rl_policy_listed(const ngx_rl_policy_t *policy,
 
     base = policy->limiter->base;
 
-    if (ngx_rl_access_list_has(&policy->deny, subject, now)
+    if (ngx_rl_clients_have(&policy->deny, subject, now)
         || (base != policy
-            && ngx_rl_access_list_has(&base->deny, subject, now)))
+            && ngx_rl_clients_have(&base->deny, subject, now)))
     {
         return NGX_RL_LISTED_DENIED;
     }
 
-    if (ngx_rl_access_list_has(&policy->allow, subject, now)
+    if (ngx_rl_clients_have(&policy->allow, subject, now)
         || (base != policy
-            && ngx_rl_access_list_has(&base->allow, subject, now)))
+            && ngx_rl_clients_have(&base->allow, subject, now)))
     {
         return NGX_RL_LISTED_ALLOWED;
     }
@@ -197,15 +197,15 @@ ngx_rl_policy_listed_key(const ngx_rl_policy_t *policy, ngx_uint_t number,
         return NGX_RL_LISTED_NOT;
     }
 
-    ngx_rl_access_rule_key(number, rule, key, digest);
+    ngx_rl_clients_rule_key(number, rule, key, digest);
 
-    if (ngx_rl_access_ends_after(
+    if (ngx_rl_listed_until(
             ngx_rl_map_get(&policy->deny.rule_keys, digest), now))
     {
         return NGX_RL_LISTED_DENIED;
     }
 
-    return ngx_rl_access_ends_after(
+    return ngx_rl_listed_until(
                ngx_rl_map_get(&policy->allow.rule_keys, digest), now)
            ? NGX_RL_LISTED_ALLOWED : NGX_RL_LISTED_NOT;
 }
@@ -213,7 +213,7 @@ ngx_rl_policy_listed_key(const ngx_rl_policy_t *policy, ngx_uint_t number,
 
 /* No keys have a request without one. */
 static ngx_uint_t
-ngx_rl_keys_have(const ngx_rl_keys_t *keys, const ngx_rl_subject_t *subject)
+ngx_rl_keys_have(const ngx_rl_clients_t *keys, const ngx_rl_subject_t *subject)
 {
     if (subject->api_key.len == 0) {
         return 0;
