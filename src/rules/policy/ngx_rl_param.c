@@ -33,6 +33,7 @@
 #define NGX_RL_AT(member)                                                     \
     .offset = offsetof(ngx_rl_draft_t, member),                               \
     .size = sizeof(((ngx_rl_draft_t *) NULL)->member)
+#define NGX_RL_RANGE(least, most)  .min = (least), .max = (most)
 
 static const char *const  ngx_rl_switch_names[] = { "off", "on", NULL };
 
@@ -358,353 +359,237 @@ ngx_rl_set_host(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
 
 /* NOLINTBEGIN(bugprone-sizeof-expression): a pointer's own size is meant */
 const ngx_rl_param_t  ngx_rl_params[] = {
-
-    { NGX_RL_PARAM_ZONE, "zone=", NULL, NGX_RL_IN_CONF,
-      NGX_RL_A_TEXT, NGX_RL_AT(zone),
-      .expected = "the name of a zone" },
-
-    { NGX_RL_PARAM_ID, "rule=", NULL, NGX_RL_IN_LIMIT,
-      NGX_RL_A_TEXT, NGX_RL_AT(rule.id),
-      .expected = "the name of a rule" },
-
-    { NGX_RL_PARAM_LOOK, "look", NULL, NGX_RL_IN_LIMIT,
-      NGX_RL_A_FLAG, NGX_RL_AT(look), .max = 1 },
-
-    { NGX_RL_PARAM_ID, NULL, "id", NGX_RL_OF_RULE,
-      NGX_RL_A_NAME, NGX_RL_AT(rule.id),
-      .standard = "must be there" },
-
-    { NGX_RL_PARAM_REDIS, "redis=", NULL, NGX_RL_IN_ZONE,
-      NGX_RL_A_TEXT, NGX_RL_AT(redis),
-      .expected = "the name of a \"ratelimit_redis\"" },
-
-    { NGX_RL_PARAM_STATE, "state=", NULL, NGX_RL_IN_ZONE,
-      NGX_RL_A_TEXT, NGX_RL_AT(state), .expected = "a file" },
-
+    { NGX_RL_PARAM_ZONE, "zone=", NULL, NGX_RL_IN_CONF, NGX_RL_A_TEXT,
+      NGX_RL_AT(zone), .expected = "the name of a zone" },
+    { NGX_RL_PARAM_ID, "rule=", NULL, NGX_RL_IN_LIMIT, NGX_RL_A_TEXT,
+      NGX_RL_AT(rule.id), .expected = "the name of a rule" },
+    { NGX_RL_PARAM_LOOK, "look", NULL, NGX_RL_IN_LIMIT, NGX_RL_A_FLAG,
+      NGX_RL_AT(look), NGX_RL_RANGE(0, 1) },
+    { NGX_RL_PARAM_ID, NULL, "id", NGX_RL_OF_RULE, NGX_RL_A_NAME,
+      NGX_RL_AT(rule.id), .standard = "must be there" },
+    { NGX_RL_PARAM_REDIS, "redis=", NULL, NGX_RL_IN_ZONE, NGX_RL_A_TEXT,
+      NGX_RL_AT(redis), .expected = "the name of a \"ratelimit_redis\"" },
+    { NGX_RL_PARAM_STATE, "state=", NULL, NGX_RL_IN_ZONE, NGX_RL_A_TEXT,
+      NGX_RL_AT(state), .expected = "a file" },
     { NGX_RL_PARAM_CLEAR, "keys_in_clear=", NULL, NGX_RL_IN_ZONE,
-      NGX_RL_A_CHOICE, NGX_RL_AT(clear),
-      .names = ngx_rl_switch_names },
-
-    { NGX_RL_PARAM_NEW_KEYS, "new_keys=", NULL, NGX_RL_IN_ZONE,
-      NGX_RL_A_TEXT, NGX_RL_AT(new_keys),
-      .set = ngx_rl_set_bucket,
+      NGX_RL_A_CHOICE, NGX_RL_AT(clear), .names = ngx_rl_switch_names },
+    { NGX_RL_PARAM_NEW_KEYS, "new_keys=", NULL, NGX_RL_IN_ZONE, NGX_RL_A_TEXT,
+      NGX_RL_AT(new_keys), .set = ngx_rl_set_bucket,
       .expected = "a rate without variables" },
 
-    { NGX_RL_PARAM_ALGORITHM, "algorithm=", "algorithm",
-      NGX_RL_IN_ALL, NGX_RL_A_CHOICE,
-      NGX_RL_AT(rule.spec.algorithm),
+    /* how much */
+
+    { NGX_RL_PARAM_ALGORITHM, "algorithm=", "algorithm", NGX_RL_IN_ALL,
+      NGX_RL_A_CHOICE, NGX_RL_AT(rule.spec.algorithm),
       .names = ngx_rl_algorithm_names, .standard = "token_bucket" },
-
-    { NGX_RL_PARAM_PARAMS, NULL, "params", NGX_RL_OF_RULE,
-      NGX_RL_AN_OBJECT, .standard = "must be there" },
-
-    { NGX_RL_PARAM_RATE, "rate=", "rate", NGX_RL_OF_LIMIT,
-      NGX_RL_A_TEXT, .flags = NGX_RL_VARIABLES,
-      .algorithms = NGX_RL_RATES, .set = ngx_rl_set_rate,
+    { NGX_RL_PARAM_PARAMS, NULL, "params", NGX_RL_OF_RULE, NGX_RL_AN_OBJECT,
+      .standard = "must be there" },
+    { NGX_RL_PARAM_RATE, "rate=", "rate", NGX_RL_OF_LIMIT, NGX_RL_A_TEXT,
+      .flags = NGX_RL_VARIABLES, .algorithms = NGX_RL_RATES,
+      .set = ngx_rl_set_rate,
       .expected = "a rate, as in \"100r/m\", or \"unlimited\"" },
-
-    { NGX_RL_PARAM_LIMIT, "limit=", "limit",
-      NGX_RL_OF_LIMIT|NGX_RL_OF_AMOUNT, NGX_RL_A_NUMBER,
-      NGX_RL_AT(limit),
-      .flags = NGX_RL_VARIABLES|NGX_RL_WORD,
-      .max = NGX_RL_MAX_TOKENS },
-
+    { NGX_RL_PARAM_LIMIT, "limit=", "limit", NGX_RL_OF_LIMIT|NGX_RL_OF_AMOUNT,
+      NGX_RL_A_NUMBER, .flags = NGX_RL_VARIABLES|NGX_RL_WORD, NGX_RL_AT(limit),
+      NGX_RL_RANGE(0, NGX_RL_MAX_TOKENS) },
     { NGX_RL_PARAM_WINDOW, "window=", "window",
-      NGX_RL_OF_LIMIT|NGX_RL_OF_AMOUNT, NGX_RL_A_TIME,
-      NGX_RL_AT(calendar), .algorithms = NGX_RL_RATES, .min = 1,
-      .max = NGX_RL_MAX_SECONDS, .set = ngx_rl_set_window,
-      .expected =
-      "a time from 1s to 366d in whole seconds, \"calendar:day\", "
+      NGX_RL_OF_LIMIT|NGX_RL_OF_AMOUNT, NGX_RL_A_TIME, NGX_RL_AT(calendar),
+      .algorithms = NGX_RL_RATES, NGX_RL_RANGE(1, NGX_RL_MAX_SECONDS),
+      .set = ngx_rl_set_window,
+      .expected = "a time from 1s to 366d in whole seconds, \"calendar:day\", "
       "\"calendar:week\" or \"calendar:month\"" },
-
-    { NGX_RL_PARAM_TZ, "tz=", "tz", NGX_RL_OF_LIMIT,
-      NGX_RL_A_TEXT, NGX_RL_AT(rule.spec.tz),
-      .algorithms = NGX_RL_FIXED, .set = ngx_rl_set_tz,
+    { NGX_RL_PARAM_TZ, "tz=", "tz", NGX_RL_OF_LIMIT, NGX_RL_A_TEXT,
+      NGX_RL_AT(rule.spec.tz), .algorithms = NGX_RL_FIXED, .set = ngx_rl_set_tz,
       .expected = "the name of a time zone, as in \"Europe/Berlin\"",
       .standard = "UTC" },
-
-    { NGX_RL_PARAM_MONTH_DAY, "month_day=", "month_day",
-      NGX_RL_OF_LIMIT, NGX_RL_A_NUMBER,
-      NGX_RL_AT(rule.spec.month_day),
-      .algorithms = NGX_RL_FIXED, .min = 1, .max = 31,
-      .standard = "1" },
-
-    { NGX_RL_PARAM_CAPACITY, "capacity=", NULL, NGX_RL_IN_BOTH,
-      NGX_RL_A_NUMBER, NGX_RL_AT(capacity),
-      .algorithms = NGX_RL_TOKEN, .min = 1,
-      .max = NGX_RL_MAX_TOKENS, .standard = "the limit" },
-
+    { NGX_RL_PARAM_MONTH_DAY, "month_day=", "month_day", NGX_RL_OF_LIMIT,
+      NGX_RL_A_NUMBER, NGX_RL_AT(rule.spec.month_day),
+      .algorithms = NGX_RL_FIXED, NGX_RL_RANGE(1, 31), .standard = "1" },
+    { NGX_RL_PARAM_CAPACITY, "capacity=", NULL, NGX_RL_IN_BOTH, NGX_RL_A_NUMBER,
+      NGX_RL_AT(capacity), .algorithms = NGX_RL_TOKEN,
+      NGX_RL_RANGE(1, NGX_RL_MAX_TOKENS), .standard = "the limit" },
     { NGX_RL_PARAM_CAPACITY, NULL, "capacity",
-      NGX_RL_OF_PARAMS|NGX_RL_OF_AMOUNT, NGX_RL_A_NUMBER,
-      NGX_RL_AT(capacity), .min = 1, .max = NGX_RL_MAX_TOKENS,
-      .standard = "the limit" },
-
+      NGX_RL_OF_PARAMS|NGX_RL_OF_AMOUNT, NGX_RL_A_NUMBER, NGX_RL_AT(capacity),
+      NGX_RL_RANGE(1, NGX_RL_MAX_TOKENS), .standard = "the limit" },
     { NGX_RL_PARAM_REFILL_RATE, NULL, "refill_rate",
       NGX_RL_OF_PARAMS|NGX_RL_OF_AMOUNT, NGX_RL_A_REAL,
       .algorithms = NGX_RL_RATES,
       .expected = "from 1 in 366 days to 1073741824, in requests a second" },
-
-    { NGX_RL_PARAM_BURST, "burst=", "burst",
-      NGX_RL_OF_LIMIT|NGX_RL_IN_LIMIT,
-      NGX_RL_A_NUMBER, NGX_RL_AT(rule.spec.burst),
-      .algorithms = NGX_RL_LEAKY, .max = NGX_RL_MAX_TOKENS - 1,
-      .standard = "0" },
-
+    { NGX_RL_PARAM_BURST, "burst=", "burst", NGX_RL_OF_LIMIT|NGX_RL_IN_LIMIT,
+      NGX_RL_A_NUMBER, NGX_RL_AT(rule.spec.burst), .algorithms = NGX_RL_LEAKY,
+      NGX_RL_RANGE(0, NGX_RL_MAX_TOKENS - 1), .standard = "0" },
     { NGX_RL_PARAM_NODELAY, "nodelay", "nodelay",
       NGX_RL_OF_LIMIT|NGX_RL_IN_LIMIT, NGX_RL_A_FLAG,
       NGX_RL_AT(rule.spec.nodelay), .algorithms = NGX_RL_LEAKY,
-      .max = 1, .standard = "off" },
+      NGX_RL_RANGE(0, 1), .standard = "off" },
+    { NGX_RL_PARAM_DELAY, "delay=", "delay", NGX_RL_OF_LIMIT|NGX_RL_IN_LIMIT,
+      NGX_RL_A_NUMBER, NGX_RL_AT(rule.spec.delay), .algorithms = NGX_RL_LEAKY,
+      NGX_RL_RANGE(0, NGX_RL_MAX_TOKENS - 1), .standard = "0" },
 
-    { NGX_RL_PARAM_DELAY, "delay=", "delay",
-      NGX_RL_OF_LIMIT|NGX_RL_IN_LIMIT,
-      NGX_RL_A_NUMBER, NGX_RL_AT(rule.spec.delay),
-      .algorithms = NGX_RL_LEAKY, .max = NGX_RL_MAX_TOKENS - 1,
-      .standard = "0" },
+    /* how it counts */
 
-    { NGX_RL_PARAM_SYNC, "sync=", "sync", NGX_RL_IN_ALL,
-      NGX_RL_A_CHOICE, NGX_RL_AT(rule.sync),
-      .flags = NGX_RL_SHARED, .names = ngx_rl_sync_names,
+    { NGX_RL_PARAM_SYNC, "sync=", "sync", NGX_RL_IN_ALL, NGX_RL_A_CHOICE,
+      .flags = NGX_RL_SHARED, NGX_RL_AT(rule.sync), .names = ngx_rl_sync_names,
       .standard = "lease" },
-
-    { NGX_RL_PARAM_SHARDS, "shards=", "shards", NGX_RL_IN_ALL,
-      NGX_RL_A_NUMBER, NGX_RL_AT(rule.shards),
-      .flags = NGX_RL_SHARED, .algorithms = NGX_RL_SPLITS,
-      .min = 2, .max = NGX_RL_MAX_SHARDS, .standard = "not split" },
-
-    { NGX_RL_PARAM_FAIL_MODE, "fail_mode=", "fail_mode",
-      NGX_RL_IN_ALL, NGX_RL_A_CHOICE,
-      NGX_RL_AT(rule.fail_mode), .flags = NGX_RL_SHARED,
-      .min = NGX_RL_FAIL_OPEN, .names = ngx_rl_fail_mode_names,
+    { NGX_RL_PARAM_SHARDS, "shards=", "shards", NGX_RL_IN_ALL, NGX_RL_A_NUMBER,
+      .flags = NGX_RL_SHARED, NGX_RL_AT(rule.shards),
+      .algorithms = NGX_RL_SPLITS, NGX_RL_RANGE(2, NGX_RL_MAX_SHARDS),
+      .standard = "not split" },
+    { NGX_RL_PARAM_FAIL_MODE, "fail_mode=", "fail_mode", NGX_RL_IN_ALL,
+      NGX_RL_A_CHOICE, .flags = NGX_RL_SHARED, NGX_RL_AT(rule.fail_mode),
+      .names = ngx_rl_fail_mode_names, .min = NGX_RL_FAIL_OPEN,
       .standard = "`ratelimit_fail_mode`" },
-
-    { NGX_RL_PARAM_EMERGENCY, "emergency=", "emergency",
-      NGX_RL_IN_ALL, NGX_RL_A_TEXT,
-      NGX_RL_AT(rule.emergency),
-      .flags = NGX_RL_CONSTANT|NGX_RL_SHARED,
-      .set = ngx_rl_set_bucket,
+    { NGX_RL_PARAM_EMERGENCY, "emergency=", "emergency", NGX_RL_IN_ALL,
+      NGX_RL_A_TEXT, .flags = NGX_RL_CONSTANT|NGX_RL_SHARED,
+      NGX_RL_AT(rule.emergency), .set = ngx_rl_set_bucket,
       .expected = "a rate without variables", .standard = "none" },
-
-    { NGX_RL_PARAM_DRY_RUN, "dry_run", "dry_run", NGX_RL_IN_ALL,
-      NGX_RL_A_FLAG, NGX_RL_AT(rule.dry_run), .max = 1,
-      .standard = "off" },
-
-    { NGX_RL_PARAM_COST, "cost=", "cost", NGX_RL_IN_ALL,
-      NGX_RL_A_NUMBER, NGX_RL_AT(rule.cost),
-      .flags = NGX_RL_VARIABLES|NGX_RL_QUIET,
-      .algorithms = NGX_RL_RATES, .max = NGX_RL_MAX_TOKENS,
+    { NGX_RL_PARAM_DRY_RUN, "dry_run", "dry_run", NGX_RL_IN_ALL, NGX_RL_A_FLAG,
+      NGX_RL_AT(rule.dry_run), NGX_RL_RANGE(0, 1), .standard = "off" },
+    { NGX_RL_PARAM_COST, "cost=", "cost", NGX_RL_IN_ALL, NGX_RL_A_NUMBER,
+      .flags = NGX_RL_VARIABLES|NGX_RL_QUIET, NGX_RL_AT(rule.cost),
+      .algorithms = NGX_RL_RATES, NGX_RL_RANGE(0, NGX_RL_MAX_TOKENS),
       .standard = "1" },
-
-    { NGX_RL_PARAM_COST_HEADER, "cost_header=", "cost_header",
-      NGX_RL_IN_ALL, NGX_RL_A_NAME,
-      NGX_RL_AT(rule.cost_header), .algorithms = NGX_RL_RATES,
+    { NGX_RL_PARAM_COST_HEADER, "cost_header=", "cost_header", NGX_RL_IN_ALL,
+      NGX_RL_A_NAME, NGX_RL_AT(rule.cost_header), .algorithms = NGX_RL_RATES,
       .set = ngx_rl_set_cost_header, .standard = "none" },
-
-    { NGX_RL_PARAM_COST_END, "cost_end=", "cost_end",
-      NGX_RL_IN_ALL, NGX_RL_A_TEXT,
-      NGX_RL_AT(rule.cost_end), .algorithms = NGX_RL_RATES,
+    { NGX_RL_PARAM_COST_END, "cost_end=", "cost_end", NGX_RL_IN_ALL,
+      NGX_RL_A_TEXT, NGX_RL_AT(rule.cost_end), .algorithms = NGX_RL_RATES,
       .set = ngx_rl_set_cost_end, .expected = "a text with variables",
       .standard = "none" },
-
-    { NGX_RL_PARAM_COST_EVERY, "cost_every=", "cost_every",
-      NGX_RL_IN_ALL, NGX_RL_A_TEXT,
-      NGX_RL_AT(rule.cost_every), .algorithms = NGX_RL_RATES,
-      .set = ngx_rl_set_cost_every,
-      .expected = "a size from 64k to 1g", .standard = "at the end" },
-
-    { NGX_RL_PARAM_COUNT_STATUS, "count_status=", "count_status",
-      NGX_RL_IN_ALL, NGX_RL_A_NUMBER,
-      NGX_RL_AT(rule.statuses),
-      .flags = NGX_RL_LIST|NGX_RL_FILLED,
-      .algorithms = NGX_RL_RATES, .min = 100, .max = 599,
-      .expected = "statuses from 100 to 599", .standard = "every response" },
-
-    { NGX_RL_PARAM_RETRY, "retry=", "retry", NGX_RL_IN_ALL,
-      NGX_RL_A_CHOICE, NGX_RL_AT(rule.retry_growth),
+    { NGX_RL_PARAM_COST_EVERY, "cost_every=", "cost_every", NGX_RL_IN_ALL,
+      NGX_RL_A_TEXT, NGX_RL_AT(rule.cost_every), .algorithms = NGX_RL_RATES,
+      .set = ngx_rl_set_cost_every, .expected = "a size from 64k to 1g",
+      .standard = "at the end" },
+    { NGX_RL_PARAM_COUNT_STATUS, "count_status=", "count_status", NGX_RL_IN_ALL,
+      NGX_RL_A_NUMBER, .flags = NGX_RL_LIST|NGX_RL_FILLED,
+      NGX_RL_AT(rule.statuses), .algorithms = NGX_RL_RATES,
+      NGX_RL_RANGE(100, 599), .expected = "statuses from 100 to 599",
+      .standard = "every response" },
+    { NGX_RL_PARAM_RETRY, "retry=", "retry", NGX_RL_IN_ALL, NGX_RL_A_CHOICE,
+      NGX_RL_AT(rule.retry_growth), .names = ngx_rl_retry_names,
       .algorithms = NGX_RL_RATES, .min = 1,
-      .names = ngx_rl_retry_names, .standard = "the wait is the same" },
-
-    { NGX_RL_PARAM_GROUP, "group=", "group", NGX_RL_IN_ALL,
-      NGX_RL_A_NAME, NGX_RL_AT(rule.group), .standard = "none" },
-
-    { NGX_RL_PARAM_PRIORITY, "priority=", "priority",
-      NGX_RL_IN_ALL, NGX_RL_A_NUMBER,
-      NGX_RL_AT(rule.priority), .min = -NGX_RL_MAX_PRIORITY,
-      .max = NGX_RL_MAX_PRIORITY, .standard = "0" },
-
+      .standard = "the wait is the same" },
+    { NGX_RL_PARAM_GROUP, "group=", "group", NGX_RL_IN_ALL, NGX_RL_A_NAME,
+      NGX_RL_AT(rule.group), .standard = "none" },
+    { NGX_RL_PARAM_PRIORITY, "priority=", "priority", NGX_RL_IN_ALL,
+      NGX_RL_A_NUMBER, NGX_RL_AT(rule.priority),
+      NGX_RL_RANGE(-NGX_RL_MAX_PRIORITY, NGX_RL_MAX_PRIORITY),
+      .standard = "0" },
     { NGX_RL_PARAM_PERCENT, "percent=", "percent", NGX_RL_IN_ALL,
-      NGX_RL_A_NUMBER, NGX_RL_AT(rule.percent), .min = 1,
-      .max = 100, .standard = "100" },
-
-    { NGX_RL_PARAM_KEY, "key=", NULL, NGX_RL_IN_RULE,
-      NGX_RL_A_TEXT, NGX_RL_AT(rule.key),
-      .expected = "a value with variables", .standard = "the zone's key" },
-
-    { NGX_RL_PARAM_KEY, NULL, "key", NGX_RL_OF_RULE,
-      NGX_RL_A_TEXT, NGX_RL_AT(rule.parts),
-      .flags = NGX_RL_LIST|NGX_RL_FILLED,
+      NGX_RL_A_NUMBER, NGX_RL_AT(rule.percent), NGX_RL_RANGE(1, 100),
+      .standard = "100" },
+    { NGX_RL_PARAM_KEY, "key=", NULL, NGX_RL_IN_RULE, NGX_RL_A_TEXT,
+      NGX_RL_AT(rule.key), .expected = "a value with variables",
+      .standard = "the zone's key" },
+    { NGX_RL_PARAM_KEY, NULL, "key", NGX_RL_OF_RULE, NGX_RL_A_TEXT,
+      .flags = NGX_RL_LIST|NGX_RL_FILLED, NGX_RL_AT(rule.parts),
       .set = ngx_rl_set_key, .expected = "1 to 8 parts",
       .standard = "the zone's key" },
 
-    { NGX_RL_PARAM_MATCH, NULL, "match", NGX_RL_OF_RULE,
-      NGX_RL_AN_OBJECT, .standard = "every request" },
+    /* which requests */
 
-    { NGX_RL_PARAM_ROUTE, "match=", NULL, NGX_RL_IN_RULE,
-      NGX_RL_A_TEXT, NGX_RL_AT(rule.route),
-      .set = ngx_rl_set_match,
+    { NGX_RL_PARAM_MATCH, NULL, "match", NGX_RL_OF_RULE, NGX_RL_AN_OBJECT,
+      .standard = "every request" },
+    { NGX_RL_PARAM_ROUTE, "match=", NULL, NGX_RL_IN_RULE, NGX_RL_A_TEXT,
+      NGX_RL_AT(rule.route), .set = ngx_rl_set_match,
       .expected = "a path template, or \"~\" and a regular expression",
       .standard = "every path" },
-
-    { NGX_RL_PARAM_ROUTE, NULL, "route", NGX_RL_OF_MATCH,
-      NGX_RL_A_TEXT, NGX_RL_AT(rule.route),
-      .set = ngx_rl_set_route, .expected = "a path template",
-      .standard = "every path" },
-
-    { NGX_RL_PARAM_REGEX, NULL, "endpoint_regex",
-      NGX_RL_OF_MATCH, NGX_RL_A_TEXT,
-      NGX_RL_AT(rule.regex_text), .set = ngx_rl_set_regex,
+    { NGX_RL_PARAM_ROUTE, NULL, "route", NGX_RL_OF_MATCH, NGX_RL_A_TEXT,
+      NGX_RL_AT(rule.route), .set = ngx_rl_set_route,
+      .expected = "a path template", .standard = "every path" },
+    { NGX_RL_PARAM_REGEX, NULL, "endpoint_regex", NGX_RL_OF_MATCH,
+      NGX_RL_A_TEXT, NGX_RL_AT(rule.regex_text), .set = ngx_rl_set_regex,
       .expected = "a regular expression", .standard = "every path" },
-
     { NGX_RL_PARAM_METHODS, "methods=", "methods",
-      NGX_RL_IN_RULE|NGX_RL_OF_MATCH, NGX_RL_A_TEXT,
-      NGX_RL_AT(rule.methods), .flags = NGX_RL_LIST,
-      .set = ngx_rl_set_method, .expected = "HTTP methods like \"GET\"",
-      .standard = "every method" },
-
+      NGX_RL_IN_RULE|NGX_RL_OF_MATCH, NGX_RL_A_TEXT, .flags = NGX_RL_LIST,
+      NGX_RL_AT(rule.methods), .set = ngx_rl_set_method,
+      .expected = "HTTP methods like \"GET\"", .standard = "every method" },
     { NGX_RL_PARAM_TIER, "tier=", "tier",
-      NGX_RL_IN_RULE|NGX_RL_OF_MATCH|NGX_RL_OF_RULE,
-      NGX_RL_A_TEXT,
-      NGX_RL_AT(rule.tier), .flags = NGX_RL_CONSTANT,
-      .set = ngx_rl_set_tier,
-      .expected =
-      "the name of a tier: 1 to 64 bytes without variables and control "
-      "characters", .standard = "every tier" },
-
-    { NGX_RL_PARAM_HOST, "host=", "host",
-      NGX_RL_IN_RULE|NGX_RL_OF_MATCH, NGX_RL_A_TEXT,
-      NGX_RL_AT(rule.hosts),
-      .flags = NGX_RL_LIST|NGX_RL_CONSTANT,
-      .set = ngx_rl_set_host,
-      .expected =
-      "host names like \"api.example.com\" or \"*.example.org\", without "
-      "variables", .standard = "every host" },
-
+      NGX_RL_IN_RULE|NGX_RL_OF_MATCH|NGX_RL_OF_RULE, NGX_RL_A_TEXT,
+      .flags = NGX_RL_CONSTANT, NGX_RL_AT(rule.tier), .set = ngx_rl_set_tier,
+      .expected = "the name of a tier: 1 to 64 bytes without variables and "
+      "control characters", .standard = "every tier" },
+    { NGX_RL_PARAM_HOST, "host=", "host", NGX_RL_IN_RULE|NGX_RL_OF_MATCH,
+      NGX_RL_A_TEXT, .flags = NGX_RL_LIST|NGX_RL_CONSTANT,
+      NGX_RL_AT(rule.hosts), .set = ngx_rl_set_host,
+      .expected = "host names like \"api.example.com\" or \"*.example.org\", "
+      "without variables", .standard = "every host" },
     { NGX_RL_PARAM_API_KEY, "api_key=", "api_key_pattern",
       NGX_RL_IN_RULE|NGX_RL_OF_MATCH, NGX_RL_A_TEXT,
-      NGX_RL_AT(rule.api_keys),
-      .flags = NGX_RL_LIST|NGX_RL_CONSTANT,
+      .flags = NGX_RL_LIST|NGX_RL_CONSTANT, NGX_RL_AT(rule.api_keys),
       .set = ngx_rl_set_api_key,
-      .expected =
-      "API keys like \"sk_live_*\" or \"sk_test_1\", with \"*\" and \"?\" for "
-      "any text and any character, without variables",
+      .expected = "API keys like \"sk_live_*\" or \"sk_test_1\", with \"*\" "
+      "and \"?\" for any text and any character, without variables",
       .standard = "every request" },
-
     { NGX_RL_PARAM_NETWORK, "network=", "network",
-      NGX_RL_IN_RULE|NGX_RL_OF_MATCH, NGX_RL_A_TEXT,
-      NGX_RL_AT(rule.networks), .flags = NGX_RL_LIST,
-      .set = ngx_rl_set_network,
-      .expected =
-      "addresses and networks like \"192.0.2.1\" or \"2001:db8::/32\"",
-      .standard = "every request" },
-
-    { NGX_RL_PARAM_HEADER, "header=", "header",
-      NGX_RL_IN_RULE|NGX_RL_OF_MATCH, NGX_RL_A_TEXT,
-      NGX_RL_AT(rule.conditions),
-      .flags = NGX_RL_LIST|NGX_RL_CONSTANT,
-      .set = ngx_rl_set_condition,
-      .expected =
-      "a header and a glob of its value like \"X-Client:bot*\", without "
-      "variables", .standard = "every request" },
-
-    { NGX_RL_PARAM_ARG, "arg=", "arg",
-      NGX_RL_IN_RULE|NGX_RL_OF_MATCH, NGX_RL_A_TEXT,
-      NGX_RL_AT(rule.conditions),
-      .flags = NGX_RL_LIST|NGX_RL_CONSTANT,
-      .set = ngx_rl_set_condition,
-      .expected =
-      "a query argument and a glob of its value like \"mode:full*\", without "
-      "variables", .standard = "every request" },
-
-    { NGX_RL_PARAM_IF, "if=", "if",
-      NGX_RL_IN_RULE|NGX_RL_OF_MATCH, NGX_RL_A_TEXT,
+      NGX_RL_IN_RULE|NGX_RL_OF_MATCH, NGX_RL_A_TEXT, .flags = NGX_RL_LIST,
+      NGX_RL_AT(rule.networks), .set = ngx_rl_set_network,
+      .expected = "addresses and networks like \"192.0.2.1\" or "
+      "\"2001:db8::/32\"", .standard = "every request" },
+    { NGX_RL_PARAM_HEADER, "header=", "header", NGX_RL_IN_RULE|NGX_RL_OF_MATCH,
+      NGX_RL_A_TEXT, .flags = NGX_RL_LIST|NGX_RL_CONSTANT,
       NGX_RL_AT(rule.conditions), .set = ngx_rl_set_condition,
+      .expected = "a header and a glob of its value like \"X-Client:bot*\", "
+      "without variables", .standard = "every request" },
+    { NGX_RL_PARAM_ARG, "arg=", "arg", NGX_RL_IN_RULE|NGX_RL_OF_MATCH,
+      NGX_RL_A_TEXT, .flags = NGX_RL_LIST|NGX_RL_CONSTANT,
+      NGX_RL_AT(rule.conditions), .set = ngx_rl_set_condition,
+      .expected = "a query argument and a glob of its value like "
+      "\"mode:full*\", without variables", .standard = "every request" },
+    { NGX_RL_PARAM_IF, "if=", "if", NGX_RL_IN_RULE|NGX_RL_OF_MATCH,
+      NGX_RL_A_TEXT, NGX_RL_AT(rule.conditions), .set = ngx_rl_set_condition,
       .expected = "a value with variables", .standard = "every request" },
-
-    { NGX_RL_PARAM_ACTIVE, "active=", "active",
-      NGX_RL_IN_RULE|NGX_RL_OF_RULE, NGX_RL_AN_OBJECT,
-      .set = ngx_rl_set_active,
-      .expected =
-      "days, times and a time zone like \"mon-fri,09:00-17:00,Europe/Berlin\"",
-      .standard = "always" },
-
-    { NGX_RL_PARAM_ACTIVE_DAYS, NULL, "days", NGX_RL_OF_ACTIVE,
-      NGX_RL_A_TEXT, .set = ngx_rl_set_active_days,
+    { NGX_RL_PARAM_ACTIVE, "active=", "active", NGX_RL_IN_RULE|NGX_RL_OF_RULE,
+      NGX_RL_AN_OBJECT, .set = ngx_rl_set_active,
+      .expected = "days, times and a time zone like "
+      "\"mon-fri,09:00-17:00,Europe/Berlin\"", .standard = "always" },
+    { NGX_RL_PARAM_ACTIVE_DAYS, NULL, "days", NGX_RL_OF_ACTIVE, NGX_RL_A_TEXT,
+      .set = ngx_rl_set_active_days,
       .expected = "days like \"mon-fri\" or \"sat,sun\"",
       .standard = "every day" },
-
-    { NGX_RL_PARAM_ACTIVE_FROM, NULL, "from", NGX_RL_OF_ACTIVE,
-      NGX_RL_A_TEXT, NGX_RL_AT(rule.active.from),
-      .max = NGX_RL_DAY_MINUTES - 1,
+    { NGX_RL_PARAM_ACTIVE_FROM, NULL, "from", NGX_RL_OF_ACTIVE, NGX_RL_A_TEXT,
+      NGX_RL_AT(rule.active.from), NGX_RL_RANGE(0, NGX_RL_DAY_MINUTES - 1),
       .set = ngx_rl_set_active_minute,
-      .expected = "a time from \"00:00\" to \"23:59\"",
-      .standard = "00:00" },
-
-    { NGX_RL_PARAM_ACTIVE_TO, NULL, "to", NGX_RL_OF_ACTIVE,
-      NGX_RL_A_TEXT, NGX_RL_AT(rule.active.to),
-      .max = NGX_RL_DAY_MINUTES,
+      .expected = "a time from \"00:00\" to \"23:59\"", .standard = "00:00" },
+    { NGX_RL_PARAM_ACTIVE_TO, NULL, "to", NGX_RL_OF_ACTIVE, NGX_RL_A_TEXT,
+      NGX_RL_AT(rule.active.to), NGX_RL_RANGE(0, NGX_RL_DAY_MINUTES),
       .set = ngx_rl_set_active_minute,
-      .expected = "a time from \"00:00\" to \"24:00\"",
-      .standard = "24:00" },
-
-    { NGX_RL_PARAM_ACTIVE_TZ, NULL, "tz", NGX_RL_OF_ACTIVE,
-      NGX_RL_A_TEXT, NGX_RL_AT(rule.active_tz),
-      .set = ngx_rl_set_active_tz,
+      .expected = "a time from \"00:00\" to \"24:00\"", .standard = "24:00" },
+    { NGX_RL_PARAM_ACTIVE_TZ, NULL, "tz", NGX_RL_OF_ACTIVE, NGX_RL_A_TEXT,
+      NGX_RL_AT(rule.active_tz), .set = ngx_rl_set_active_tz,
       .expected = "the name of a time zone, as in \"Europe/Berlin\"",
       .standard = "UTC" },
 
-    { NGX_RL_PARAM_TIER_LIMITS, "tiers=", NULL, NGX_RL_IN_RULE,
-      NGX_RL_A_TEXT, NGX_RL_AT(tier_limits),
-      .flags = NGX_RL_CONSTANT,
-      .expected =
-      "\"<tier>:<limit or rate>\", with commas between, without variables",
+    /* other limits */
+
+    { NGX_RL_PARAM_TIER_LIMITS, "tiers=", NULL, NGX_RL_IN_RULE, NGX_RL_A_TEXT,
+      .flags = NGX_RL_CONSTANT, NGX_RL_AT(tier_limits),
+      .expected = "\"<tier>:<limit or rate>\", with commas between, without "
+      "variables", .standard = "none" },
+    { NGX_RL_PARAM_TIER_LIMITS, NULL, "tiers", NGX_RL_OF_RULE, NGX_RL_AN_OBJECT,
+      .expected = "amounts, by tier", .standard = "none" },
+    { NGX_RL_PARAM_KEY_LIMITS, NULL, "limits_by_api_key", NGX_RL_OF_RULE,
+      NGX_RL_AN_OBJECT, .expected = "amounts, by API key", .standard = "none" },
+    { NGX_RL_PARAM_OWN_LIMITS, NULL, "limits_by_key", NGX_RL_OF_RULE,
+      NGX_RL_AN_OBJECT, .expected = "amounts, by value of the key",
       .standard = "none" },
-
-    { NGX_RL_PARAM_TIER_LIMITS, NULL, "tiers", NGX_RL_OF_RULE,
-      NGX_RL_AN_OBJECT, .expected = "amounts, by tier",
-      .standard = "none" },
-
-    { NGX_RL_PARAM_KEY_LIMITS, NULL, "limits_by_api_key",
-      NGX_RL_OF_RULE, NGX_RL_AN_OBJECT,
-      .expected = "amounts, by API key", .standard = "none" },
-
-    { NGX_RL_PARAM_OWN_LIMITS, NULL, "limits_by_key",
-      NGX_RL_OF_RULE, NGX_RL_AN_OBJECT,
-      .expected = "amounts, by value of the key", .standard = "none" },
 
     /* what the document keeps of a rule, and no request needs */
 
-    { NGX_RL_PARAM_ENABLED, NULL, "enabled", NGX_RL_OF_RULE,
-      NGX_RL_A_FLAG, .standard = "on" },
-
-    { NGX_RL_PARAM_DESCRIPTION, NULL, "description",
-      NGX_RL_OF_RULE, NGX_RL_A_TEXT, .size = 1024,
-      .flags = NGX_RL_NOTE, .expected = "a text of 1 to 1024 bytes",
-      .standard = "none" },
-
-    { NGX_RL_PARAM_LABELS, NULL, "labels", NGX_RL_OF_RULE,
-      NGX_RL_AN_OBJECT, .size = 256, .flags = NGX_RL_NOTE,
+    { NGX_RL_PARAM_ENABLED, NULL, "enabled", NGX_RL_OF_RULE, NGX_RL_A_FLAG,
+      .standard = "on" },
+    { NGX_RL_PARAM_DESCRIPTION, NULL, "description", NGX_RL_OF_RULE,
+      NGX_RL_A_TEXT, .flags = NGX_RL_NOTE, .size = 1024,
+      .expected = "a text of 1 to 1024 bytes", .standard = "none" },
+    { NGX_RL_PARAM_LABELS, NULL, "labels", NGX_RL_OF_RULE, NGX_RL_AN_OBJECT,
+      .flags = NGX_RL_NOTE, .size = 256,
       .expected = "texts of 1 to 256 bytes, by name", .standard = "none" },
-
-    { NGX_RL_PARAM_OWNER, NULL, "owner", NGX_RL_OF_RULE,
-      NGX_RL_A_TEXT, .size = 256, .flags = NGX_RL_NOTE,
-      .expected = "a text of 1 to 256 bytes", .standard = "none" },
-
-    { NGX_RL_PARAM_VERSION, NULL, "version", NGX_RL_OF_RULE,
-      NGX_RL_A_TAG, .size = 64, .flags = NGX_RL_NOTE,
-      .max = NGX_RL_MAX_WHOLE,
-      .expected =
-      "a text of 1 to 64 bytes, or a whole number from 0 to 2^53",
+    { NGX_RL_PARAM_OWNER, NULL, "owner", NGX_RL_OF_RULE, NGX_RL_A_TEXT,
+      .flags = NGX_RL_NOTE, .size = 256, .expected = "a text of 1 to 256 bytes",
       .standard = "none" },
-
+    { NGX_RL_PARAM_VERSION, NULL, "version", NGX_RL_OF_RULE, NGX_RL_A_TAG,
+      .flags = NGX_RL_NOTE, .size = 64, NGX_RL_RANGE(0, NGX_RL_MAX_WHOLE),
+      .expected = "a text of 1 to 64 bytes, or a whole number from 0 to 2^53",
+      .standard = "none" },
     { .id = NGX_RL_PARAM_NONE }
 };
 /* NOLINTEND(bugprone-sizeof-expression) */
