@@ -59,8 +59,7 @@ ngx_rl_access_add(ngx_conf_t *cf, ngx_rl_access_conf_t *access, ngx_str_t *text)
 
     if (!access->deny && entry->kind == NGX_RL_CLIENT_GLOB
         && ngx_rl_glob_wild(entry->glob.data, entry->glob.len)
-        && !ngx_rl_key_begins(&entry->glob,
-                              NGX_RL_MARK_JWT))
+        && !ngx_rl_key_begins(&entry->glob, NGX_RL_MARK_JWT))
     {
         ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
                            "\"ratelimit_allow\" has the pattern \"%V\", so "
@@ -164,8 +163,7 @@ ngx_rl_access_list(ngx_conf_t *cf, ngx_rl_main_conf_t *conf, ngx_str_t *zone,
     access = ngx_pcalloc(cf->pool, sizeof(ngx_rl_access_conf_t));
 
     if (access == NULL
-        || ngx_array_init(&access->entries, cf->pool, 8,
-                          sizeof(ngx_rl_known_t))
+        || ngx_array_init(&access->entries, cf->pool, 8, sizeof(ngx_rl_known_t))
            != NGX_OK
         || ngx_rl_push(&conf->lists, access) != NGX_OK)
     {

@@ -49,9 +49,7 @@ ngx_rl_location_limit(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     limit = ngx_pcalloc(cf->pool, sizeof(ngx_rl_location_limit_t));
 
     if (limit == NULL
-        || ngx_rl_rule_parameters(cf, NGX_RL_IN_LIMIT,
-                                  &names)
-           != NGX_OK)
+        || ngx_rl_rule_parameters(cf, NGX_RL_IN_LIMIT, &names) != NGX_OK)
     {
         return NGX_CONF_ERROR;
     }
@@ -116,8 +114,7 @@ ngx_rl_tiers_differ(const ngx_rl_value_t *one, const ngx_rl_value_t *two)
     }
 
     return one->index != two->index
-           || (one->index == -1
-               && !ngx_rl_equal(&one->text, &two->text));
+           || (one->index == -1 && !ngx_rl_equal(&one->text, &two->text));
 }
 
 
@@ -431,8 +428,7 @@ ngx_rl_resolve_limit(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
 
     if (limit->tier) {
         zone->tiers |= limit->tiers
-                       || ngx_rl_tiers_differ(zone->tier,
-                                              limit->tier);
+                       || ngx_rl_tiers_differ(zone->tier, limit->tier);
         zone->tier = limit->tier;
     }
 

@@ -526,8 +526,7 @@ ngx_rl_rule_values(ngx_conf_t *cf, ngx_rl_rule_conf_t *rule)
         }
     }
 
-    if (ngx_rl_rule_value(cf, &rule->draft.limit_text,
-                          &values->limit)
+    if (ngx_rl_rule_value(cf, &rule->draft.limit_text, &values->limit)
         != NGX_OK)
     {
         return NGX_ERROR;
@@ -540,8 +539,7 @@ ngx_rl_rule_values(ngx_conf_t *cf, ngx_rl_rule_conf_t *rule)
         return NGX_ERROR;
     }
 
-    if (ngx_rl_rule_value(cf, &rule->draft.rule.cost_end,
-                          &values->end)
+    if (ngx_rl_rule_value(cf, &rule->draft.rule.cost_end, &values->end)
         != NGX_OK)
     {
         return NGX_ERROR;
@@ -571,8 +569,7 @@ ngx_rl_rule_enter(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
 
     ngx_rl_draft_combine(draft);
 
-    if (draft->wrongs
-        || ngx_rl_draft_limit(draft) != NGX_OK
+    if (draft->wrongs || ngx_rl_draft_limit(draft) != NGX_OK
         || ngx_rl_rule_tiers(cf, draft) != NGX_OK
         || ngx_rl_draft_split(draft) != NGX_OK
         || ngx_rl_draft_clients(draft) != NGX_OK
@@ -602,8 +599,7 @@ ngx_rl_rule_directive(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     value = cf->args->elts;
 
     if (ngx_rl_rule_no_name(cf, NGX_RL_IN_RULE, "name")
-        || ngx_rl_rule_parameters(cf, NGX_RL_IN_RULE, rule)
-           != NGX_OK)
+        || ngx_rl_rule_parameters(cf, NGX_RL_IN_RULE, rule) != NGX_OK)
     {
         return NGX_CONF_ERROR;
     }

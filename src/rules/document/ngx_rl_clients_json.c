@@ -799,8 +799,7 @@ ngx_rl_tiers_keys(ngx_rl_reader_t *reader, json_t *value, void *data)
     source = all->sources.elts;
 
     if (json_object_size(value)
-        && ngx_rl_read_map(reader, reader->temp, &seen,
-                           json_object_size(value))
+        && ngx_rl_read_map(reader, reader->temp, &seen, json_object_size(value))
            == NGX_OK)
     {
         ngx_rl_read_named(reader, value, source[all->source].rule, &seen, 0,
@@ -1239,42 +1238,8 @@ ngx_rl_temporary_client(ngx_rl_reader_t *reader, ngx_rl_temporary_read_t *draft)
     }
 
     if (!draft->of.named) {
-        ngx_rl_read_add(reader, reader->warnings, "tenant", "part",
-                        "is no part of a rule's key: the override has no "
-                        "effect");
-    }
-}
-
-
-/*
- * Tries the value on the limit of the rule that it names, where that is known.
- * A limit that it does not fit stays as it is, and explain says so.
- */
-static void
-ngx_rl_temporary_fits(ngx_rl_reader_t *reader,
-    const ngx_rl_temporary_read_t *draft)
-{
-    char                  words[NGX_RL_READ_WORDS];
-    const char           *expected;
-    ngx_rl_spec_t         spec;
-    ngx_rl_limit_t        limit;
-    const ngx_rl_rule_t  *rule;
-
-    rule = draft->of.rule;
-
-    if (!draft->amount || rule == NULL || rule->limit.mark == 0) {
-        return;
-    }
-
-    expected = ngx_rl_amount_inherit(&rule->spec, &draft->limit->amount, &spec);
-
-    if (expected == NULL) {
-        expected = ngx_rl_limit_init(&limit, &spec);
-    }
-
-    if (expected) {
-        ngx_rl_read_wrong(reader, NULL, "value", "expected %s",
-                          ngx_rl_read_words(expected, words));
+        ngx_rl_read_add(reader, reader->warnings, "tenant", "part", "is no "
+                        "part of a rule's key: the override has no effect");
     }
 }
 
@@ -1282,9 +1247,14 @@ ngx_rl_temporary_fits(ngx_rl_reader_t *reader,
 static void
 ngx_rl_temporary(ngx_rl_reader_t *reader, json_t *value, void *data)
 {
+    char                      words[NGX_RL_READ_WORDS];
     uint32_t                  number;
     ngx_uint_t                problems;
+    const char               *expected;
+    ngx_rl_spec_t             spec;
+    ngx_rl_limit_t            limit;
     ngx_rl_policy_t          *policy;
+    const ngx_rl_rule_t      *rule;
     ngx_rl_temporary_read_t   draft;
 
     policy = reader->policy;
@@ -1302,7 +1272,27 @@ ngx_rl_temporary(ngx_rl_reader_t *reader, json_t *value, void *data)
     draft.limit->expires = (time_t) draft.ends;
 
     ngx_rl_temporary_client(reader, &draft);
-    ngx_rl_temporary_fits(reader, &draft);
+
+    /*
+     * It is tried on the limit of the rule that it names, where that is known.
+     * A limit that it does not fit stays as it is, and explain says so.
+     */
+
+    rule = draft.of.rule;
+
+    if (draft.amount && rule && rule->limit.mark) {
+        expected = ngx_rl_amount_inherit(&rule->spec, &draft.limit->amount,
+                                         &spec);
+
+        if (expected == NULL) {
+            expected = ngx_rl_limit_init(&limit, &spec);
+        }
+
+        if (expected) {
+            ngx_rl_read_wrong(reader, NULL, "value", "expected %s",
+                              ngx_rl_read_words(expected, words));
+        }
+    }
 
     if (!ngx_rl_read_skip(reader, problems, &draft.limit->id) && draft.found) {
         draft.limit->next = ngx_rl_map_put(&policy->temporary_keys,

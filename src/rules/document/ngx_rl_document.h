@@ -33,10 +33,9 @@ struct json_t;
  * problems (or memory is out: then there are none). warnings: fields that a
  * newer minor format has and this one does not know; may be NULL.
  */
-ngx_rl_policy_t *ngx_rl_document_compile(
-    ngx_rl_limiter_t *limiter, const ngx_str_t *text,
-    ngx_rl_problems_t *problems, ngx_rl_problems_t *warnings,
-    ngx_log_t *log);
+ngx_rl_policy_t *ngx_rl_document_compile(ngx_rl_limiter_t *limiter,
+    const ngx_str_t *text, ngx_rl_problems_t *problems,
+    ngx_rl_problems_t *warnings, ngx_log_t *log);
 
 /*
  * Any JSON value, read strictly: no duplicate members, no NaN, not deeper than
@@ -72,11 +71,10 @@ int ngx_rl_document_rename(struct json_t *value, ngx_uint_t rule);
  * known: NULL, or the problems of the document before this one. A rule or a
  * temporary limit that still has one of them is skipped again.
  */
-ngx_rl_policy_t *ngx_rl_document_read(
-    ngx_rl_limiter_t *limiter, struct json_t *root, ngx_uint_t clear,
-    ngx_rl_problems_t *problems, ngx_rl_problems_t *warnings,
-    ngx_uint_t *deny_all, const ngx_rl_problems_t *known,
-    ngx_log_t *log);
+ngx_rl_policy_t *ngx_rl_document_read(ngx_rl_limiter_t *limiter,
+    struct json_t *root, ngx_uint_t clear, ngx_rl_problems_t *problems,
+    ngx_rl_problems_t *warnings, ngx_uint_t *deny_all,
+    const ngx_rl_problems_t *known, ngx_log_t *log);
 
 /*
  * Canonical text in pool: one line, members in their order, numbers as they

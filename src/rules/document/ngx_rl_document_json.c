@@ -290,26 +290,20 @@ ngx_rl_document_format(ngx_rl_reader_t *reader, json_t *root)
     dot = ngx_strlchr(text.data, last, '.');
 
     if (dot == NULL
-        || ngx_rl_number_parse(text.data, dot - text.data, 0, 999999,
-                               &major)
+        || ngx_rl_number_parse(text.data, dot - text.data, 0, 999999, &major)
            != 0
-        || ngx_rl_number_parse(dot + 1, last - dot - 1, 0, 999999,
-                               &minor)
-           != 0)
+        || ngx_rl_number_parse(dot + 1, last - dot - 1, 0, 999999, &minor) != 0)
     {
-        ngx_rl_read_wrong(reader, NULL, "format",
-                          "expected a format like \"%d.%d\"",
-                          NGX_RL_DOCUMENT_MAJOR,
+        ngx_rl_read_wrong(reader, NULL, "format", "expected a format like "
+                          "\"%d.%d\"", NGX_RL_DOCUMENT_MAJOR,
                           NGX_RL_DOCUMENT_MINOR);
         return NGX_DECLINED;
     }
 
     if (major != NGX_RL_DOCUMENT_MAJOR) {
-        ngx_rl_read_wrong(reader, NULL, "format",
-                          "is another format than \"%d.%d\", expected "
-                          "one that this version can read",
-                          NGX_RL_DOCUMENT_MAJOR,
-                          NGX_RL_DOCUMENT_MINOR);
+        ngx_rl_read_wrong(reader, NULL, "format", "is another format than "
+                          "\"%d.%d\", expected one that this version can read",
+                          NGX_RL_DOCUMENT_MAJOR, NGX_RL_DOCUMENT_MINOR);
         return NGX_DECLINED;
     }
 
@@ -405,8 +399,7 @@ ngx_rl_document_policy(ngx_rl_reader_t *reader, json_t *root)
     reader->rules = ngx_rl_read_alloc(reader, reader->temp,
                                       n * sizeof(ngx_rl_rule_t *));
     if (reader->rules == NULL
-        || ngx_rl_read_map(reader, reader->temp, &reader->ids, n)
-           != NGX_OK)
+        || ngx_rl_read_map(reader, reader->temp, &reader->ids, n) != NGX_OK)
     {
         return;
     }
@@ -495,10 +488,9 @@ static ngx_uint_t
 ngx_rl_document_never(const ngx_rl_rule_t *rule)
 {
     return !rule->disabled && !rule->timed && !rule->dry_run
-           && rule->percent == 100 && rule->group.len == 0
-           && rule->methods == 0 && rule->route.len == 0
-           && rule->regex_text.len == 0 && rule->nhosts == 0
-           && rule->api_keys == NULL && rule->tier.len == 0
+           && rule->percent == 100 && rule->group.len == 0 && rule->methods == 0
+           && rule->route.len == 0 && rule->regex_text.len == 0
+           && rule->nhosts == 0 && rule->api_keys == NULL && rule->tier.len == 0
            && rule->networks == NULL && rule->nconditions == 0
            && rule->statuses == NULL && !rule->dynamic && !rule->dynamic_cost
            && rule->ntier_limits == 0 && rule->key_limits == NULL
@@ -529,33 +521,13 @@ ngx_rl_document_denies_all(const ngx_rl_reader_t *reader, json_t *root)
 }
 
 
-/* The policy and the layer above complete the rules. */
-static ngx_int_t
-ngx_rl_document_complete(ngx_rl_reader_t *reader)
-{
-    uint32_t   i;
-
-    if (ngx_rl_policy_complete(reader->policy) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    for (i = reader->nfixed; i < reader->nrules; i++) {
-        if (reader->limiter->above.prepare(reader->rules[i], reader->pool)
-            != NGX_OK)
-        {
-            return NGX_ERROR;
-        }
-    }
-
-    return NGX_OK;
-}
-
-
 ngx_rl_policy_t *
 ngx_rl_document_read(ngx_rl_limiter_t *limiter, json_t *root, ngx_uint_t clear,
     ngx_rl_problems_t *problems, ngx_rl_problems_t *warnings,
     ngx_uint_t *deny_all, const ngx_rl_problems_t *known, ngx_log_t *log)
 {
+    uint32_t          i;
+    ngx_int_t         rc;
     ngx_rl_policy_t  *policy;
     ngx_rl_reader_t   reader;
 
@@ -586,9 +558,15 @@ ngx_rl_document_read(ngx_rl_limiter_t *limiter, json_t *root, ngx_uint_t clear,
             *deny_all = ngx_rl_document_denies_all(&reader, root);
         }
 
-        if (ngx_rl_document_complete(&reader) != NGX_OK) {
-            reader.failed = 1;
+        /* the policy and the layer above complete the rules */
+
+        rc = ngx_rl_policy_complete(policy);
+
+        for (i = reader.nfixed; i < reader.nrules && rc == NGX_OK; i++) {
+            rc = limiter->above.prepare(reader.rules[i], reader.pool);
         }
+
+        reader.failed |= (rc != NGX_OK);
     }
 
     if (reader.temp) {

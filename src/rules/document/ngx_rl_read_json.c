@@ -238,14 +238,12 @@ ngx_rl_read_unknown(ngx_rl_reader_t *reader, const char *name,
     }
 
     if (reader->newer) {
-        ngx_rl_read_add(reader, reader->warnings, NULL, name,
-                        "is not known to this version: it is kept, and "
-                        "has no effect");
+        ngx_rl_read_add(reader, reader->warnings, NULL, name, "is not known to "
+                        "this version: it is kept, and has no effect");
         return;
     }
 
-    ngx_rl_read_wrong(reader, NULL, name,
-                      "is not known, expected one of %*s",
+    ngx_rl_read_wrong(reader, NULL, name, "is not known, expected one of %*s",
                       (size_t) (p - text), text);
 }
 

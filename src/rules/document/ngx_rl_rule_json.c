@@ -44,9 +44,8 @@ ngx_rl_read_wrong_param(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
          : (param->in & NGX_RL_OF_MATCH) ? "match" : NULL;
 
     ngx_rl_read_wrong(read->reader, in, param ? param->json : "params",
-                      "%s%s%sexpected %s", *beside ? "stands" : "",
-                      beside, *beside ? ", " : "",
-                      ngx_rl_read_words(expected, words));
+                      "%s%s%sexpected %s", *beside ? "stands" : "", beside,
+                      *beside ? ", " : "", ngx_rl_read_words(expected, words));
 }
 
 
@@ -89,34 +88,12 @@ ngx_rl_read_types(const ngx_rl_param_t *param, ngx_uint_t in)
     }
 
     if ((param->flags & NGX_RL_WORD)
-        || ((param->flags & NGX_RL_VARIABLES)
-            && in != NGX_RL_OF_AMOUNT))
+        || ((param->flags & NGX_RL_VARIABLES) && in != NGX_RL_OF_AMOUNT))
     {
         types |= NGX_RL_IS_TEXT;
     }
 
     return types;
-}
-
-
-static void
-ngx_rl_read_refill_rate(ngx_rl_rule_read_t *read, const json_t *value)
-{
-    double           rate;
-    ngx_rl_draft_t  *draft;
-
-    rate = json_number_value(value);
-    draft = &read->draft;
-
-    if (!(rate > 0)) {
-        ngx_rl_read_problem(read->reader, "must be > 0");
-
-    } else if (ngx_rl_amount_rate(rate, &draft->tokens,
-                                  &draft->period_us)
-               != 0)
-    {
-        ngx_rl_read_problem(read->reader, "must be %s", read->param->expected);
-    }
 }
 
 
@@ -227,9 +204,8 @@ ngx_rl_read_label(ngx_rl_reader_t *reader, json_t *value, void *data)
     name = reader->at->name;
 
     if (!ngx_rl_name_valid((const u_char *) name, ngx_strlen(name))) {
-        ngx_rl_read_problem(reader, "is no name of a label, expected 1 "
-                            "to 64 of A-Z, a-z, 0-9, \"_\", \".\", "
-                            "\"-\"");
+        ngx_rl_read_problem(reader, "is no name of a label, expected 1 to 64 "
+                            "of A-Z, a-z, 0-9, \"_\", \".\", \"-\"");
         return;
     }
 
@@ -244,6 +220,7 @@ ngx_rl_read_label(ngx_rl_reader_t *reader, json_t *value, void *data)
 static ngx_uint_t
 ngx_rl_read_special(ngx_rl_rule_read_t *read, json_t *value)
 {
+    double            rate;
     ngx_rl_rule_t    *rule;
     ngx_rl_reader_t  *reader;
 
@@ -271,7 +248,18 @@ ngx_rl_read_special(ngx_rl_rule_read_t *read, json_t *value)
         break;
 
     case NGX_RL_PARAM_REFILL_RATE:
-        ngx_rl_read_refill_rate(read, value);
+        rate = json_number_value(value);
+
+        if (!(rate > 0)) {
+            ngx_rl_read_problem(reader, "must be > 0");
+
+        } else if (ngx_rl_amount_rate(rate, &read->draft.tokens,
+                                      &read->draft.period_us)
+                   != 0)
+        {
+            ngx_rl_read_problem(reader, "must be %s", read->param->expected);
+        }
+
         return 1;
 
     case NGX_RL_PARAM_ENABLED:
@@ -341,9 +329,7 @@ ngx_rl_read_param(ngx_rl_reader_t *reader, json_t *value, void *data)
         ngx_rl_read_problem(reader, "expected %s", p->expected);
     }
 
-    ngx_rl_read_each(reader, value,
-                     ngx_rl_read_types(p, 0)
-                     & ~NGX_RL_IS_ARRAY,
+    ngx_rl_read_each(reader, value, ngx_rl_read_types(p, 0) & ~NGX_RL_IS_ARRAY,
                      ngx_rl_read_value, read);
 }
 
@@ -425,8 +411,7 @@ ngx_rl_read_amount(ngx_rl_reader_t *reader, json_t *value,
         draft->says = (uint64_t) 1 << NGX_RL_PARAM_LIMIT;
 
         if (ngx_rl_read_is(reader, value,
-                           ngx_rl_read_types(read.param,
-                                             read.in)
+                           ngx_rl_read_types(read.param, read.in)
                            | NGX_RL_IS_OBJECT))
         {
             ngx_rl_read_value(reader, value, &read);
@@ -746,10 +731,9 @@ ngx_rl_read_rule(ngx_rl_reader_t *reader, json_t *value, ngx_rl_rule_t *rule)
     if (ngx_rl_says(draft, NGX_RL_PARAM_KEY)
         && ngx_rl_key_constant(&draft->rule.key))
     {
-        ngx_rl_read_add(reader, reader->warnings, NULL, "key",
-                        "has no variable, which limits all clients "
-                        "together, expected one as in "
-                        "\"$remote_addr\", or \"all\" if that is "
+        ngx_rl_read_add(reader, reader->warnings, NULL, "key", "has no "
+                        "variable, which limits all clients together, expected "
+                        "one as in \"$remote_addr\", or \"all\" if that is "
                         "meant");
     }
 

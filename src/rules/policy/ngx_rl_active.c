@@ -30,54 +30,41 @@ ngx_rl_active_member(ngx_rl_draft_t *draft, ngx_rl_param_e id, u_char *text,
 }
 
 
-static const char *
-ngx_rl_active_item(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
-    u_char *item, size_t len)
-{
-    const char  *expected;
-
-    if (len == 0) {
-        return param->expected;
-    }
-
-    if (*item >= 'a' && *item <= 'z') {
-        return ngx_rl_active_member(draft, NGX_RL_PARAM_ACTIVE_DAYS, item, len);
-    }
-
-    if (*item < '0' || *item > '9') {
-        return ngx_rl_active_member(draft, NGX_RL_PARAM_ACTIVE_TZ, item, len);
-    }
-
-    /* "09:00-17:00" */
-
-    if (len != 11 || item[5] != '-') {
-        return param->expected;
-    }
-
-    expected = ngx_rl_active_member(draft, NGX_RL_PARAM_ACTIVE_FROM, item, 5);
-
-    return expected ? expected
-                    : ngx_rl_active_member(draft,
-                                               NGX_RL_PARAM_ACTIVE_TO,
-                                               item + 6, 5);
-}
-
-
 /* "sat,sun,09:00-17:00,Europe/Berlin", each part of which may be missing */
 const char *
 ngx_rl_set_active(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
     ngx_str_t *text)
 {
-    u_char      *item, *comma, *last;
-    const char  *expected;
+    u_char          *item, *comma, *last;
+    size_t           len;
+    const char      *expected;
+    ngx_rl_param_e   id;
 
     item = text->data;
     last = item + text->len;
 
     do {
         comma = text->len ? ngx_strlchr(item, last, ',') : NULL;
-        expected = ngx_rl_active_item(draft, param, item,
-                                      (comma ? comma : last) - item);
+        len = (comma ? comma : last) - item;
+        id = (len && *item >= 'a' && *item <= 'z') ? NGX_RL_PARAM_ACTIVE_DAYS
+                                                   : NGX_RL_PARAM_ACTIVE_TZ;
+
+        if (len && (*item < '0' || *item > '9')) {
+            expected = ngx_rl_active_member(draft, id, item, len);
+
+        } else if (len != 11 || item[5] != '-') {
+            return param->expected;
+
+        } else {
+            expected = ngx_rl_active_member(draft, NGX_RL_PARAM_ACTIVE_FROM,
+                                            item, 5);
+
+            if (expected == NULL) {
+                expected = ngx_rl_active_member(draft, NGX_RL_PARAM_ACTIVE_TO,
+                                                item + 6, 5);
+            }
+        }
+
         item = comma ? comma + 1 : NULL;
 
     } while (comma && expected == NULL);
@@ -147,8 +134,6 @@ ngx_rl_draft_active(ngx_rl_draft_t *draft)
     param = ngx_rl_param(NGX_RL_PARAM_ACTIVE_TO, draft->in);
 
     draft->wrong(draft,
-                 param ? param
-                       : ngx_rl_param(NGX_RL_PARAM_ACTIVE,
-                                      draft->in),
+                 param ? param : ngx_rl_param(NGX_RL_PARAM_ACTIVE, draft->in),
                  "", "two different times");
 }

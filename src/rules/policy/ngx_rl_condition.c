@@ -69,8 +69,7 @@ ngx_rl_condition_name(const ngx_rl_condition_t *condition)
     for (i = 0; i < condition->name.len; i++) {
         ch = condition->name.data[i];
 
-        if (condition->kind == NGX_RL_IF_HEADER
-            && ch != '-' && ch != '_'
+        if (condition->kind == NGX_RL_IF_HEADER && ch != '-' && ch != '_'
             && !(ch >= '0' && ch <= '9')
             && !((ch | 0x20) >= 'a' && (ch | 0x20) <= 'z'))
         {

@@ -214,9 +214,8 @@ ngx_rl_draft_combine(ngx_rl_draft_t *draft)
         }
 
         if (draft->calendar != NGX_RL_CALENDAR_MONTH) {
-            ngx_rl_draft_alone(draft, NGX_RL_PARAM_MONTH_DAY,
-                               "the window \"calendar:month\" with "
-                               "it");
+            ngx_rl_draft_alone(draft, NGX_RL_PARAM_MONTH_DAY, "the window "
+                               "\"calendar:month\" with it");
         }
     }
 
@@ -230,8 +229,7 @@ ngx_rl_draft_combine(ngx_rl_draft_t *draft)
 
     /* any other value has been a problem above */
 
-    if (rule->statuses
-        || rule->spec.algorithm == NGX_RL_SLIDING_LOG
+    if (rule->statuses || rule->spec.algorithm == NGX_RL_SLIDING_LOG
         || rule->spec.algorithm == NGX_RL_CONCURRENCY)
     {
         rule->sync = NGX_RL_SYNC_STRICT;
@@ -345,8 +343,7 @@ ngx_rl_draft_spec(ngx_rl_draft_t *draft, ngx_rl_param_e *id)
     ngx_rl_draft_amount(draft, bucket, &amount);
 
     if (ngx_rl_says(draft, NGX_RL_PARAM_LIMIT)
-        && !ngx_rl_says(draft, NGX_RL_PARAM_WINDOW)
-        && !permits
+        && !ngx_rl_says(draft, NGX_RL_PARAM_WINDOW) && !permits
         && (draft->rule.dynamic || amount.tokens < NGX_RL_TOKENS_NONE))
     {
         *id = NGX_RL_PARAM_LIMIT;

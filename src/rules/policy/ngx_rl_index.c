@@ -23,47 +23,6 @@ typedef struct {
 } ngx_rl_index_t;
 
 
-/* Room for the templates' set, and for as many lists as there may be. */
-static ngx_int_t
-ngx_rl_index_init(ngx_rl_index_t *index, const ngx_rl_policy_t *policy,
-    ngx_pool_t *pool)
-{
-    void            *memory;
-    size_t           bytes, segments;
-    ngx_uint_t       i, templates;
-    ngx_rl_rule_t  **rules;
-
-    rules = policy->rules.elts;
-    segments = 0;
-    templates = 0;
-
-    for (i = 0; i < policy->rules.nelts; i++) {
-        if (rules[i]->route.len) {
-            segments += ngx_rl_route_segments(rules[i]->route.data,
-                                              rules[i]->route.len);
-            templates++;
-        }
-    }
-
-    bytes = ngx_rl_route_set_bytes(segments);
-    if (bytes == 0) {
-        return NGX_ERROR;
-    }
-
-    memory = ngx_palloc(pool, bytes);
-    index->lists = ngx_pcalloc(pool, (templates + 1)
-                                     * sizeof(ngx_rl_index_list_t));
-
-    if (memory == NULL || index->lists == NULL) {
-        return NGX_ERROR;
-    }
-
-    ngx_rl_route_set_init(&index->set, memory, segments);
-
-    return NGX_OK;
-}
-
-
 /* The number of the list where a rule belongs; its template is known then. */
 static ngx_uint_t
 ngx_rl_index_list(ngx_rl_index_t *index, const ngx_rl_rule_t *rule)
@@ -72,8 +31,7 @@ ngx_rl_index_list(ngx_rl_index_t *index, const ngx_rl_rule_t *rule)
         return NGX_RL_INDEX_ANY;
     }
 
-    return ngx_rl_route_set_add(&index->set, rule->route.data,
-                                rule->route.len)
+    return ngx_rl_route_set_add(&index->set, rule->route.data, rule->route.len)
            + 1;
 }
 
@@ -81,22 +39,41 @@ ngx_rl_index_list(ngx_rl_index_t *index, const ngx_rl_rule_t *rule)
 ngx_int_t
 ngx_rl_index_make(ngx_rl_policy_t *policy, ngx_pool_t *pool)
 {
-    ngx_uint_t            i, n;
+    void                 *memory;
+    size_t                bytes, segments;
+    ngx_uint_t            i, n, templates;
     ngx_rl_rule_t       **rules, **room;
     ngx_rl_index_t       *index;
     ngx_rl_index_list_t  *list;
 
-    index = ngx_pcalloc(pool, sizeof(ngx_rl_index_t));
-    if (index == NULL) {
-        return NGX_ERROR;
-    }
-
-    if (ngx_rl_index_init(index, policy, pool) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
     rules = policy->rules.elts;
     n = policy->rules.nelts;
+    segments = 0;
+    templates = 0;
+
+    for (i = 0; i < n; i++) {
+        if (rules[i]->route.len) {
+            segments += ngx_rl_route_segments(rules[i]->route.data,
+                                              rules[i]->route.len);
+            templates++;
+        }
+    }
+
+    bytes = ngx_rl_route_set_bytes(segments);
+    memory = bytes ? ngx_palloc(pool, bytes) : NULL;
+    index = ngx_pcalloc(pool, sizeof(ngx_rl_index_t));
+
+    if (memory == NULL || index == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_rl_route_set_init(&index->set, memory, segments);
+
+    index->lists = ngx_pcalloc(pool,
+                               (templates + 1) * sizeof(ngx_rl_index_list_t));
+    if (index->lists == NULL) {
+        return NGX_ERROR;
+    }
 
     /* without rules, too, the lists point to memory */
 

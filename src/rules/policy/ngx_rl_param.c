@@ -194,8 +194,7 @@ ngx_rl_set_key(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
     rule = &draft->rule;
 
     if (text->len == 0
-        || ngx_strlchr(text->data, text->data + text->len,
-                       NGX_RL_PART_END))
+        || ngx_strlchr(text->data, text->data + text->len, NGX_RL_PART_END))
     {
         return "a value with variables";
     }
@@ -311,8 +310,7 @@ ngx_rl_set_tier(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
     ngx_str_t *text)
 {
     if (text->len == 0
-        || (!(draft->in & NGX_RL_IN_CONF)
-            && !ngx_rl_tier_valid(text)))
+        || (!(draft->in & NGX_RL_IN_CONF) && !ngx_rl_tier_valid(text)))
     {
         return param->expected;
     }

@@ -259,8 +259,7 @@ const char *ngx_rl_set_api_key(ngx_rl_draft_t *draft,
     const ngx_rl_param_t *param, ngx_str_t *text);
 
 /* A zeroed one, which the rule is for; NULL: memory is out. */
-ngx_rl_known_t *ngx_rl_draft_client(ngx_rl_draft_t *draft,
-    ngx_rl_known_e kind);
+ngx_rl_known_t *ngx_rl_draft_client(ngx_rl_draft_t *draft, ngx_rl_known_e kind);
 
 /*
  * The rule's networks and API keys, when all parameters are read. Returns

@@ -204,8 +204,7 @@ ngx_rl_param_text(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
     }
 
     if ((param->flags & NGX_RL_WORD)
-        && ngx_rl_limit_word(text->data, text->len)
-           == NGX_RL_TOKENS_ANY)
+        && ngx_rl_limit_word(text->data, text->len) == NGX_RL_TOKENS_ANY)
     {
         return ngx_rl_param_number(draft, param, (int64_t) NGX_RL_TOKENS_ANY);
     }

@@ -45,38 +45,12 @@ ngx_rl_policy_base(ngx_rl_limiter_t *limiter, ngx_pool_t *pool)
 
 
 /* Ranks, indexes, numbers are of one policy; texts and limits are shared. */
-static ngx_int_t
-ngx_rl_policy_copy(ngx_rl_policy_t *policy, const ngx_rl_policy_t *base)
-{
-    ngx_uint_t       i, n;
-    ngx_rl_rule_t   *copies, **rules;
-
-    n = base->nfixed;
-
-    copies = ngx_palloc(policy->pool, n * sizeof(ngx_rl_rule_t));
-    policy->fixed = ngx_palloc(policy->pool, n * sizeof(ngx_rl_rule_t *));
-    rules = ngx_array_push_n(&policy->rules, n);
-
-    if (copies == NULL || policy->fixed == NULL || rules == NULL) {
-        return NGX_ERROR;
-    }
-
-    for (i = 0; i < n; i++) {
-        copies[i] = *base->fixed[i];
-        policy->fixed[i] = &copies[i];
-        rules[i] = &copies[i];
-    }
-
-    policy->nfixed = n;
-
-    return NGX_OK;
-}
-
-
 ngx_rl_policy_t *
 ngx_rl_policy_create(ngx_rl_limiter_t *limiter, ngx_log_t *log)
 {
+    ngx_uint_t        i, n;
     ngx_pool_t       *pool;
+    ngx_rl_rule_t    *copies, **rules;
     ngx_rl_policy_t  *policy;
 
     pool = ngx_create_pool(NGX_RL_POLICY_POOL, log);
@@ -84,9 +58,23 @@ ngx_rl_policy_create(ngx_rl_limiter_t *limiter, ngx_log_t *log)
         return NULL;
     }
 
-    policy = ngx_pcalloc(pool, sizeof(ngx_rl_policy_t));
+    n = limiter->base->nfixed;
 
-    if (policy == NULL) {
+    policy = ngx_pcalloc(pool, sizeof(ngx_rl_policy_t));
+    copies = ngx_palloc(pool, n * sizeof(ngx_rl_rule_t));
+
+    if (policy == NULL || copies == NULL
+        || ngx_array_init(&policy->rules, pool, n + 4, sizeof(ngx_rl_rule_t *))
+           != NGX_OK
+        || ngx_rl_problems_init(&policy->skipped, pool) != NGX_OK)
+    {
+        ngx_destroy_pool(pool);
+        return NULL;
+    }
+
+    policy->fixed = ngx_palloc(pool, n * sizeof(ngx_rl_rule_t *));
+
+    if (policy->fixed == NULL) {
         ngx_destroy_pool(pool);
         return NULL;
     }
@@ -94,15 +82,14 @@ ngx_rl_policy_create(ngx_rl_limiter_t *limiter, ngx_log_t *log)
     policy->pool = pool;
     policy->refs = 1;
     policy->limiter = limiter;
+    policy->nfixed = n;
 
-    if (ngx_array_init(&policy->rules, pool, limiter->base->nfixed + 4,
-                       sizeof(ngx_rl_rule_t *))
-        != NGX_OK
-        || ngx_rl_problems_init(&policy->skipped, pool) != NGX_OK
-        || ngx_rl_policy_copy(policy, limiter->base) != NGX_OK)
-    {
-        ngx_destroy_pool(pool);
-        return NULL;
+    rules = ngx_array_push_n(&policy->rules, n);   /* there is room */
+
+    for (i = 0; i < n; i++) {
+        copies[i] = *limiter->base->fixed[i];
+        policy->fixed[i] = &copies[i];
+        rules[i] = &copies[i];
     }
 
     return policy;
@@ -201,8 +188,7 @@ ngx_rl_policy_sort(const ngx_rl_policy_t *policy, ngx_rl_policy_text_t *texts,
 
     for (i = 0; i < policy->rules.nelts; i++) {
         n += texts[i].text.len
-             && (i == 0
-                 || ngx_rl_policy_cmp_texts(&texts[i - 1], &texts[i]));
+             && (i == 0 || ngx_rl_policy_cmp_texts(&texts[i - 1], &texts[i]));
 
         texts[i].number = texts[i].text.len ? n : 0;
     }
@@ -298,10 +284,9 @@ ngx_rl_policy_needs(const ngx_rl_policy_t *policy, const ngx_rl_rule_t *rule)
 
     needs = 0;
 
-    if (rule->methods || rule->route.len || rule->regex_text.len
-        || rule->nhosts || rule->api_keys || rule->tier.len
-        || rule->networks || rule->nconditions || rule->skipped
-        || rule->timed)
+    if (rule->methods || rule->route.len || rule->regex_text.len || rule->nhosts
+        || rule->api_keys || rule->tier.len || rule->networks
+        || rule->nconditions || rule->skipped || rule->timed)
     {
         needs |= NGX_RL_NEEDS_MATCH;
     }
@@ -520,32 +505,22 @@ ngx_rl_limiter_row(const ngx_rl_limiter_t *limiter, ngx_rl_counts_kind_e kind,
 }
 
 
-/* The rules of a document get their rows as long as requests may use them. */
-static void
-ngx_rl_policy_count(ngx_rl_policy_t *policy)
+void
+ngx_rl_policy_swap(ngx_rl_limiter_t *limiter, ngx_rl_policy_t *policy)
 {
     ngx_uint_t        i;
     ngx_rl_rule_t   **rules;
+    ngx_rl_policy_t  *before;
+
+    /* those of a document get their rows as long as requests may use them */
 
     rules = policy->rules.elts;
 
     for (i = 0; i < policy->rules.nelts; i++) {
-        if (rules[i]->number >= policy->nfixed) {
-            rules[i]->row = ngx_rl_limiter_row(policy->limiter,
-                                               NGX_RL_COUNTS_RULE,
+        if (policy != limiter->base && rules[i]->number >= policy->nfixed) {
+            rules[i]->row = ngx_rl_limiter_row(limiter, NGX_RL_COUNTS_RULE,
                                                &rules[i]->id);
         }
-    }
-}
-
-
-void
-ngx_rl_policy_swap(ngx_rl_limiter_t *limiter, ngx_rl_policy_t *policy)
-{
-    ngx_rl_policy_t  *before;
-
-    if (policy != limiter->base) {
-        ngx_rl_policy_count(policy);
     }
 
     before = limiter->policy;

@@ -24,9 +24,7 @@ ngx_rl_policy_digest_read(const ngx_str_t *key, u_char digest[NGX_RL_MAP_KEY])
     ngx_uint_t  i;
 
     if (key->len != NGX_RL_SHA256_LEN + 2 * SHA256_DIGEST_LENGTH
-        || ngx_strncmp(key->data, NGX_RL_SHA256,
-                       NGX_RL_SHA256_LEN)
-           != 0)
+        || ngx_strncmp(key->data, NGX_RL_SHA256, NGX_RL_SHA256_LEN) != 0)
     {
         return NGX_DECLINED;
     }
@@ -193,8 +191,7 @@ ngx_rl_policy_part_digest(const ngx_str_t *part, const ngx_str_t *value,
 
     for (i = 0; !joined && i < value->len; i++) {
         SHA256_Update(&ctx, quoted,
-                      ngx_rl_policy_quote(quoted, value->data[i])
-                      - quoted);
+                      ngx_rl_policy_quote(quoted, value->data[i]) - quoted);
     }
 
     SHA256_Final(whole, &ctx);

@@ -24,115 +24,6 @@
 #define NGX_RL_REGEX_DOTALL   "(?s)"
 
 #if (NGX_PCRE)
-static ngx_int_t ngx_rl_regex_line(const ngx_str_t *text, ngx_pool_t *pool,
-    ngx_str_t *line, ngx_str_t *rest);
-static ngx_uint_t ngx_rl_regex_no_memory(const ngx_str_t *err);
-static size_t ngx_rl_regex_bytes(const ngx_regex_t *regex);
-#endif
-static ngx_int_t ngx_rl_policy_regex(ngx_rl_policy_t *policy,
-    ngx_rl_rule_t *rule, ngx_str_t *wrong);
-static void ngx_rl_policy_wrong(ngx_rl_policy_t *policy, ngx_rl_rule_t *rule,
-    ngx_rl_problems_t *problems, const ngx_str_t *wrong);
-static ngx_msec_t ngx_rl_policy_ms(void);
-
-
-ngx_int_t
-ngx_rl_policy_finish(ngx_rl_policy_t *policy, ngx_msec_t budget_ms,
-    ngx_rl_problems_t *problems)
-{
-    u_char           buf[NGX_MAX_CONF_ERRSTR];
-    ngx_int_t        rc;
-    ngx_str_t        wrong;
-    ngx_msec_t       since;
-    ngx_rl_rule_t   *rule, **rules;
-
-    rules = policy->rules.elts;
-    since = ngx_rl_policy_ms();
-
-    while (policy->finished < policy->rules.nelts) {
-        rule = rules[policy->finished++];
-
-        if (rule->regex_text.len == 0) {
-            continue;
-        }
-
-        wrong.data = buf;
-        wrong.len = sizeof(buf);
-
-        rc = ngx_rl_policy_regex(policy, rule, &wrong);
-
-        if (rc == NGX_ERROR) {
-            return NGX_ERROR;
-        }
-
-        if (rc == NGX_DECLINED) {
-            ngx_rl_policy_wrong(policy, rule, problems, &wrong);
-        }
-
-        if (ngx_rl_policy_ms() - since >= budget_ms) {
-            break;
-        }
-    }
-
-    return (policy->finished < policy->rules.nelts) ? NGX_AGAIN : NGX_OK;
-}
-
-
-#if (NGX_PCRE)
-
-ngx_int_t
-ngx_rl_rule_regex(ngx_rl_rule_t *rule, ngx_pool_t *pool, ngx_str_t *wrong)
-{
-    ngx_str_t             line, rest;
-    ngx_regex_compile_t   rc;
-
-    ngx_memzero(&rc, sizeof(ngx_regex_compile_t));
-
-    rc.pattern = rule->regex_text;
-    rc.pool = pool;
-    rc.err = *wrong;
-
-    if (rc.pattern.data[0] == '~') {
-        rc.pattern.data++;
-        rc.pattern.len--;
-
-        if (rc.pattern.len && rc.pattern.data[0] == '*') {
-            rc.options = NGX_REGEX_CASELESS;
-            rc.pattern.data++;
-            rc.pattern.len--;
-        }
-    }
-
-    if (rc.pattern.len == 0) {
-        ngx_str_set(wrong, "must not be empty behind \"~\"");
-        return NGX_DECLINED;
-    }
-
-    if (ngx_rl_regex_line(&rc.pattern, pool, &line, &rest) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    rc.pattern = line;
-
-    if (ngx_regex_compile(&rc) != NGX_OK && !ngx_rl_regex_no_memory(&rc.err)) {
-        /* for a message without what was added; or the library is too old */
-
-        rc.pattern = rest;
-        rc.err = *wrong;
-
-        (void) ngx_regex_compile(&rc);
-    }
-
-    if (rc.regex == NULL) {
-        *wrong = rc.err;
-        return ngx_rl_regex_no_memory(&rc.err) ? NGX_ERROR : NGX_DECLINED;
-    }
-
-    rule->regex = rc.regex;
-
-    return NGX_OK;
-}
-
 
 /*
  * A path is one line, whatever bytes a client puts into it: "." matches each of
@@ -220,20 +111,57 @@ ngx_rl_regex_no_memory(const ngx_str_t *err)
 }
 
 
-static size_t
-ngx_rl_regex_bytes(const ngx_regex_t *regex)
+ngx_int_t
+ngx_rl_rule_regex(ngx_rl_rule_t *rule, ngx_pool_t *pool, ngx_str_t *wrong)
 {
-    size_t  size;
+    ngx_str_t             line, rest;
+    ngx_regex_compile_t   rc;
 
-    size = 0;
+    ngx_memzero(&rc, sizeof(ngx_regex_compile_t));
 
-#if (NGX_PCRE2)
-    (void) pcre2_pattern_info(regex, PCRE2_INFO_SIZE, &size);
-#else
-    (void) pcre_fullinfo(regex->code, NULL, PCRE_INFO_SIZE, &size);
-#endif
+    rc.pattern = rule->regex_text;
+    rc.pool = pool;
+    rc.err = *wrong;
 
-    return size;
+    if (rc.pattern.data[0] == '~') {
+        rc.pattern.data++;
+        rc.pattern.len--;
+
+        if (rc.pattern.len && rc.pattern.data[0] == '*') {
+            rc.options = NGX_REGEX_CASELESS;
+            rc.pattern.data++;
+            rc.pattern.len--;
+        }
+    }
+
+    if (rc.pattern.len == 0) {
+        ngx_str_set(wrong, "must not be empty behind \"~\"");
+        return NGX_DECLINED;
+    }
+
+    if (ngx_rl_regex_line(&rc.pattern, pool, &line, &rest) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    rc.pattern = line;
+
+    if (ngx_regex_compile(&rc) != NGX_OK && !ngx_rl_regex_no_memory(&rc.err)) {
+        /* for a message without what was added; or the library is too old */
+
+        rc.pattern = rest;
+        rc.err = *wrong;
+
+        (void) ngx_regex_compile(&rc);
+    }
+
+    if (rc.regex == NULL) {
+        *wrong = rc.err;
+        return ngx_rl_regex_no_memory(&rc.err) ? NGX_ERROR : NGX_DECLINED;
+    }
+
+    rule->regex = rc.regex;
+
+    return NGX_OK;
 }
 
 
@@ -242,6 +170,7 @@ static ngx_int_t
 ngx_rl_policy_regex(ngx_rl_policy_t *policy, ngx_rl_rule_t *rule,
     ngx_str_t *wrong)
 {
+    size_t     size;
     ngx_int_t  rc;
 
     if (policy->regex_bytes <= NGX_RL_REGEX_MAX) {
@@ -251,7 +180,15 @@ ngx_rl_policy_regex(ngx_rl_policy_t *policy, ngx_rl_rule_t *rule,
             return rc;
         }
 
-        policy->regex_bytes += ngx_rl_regex_bytes(rule->regex);
+        size = 0;
+
+#if (NGX_PCRE2)
+        (void) pcre2_pattern_info(rule->regex, PCRE2_INFO_SIZE, &size);
+#else
+        (void) pcre_fullinfo(rule->regex->code, NULL, PCRE_INFO_SIZE, &size);
+#endif
+
+        policy->regex_bytes += size;
     }
 
     if (policy->regex_bytes <= NGX_RL_REGEX_MAX) {
@@ -286,6 +223,18 @@ ngx_rl_policy_regex(ngx_rl_policy_t *policy, ngx_rl_rule_t *rule,
 #endif
 
 
+/* Now: nginx's own clock stands still meanwhile. */
+static ngx_msec_t
+ngx_rl_policy_ms(void)
+{
+    struct timespec  ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+
+    return (ngx_msec_t) ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+
 static void
 ngx_rl_policy_wrong(ngx_rl_policy_t *policy, ngx_rl_rule_t *rule,
     ngx_rl_problems_t *problems, const ngx_str_t *wrong)
@@ -307,13 +256,43 @@ ngx_rl_policy_wrong(ngx_rl_policy_t *policy, ngx_rl_rule_t *rule,
 }
 
 
-/* Now: nginx's own clock stands still meanwhile. */
-static ngx_msec_t
-ngx_rl_policy_ms(void)
+ngx_int_t
+ngx_rl_policy_finish(ngx_rl_policy_t *policy, ngx_msec_t budget_ms,
+    ngx_rl_problems_t *problems)
 {
-    struct timespec  ts;
+    u_char           buf[NGX_MAX_CONF_ERRSTR];
+    ngx_int_t        rc;
+    ngx_str_t        wrong;
+    ngx_msec_t       since;
+    ngx_rl_rule_t   *rule, **rules;
 
-    clock_gettime(CLOCK_MONOTONIC, &ts);
+    rules = policy->rules.elts;
+    since = ngx_rl_policy_ms();
 
-    return (ngx_msec_t) ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+    while (policy->finished < policy->rules.nelts) {
+        rule = rules[policy->finished++];
+
+        if (rule->regex_text.len == 0) {
+            continue;
+        }
+
+        wrong.data = buf;
+        wrong.len = sizeof(buf);
+
+        rc = ngx_rl_policy_regex(policy, rule, &wrong);
+
+        if (rc == NGX_ERROR) {
+            return NGX_ERROR;
+        }
+
+        if (rc == NGX_DECLINED) {
+            ngx_rl_policy_wrong(policy, rule, problems, &wrong);
+        }
+
+        if (ngx_rl_policy_ms() - since >= budget_ms) {
+            break;
+        }
+    }
+
+    return (policy->finished < policy->rules.nelts) ? NGX_AGAIN : NGX_OK;
 }

@@ -41,8 +41,7 @@ ngx_rl_rule_spec(const ngx_rl_spec_t *spec, const ngx_str_t *text,
         made->tokens = ngx_rl_limit_word(text->data, text->len);
 
         if (made->tokens == 0
-            && ngx_rl_number_parse(text->data, text->len, 1,
-                                   NGX_RL_MAX_TOKENS,
+            && ngx_rl_number_parse(text->data, text->len, 1, NGX_RL_MAX_TOKENS,
                                    &made->tokens)
                != 0)
         {
@@ -92,8 +91,7 @@ ngx_rl_rule_split(const ngx_rl_rule_t *rule)
     }
 
     if (spec->algorithm == NGX_RL_TOKEN_BUCKET
-        && ngx_rl_rate_init(&unused, spec->tokens,
-                            spec->period_us * n,
+        && ngx_rl_rate_init(&unused, spec->tokens, spec->period_us * n,
                             (capacity + n - 1) / n)
            != 0)
     {

@@ -140,9 +140,8 @@ ngx_rl_clients_have(const ngx_rl_clients_t *list,
     }
 
     if (subject->digested
-        && ngx_rl_listed_until(
-               ngx_rl_map_get(&list->digests, subject->digest),
-               now))
+        && ngx_rl_listed_until(ngx_rl_map_get(&list->digests, subject->digest),
+                               now))
     {
         return 1;
     }
@@ -170,15 +169,13 @@ ngx_rl_policy_listed(const ngx_rl_policy_t *policy,
     base = policy->limiter->base;
 
     if (ngx_rl_clients_have(&policy->deny, subject, now)
-        || (base != policy
-            && ngx_rl_clients_have(&base->deny, subject, now)))
+        || (base != policy && ngx_rl_clients_have(&base->deny, subject, now)))
     {
         return NGX_RL_LISTED_DENIED;
     }
 
     if (ngx_rl_clients_have(&policy->allow, subject, now)
-        || (base != policy
-            && ngx_rl_clients_have(&base->allow, subject, now)))
+        || (base != policy && ngx_rl_clients_have(&base->allow, subject, now)))
     {
         return NGX_RL_LISTED_ALLOWED;
     }
@@ -220,8 +217,7 @@ ngx_rl_keys_have(const ngx_rl_clients_t *keys, const ngx_rl_subject_t *subject)
     }
 
     if (subject->digested
-        && ngx_rl_map_get(&keys->digests, subject->digest)
-           != NGX_RL_MAP_NONE)
+        && ngx_rl_map_get(&keys->digests, subject->digest) != NGX_RL_MAP_NONE)
     {
         return 1;
     }
@@ -281,11 +277,9 @@ ngx_rl_rule_path(const ngx_rl_rule_t *rule, ngx_uint_t found,
     ngx_int_t  n;
 #endif
 
-    if (rule->route.len
-        && !found
+    if (rule->route.len && !found
         && !ngx_rl_route_match(rule->route.data, rule->route.len,
-                               subject->path.data, subject->path.len,
-                               0))
+                               subject->path.data, subject->path.len, 0))
     {
         return 0;
     }
@@ -365,12 +359,9 @@ ngx_uint_t
 ngx_rl_rule_every(const ngx_rl_rule_t *rule, const ngx_rl_subject_t *subject)
 {
     return rule->route.len == 0
-           || ngx_rl_path_readings(subject->path.data,
-                                   subject->path.len)
-              == 0
+           || ngx_rl_path_readings(subject->path.data, subject->path.len) == 0
            || ngx_rl_route_match(rule->route.data, rule->route.len,
-                                 subject->path.data, subject->path.len,
-                                 1);
+                                 subject->path.data, subject->path.len, 1);
 }
 
 
@@ -430,14 +421,12 @@ ngx_rl_temporary_better(const ngx_rl_policy_t *policy,
         o = &policy->temporary_limits[number];
 
         if ((o->expires && now >= o->expires)
-            || (o->rule_id.len
-                && !ngx_rl_equal(&o->rule_id, &rule->id)))
+            || (o->rule_id.len && !ngx_rl_equal(&o->rule_id, &rule->id)))
         {
             continue;
         }
 
-        if (best == NULL
-            || (o->rule_id.len && best->rule_id.len == 0)
+        if (best == NULL || (o->rule_id.len && best->rule_id.len == 0)
             || (!o->rule_id.len == !best->rule_id.len && o > best))
         {
             best = o;

@@ -93,8 +93,7 @@ ngx_int_t ngx_rl_subject_tier(ngx_rl_subject_t *subject,
  * the policy and of nginx.conf. listed_key: the policy's list that has the key
  * of rule, the number-th of the rules that the lists name.
  */
-ngx_rl_listed_e ngx_rl_policy_listed(
-    const ngx_rl_policy_t *policy,
+ngx_rl_listed_e ngx_rl_policy_listed(const ngx_rl_policy_t *policy,
     const ngx_rl_subject_t *subject, time_t now);
 ngx_rl_listed_e ngx_rl_policy_listed_key(
     const ngx_rl_policy_t *policy, ngx_uint_t number,
@@ -106,8 +105,7 @@ ngx_rl_listed_e ngx_rl_policy_listed_key(
  * matches. If a regular expression fails (logged), the rule matches: no path
  * evades its limit.
  */
-ngx_rl_match_e ngx_rl_rule_match(
-    const ngx_rl_rule_t *rule, ngx_uint_t found,
+ngx_rl_match_e ngx_rl_rule_match(const ngx_rl_rule_t *rule, ngx_uint_t found,
     ngx_rl_subject_t *subject);
 
 /*
@@ -143,8 +141,7 @@ const ngx_rl_temporary_t *ngx_rl_policy_temporary(
  * expected value as a constant string: it does not fit, and the rule's limit
  * stays.
  */
-const char *ngx_rl_temporary_limit(
-    const ngx_rl_temporary_t *temporary,
+const char *ngx_rl_temporary_limit(const ngx_rl_temporary_t *temporary,
     const ngx_rl_spec_t *base, ngx_rl_limit_t *limit);
 
 #endif /* NGX_RL_SUBJECT_H_INCLUDED */
