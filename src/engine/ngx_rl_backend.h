@@ -7,7 +7,7 @@
 #define NGX_RL_BACKEND_H_INCLUDED
 
 #include "ngx_rl_check.h"
-#include "ngx_rl_async.h"
+#include "ngx_rl_ledger.h"
 
 /* If a function is NULL, the backend has nothing to do for it. */
 struct ngx_rl_backend_s {
@@ -117,39 +117,6 @@ uint64_t ngx_rl_counter_age_us(const ngx_rl_counter_t *counter,
     uint64_t asked_us);
 
 /*
- * Names the counter's lease. Under sync=async it is another one, since a ledger
- * lies there.
- */
-static ngx_inline ngx_rl_id_t
-ngx_rl_leased_id(const ngx_rl_counter_t *counter)
-{
-    ngx_rl_id_t  id;
-
-    id = ngx_rl_counter_id(counter);
-    id.lo ^= (counter->rule->sync == NGX_RL_SYNC_ASYNC);
-
-    return id;
-}
-
-/* A lease that is locked, and what is known to it now. */
-typedef struct {
-    ngx_rl_lease_env_t    env;
-    ngx_rl_lease_entry_t  entry;
-} ngx_rl_locked_t;
-
-/*
- * Locks the counter's lease (ngx_rl_lease_t) or, under sync=async, its
- * ledger (ngx_rl_async_t) until ngx_rl_leased_unlock(), made if
- * there is none and make is set. NULL, and nothing is locked: there is none, or
- * no place is free. A zone with Redis always has a table of leases.
- */
-void *ngx_rl_leased_lock(const ngx_rl_counter_t *counter, ngx_uint_t make,
-    ngx_rl_locked_t *locked);
-
-#define ngx_rl_leased_unlock(locked)                                          \
-    ngx_rl_leases_unlock(&(locked)->entry)
-
-/*
  * Whether Redis was asked at asked_us, but a counter was reset since, maybe
  * this one: then the answer must not be remembered.
  */
@@ -232,22 +199,19 @@ void ngx_rl_strict_tell(ngx_rl_check_t *check, ngx_rl_strict_e what);
 
 
 /*
- * leased.c: tells the lease what Redis has said of a strict counter, or that it
- * said nothing. The counter asks alone, in place of its lease; or it is
+ * leased.c: the ledger learns what Redis has said of a strict counter, or that
+ * it said nothing. The counter asks alone, in place of its ledger; or it is
  * rejected until a moment; or its requests may cost nothing. Those are answered
  * by what is kept here.
  */
-void ngx_rl_leased_tell(ngx_rl_counter_t *counter, ngx_uint_t answered);
+void ngx_rl_leased_learn(ngx_rl_counter_t *counter, ngx_uint_t answered);
 
 /*
  * A strict counter that Redis has rejected before: whether that still counts,
  * and the answer; no request asks meanwhile. gave: tokens of it go back.
  */
-ngx_uint_t ngx_rl_leased_denies(ngx_rl_counter_t *counter);
+ngx_uint_t ngx_rl_leased_rejects(ngx_rl_counter_t *counter);
 void ngx_rl_leased_gave(const ngx_rl_counter_t *counter, uint32_t tokens);
-
-/* Counts a counter that Redis has lost. */
-void ngx_rl_leased_lost(const ngx_rl_counter_t *counter);
 
 
 /* parts.c: makes a rule's shares; NGX_ERROR: memory is out */

@@ -93,7 +93,7 @@ struct ngx_rl_counter_s {
     unsigned                 asks:1;       /* Redis has to be asked */
     unsigned                 alone:1;      /* too slow for a lease now: asks as
                                               a strict one */
-    unsigned                 here:1;       /* async: also taken from this
+    unsigned                 in_local:1;   /* async: also taken from this
                                               gateway's table */
     unsigned                 emergency:1;  /* its limit is in force */
     uint32_t                 charge;       /* of settle: more tokens, */

@@ -1,22 +1,14 @@
 /*
- * The part that all backends share: a counter's names, its lease in shared
- * memory, the check that waits for it, and its answer when Redis has none.
+ * The part that all backends share: the check that waits for a counter, and its
+ * answer when Redis has none.
  *
  * Counters of this gateway that stand in for one in Redis are in the zone's own
  * table, under the zone's own key. A client may know its digest, since there
  * need not be a secret, but cannot choose their place.
  */
 
-#include "ngx_rl_refill.h"
+#include "ngx_rl_backend.h"
 #include "ngx_rl_window.h"
-
-_Static_assert(sizeof(ngx_rl_lease_t) <= NGX_RL_LEASE_BYTES,
-               "a lease fits its place");
-_Static_assert(sizeof(ngx_rl_async_t) <= NGX_RL_LEASE_BYTES,
-               "so does a ledger");
-_Static_assert(offsetof(ngx_rl_lease_t, tokens)
-               == NGX_RL_LEASE_TOKENS * sizeof(uint64_t),
-               "the tokens of a lease are where its table finds them");
 
 const ngx_rl_backend_t  ngx_rl_nowhere = {
     NULL, NULL, NULL, NULL, NULL
@@ -48,38 +40,6 @@ ngx_rl_counter_age_us(const ngx_rl_counter_t *counter, uint64_t asked_us)
 {
     return ngx_rl_window_answer_age_us(counter->limit, ngx_rl_local_now_us(),
                                        asked_us, &counter->answer);
-}
-
-
-void *
-ngx_rl_leased_lock(const ngx_rl_counter_t *counter, ngx_uint_t make,
-    ngx_rl_locked_t *locked)
-{
-    ngx_rl_id_t              id;
-    ngx_rl_leases_t         *leases;
-    ngx_rl_lease_env_t      *env;
-    const ngx_rl_limiter_t  *limiter;
-    const ngx_rl_refills_t  *refills;
-
-    id = ngx_rl_leased_id(counter);
-
-    limiter = counter->client->limiter;
-    leases = limiter->zone.leases;
-    refills = limiter->refills;
-    env = &locked->env;
-
-    env->now_us = ngx_rl_local_now_us();
-    env->nodes = ngx_rl_redis_gateways(limiter->redis);
-    env->rtt_ms = refills ? refills->rtt / 16 + 1 : 1;
-    env->forgot_us = ngx_rl_leases_forgot_us(leases);
-
-    /* a ledger holds no tokens */
-
-    if (make && counter->rule->sync == NGX_RL_SYNC_LEASE) {
-        make = NGX_RL_LEASE_HOLDS;
-    }
-
-    return ngx_rl_leases_lock(leases, id, make, env->now_us, &locked->entry);
 }
 
 

@@ -558,7 +558,7 @@ ngx_rl_local_run(ngx_rl_counter_t *counter, uint32_t tokens, uint32_t want,
         op.want = 0;
         op.give = tokens;
         op.taken_us = (counter->source == NGX_RL_SOURCE_LOCAL
-                       || counter->here)
+                       || counter->in_local)
                       ? counter->client->check->taken_us
                       : counter->client->remote->noted_us;
     }

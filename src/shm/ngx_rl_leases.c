@@ -117,9 +117,9 @@ ngx_rl_leases_forget(ngx_rl_leases_t *leases, uint64_t now_us)
 
 
 void
-ngx_rl_leases_deny(ngx_rl_leases_t *leases, uint64_t until_us)
+ngx_rl_leases_reject(ngx_rl_leases_t *leases, uint64_t until_us)
 {
-    ngx_rl_atomic_max(&leases->denied_us, until_us);
+    ngx_rl_atomic_max(&leases->rejected_us, until_us);
 }
 
 

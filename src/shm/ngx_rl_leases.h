@@ -35,7 +35,7 @@ typedef struct {
     _Alignas(NGX_RL_LINE)
     ngx_rl_segments_t  shape;
     _Atomic uint64_t          forgot_us;   /* 0: never */
-    _Atomic uint64_t          denied_us;   /* see deny() */
+    _Atomic uint64_t          rejected_us; /* see reject() */
 } ngx_rl_leases_t;
 
 /* A lease that is locked; all of it is the table's. */
@@ -72,16 +72,16 @@ void *ngx_rl_leases_lock(ngx_rl_leases_t *leases, ngx_rl_id_t id,
 
 /*
  * A counter was reset: what Redis said of counters until now_us, the clock of
- * lock, denies nothing any more, in any process. forgot_us: when that was last,
- * 0: never.
+ * lock, rejects nothing any more, in any process. forgot_us: when that was
+ * last, 0: never.
  */
 void ngx_rl_leases_forget(ngx_rl_leases_t *leases, uint64_t now_us);
 
 /*
  * A counter is rejected until then, and its requests look for its lease. From
- * denied_us on none is, and no such request need look.
+ * rejected_us on none is, and no such request need look.
  */
-void ngx_rl_leases_deny(ngx_rl_leases_t *leases, uint64_t until_us);
+void ngx_rl_leases_reject(ngx_rl_leases_t *leases, uint64_t until_us);
 
 /* See ngx_rl_segments_stat(). */
 void ngx_rl_leases_stat(ngx_rl_leases_t *leases, uint64_t now_us, uint64_t max,
@@ -96,9 +96,9 @@ ngx_rl_leases_forgot_us(const ngx_rl_leases_t *leases)
 
 
 static ngx_inline uint64_t
-ngx_rl_leases_denied_us(const ngx_rl_leases_t *leases)
+ngx_rl_leases_rejected_us(const ngx_rl_leases_t *leases)
 {
-    return atomic_load_explicit(&leases->denied_us, memory_order_relaxed);
+    return atomic_load_explicit(&leases->rejected_us, memory_order_relaxed);
 }
 
 

@@ -130,8 +130,7 @@ sim_node_crash(uint64_t n)
             continue;
         }
 
-        memset(&leased->lease, 0, sizeof(leased->lease));
-        memset(&leased->async, 0, sizeof(leased->async));
+        memset(&leased->ledger, 0, sizeof(leased->ledger));
         memset(&leased->tb, 0, sizeof(leased->tb));
         memset(&leased->w, 0, sizeof(leased->w));
 
@@ -227,12 +226,8 @@ sim_node_request(uint64_t n, uint64_t key, uint64_t request)
         sim_refill_strict(refill, request);
         return;
 
-    case SIM_ASYNC:
-        sim_refill_async(refill, request);
-        return;
-
     default:
-        sim_refill_lease(refill, request);
+        sim_refill_take(refill, request);
     }
 }
 

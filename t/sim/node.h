@@ -7,10 +7,9 @@
 
 #include "sim.h"
 
-/* A node's lease, or ledger, of a counter; alone: it has no answer yet. */
+/* A node's ledger of a counter; tb, w: async, it has no answer yet. */
 typedef struct {
-    ngx_rl_lease_t  lease;
-    ngx_rl_async_t  async;
+    ngx_rl_ledger_t        ledger;
     ngx_rl_token_bucket_t  tb;
     ngx_rl_window_t        w;
     sim_refill_t          *refills[SIM_WORKERS];
@@ -51,9 +50,8 @@ uint64_t sim_node_now_us(const sim_node_t *node);
 
 /* refill.c */
 
-void sim_refill_lease(sim_refill_t *refill, uint64_t request);
+void sim_refill_take(sim_refill_t *refill, uint64_t request);
 void sim_refill_strict(sim_refill_t *refill, uint64_t request);
-void sim_refill_async(sim_refill_t *refill, uint64_t request);
 
 /* What all that wait for it are told. */
 void sim_refill_all(sim_refill_t *refill, sim_outcome_e outcome,

@@ -7,9 +7,10 @@
 
 #include "node.h"
 
-#define SIM_HOLD     (NGX_RL_LEASE_HOLD_MS * SIM_MS)
+#define SIM_HOLD     (NGX_RL_LEDGER_HOLD_MS * SIM_MS)
 
-static void sim_refill_env(const sim_refill_t *refill, ngx_rl_lease_env_t *env);
+static void sim_refill_env(const sim_refill_t *refill,
+    ngx_rl_ledger_env_t *env);
 static void sim_refill_alone(sim_refill_t *refill, uint64_t request);
 static void sim_refill_alone_answer(sim_call_t *call,
     const ngx_rl_answer_t *answer);
@@ -18,9 +19,8 @@ static void sim_refill_wait(sim_refill_t *refill);
 static uint64_t sim_refill_next(sim_refill_t *refill);
 static sim_call_t *sim_refill_call(sim_refill_t *refill);
 static void sim_refill_ask(sim_refill_t *refill);
-static void sim_refill_tell(sim_refill_t *refill);
 static void sim_refill_alone_take(sim_refill_t *refill,
-    const ngx_rl_lease_env_t *env, ngx_rl_answer_t *answer);
+    const ngx_rl_ledger_env_t *env, ngx_rl_answer_t *answer);
 static void sim_refill_sent(sim_refill_t *refill, sim_call_t *call);
 static void sim_refill_lost(sim_refill_t *refill, sim_call_t *call);
 static void sim_refill_failed(sim_refill_t *refill, int32_t debit);
@@ -32,56 +32,68 @@ static void sim_refill_timer(sim_refill_t *refill);
 
 
 static void
-sim_refill_env(const sim_refill_t *refill, ngx_rl_lease_env_t *env)
+sim_refill_env(const sim_refill_t *refill, ngx_rl_ledger_env_t *env)
 {
     env->now_us = sim_node_now_us(refill->node);
-    env->nodes = refill->node->alive;
+    env->gateways = refill->node->alive;
     env->rtt_ms = refill->node->rtt / 16 + 1;
     env->forgot_us = 0;
+    env->behind = (sim.cell.sync == SIM_ASYNC);
 }
 
 
 void
-sim_refill_lease(sim_refill_t *refill, uint64_t request)
+sim_refill_take(sim_refill_t *refill, uint64_t request)
 {
-    unsigned            ahead;
-    ngx_rl_answer_t     answer;
-    ngx_rl_lease_env_t  env;
+    unsigned               next;
+    ngx_rl_answer_t        answer;
+    ngx_rl_ledger_e        rc;
+    ngx_rl_ledger_t       *ledger;
+    ngx_rl_ledger_env_t    env;
+    const ngx_rl_limit_t  *limit;
+
+    ledger = &refill->leased->ledger;
+    limit = refill->node->limit;
 
     sim_refill_env(refill, &env);
 
-    switch (ngx_rl_lease_take(&refill->leased->lease,
-                              refill->node->limit, &env,
-                              (uint32_t) sim.cell.cost, &answer,
-                              &ahead))
-    {
-    case NGX_RL_LEASE_PAID:
-        sim_oracle_decide(request, SIM_ADMITTED, SIM_NO_WAIT);
+    rc = ngx_rl_ledger_take(ledger, limit, &env, (uint32_t) sim.cell.cost,
+                            &answer, &next);
 
-        if (ahead && refill->call == NULL) {
+    if (rc == NGX_RL_LEDGER_ASK && env.behind) {
+        sim_refill_alone_take(refill, &env, &answer);
+        rc = NGX_RL_LEDGER_REJECTED;
+
+        if (answer.granted) {
+            rc = NGX_RL_LEDGER_PAID;
+            ngx_rl_ledger_spent(ledger, limit, &env, &answer, &next);
+        }
+    }
+
+    if (rc != NGX_RL_LEDGER_ASK) {
+        sim_oracle_decide(request,
+                          rc == NGX_RL_LEDGER_PAID ? SIM_ADMITTED : SIM_DENIED,
+                          SIM_NO_WAIT);
+
+        if (next == NGX_RL_LEDGER_SWEEP) {
+            sim_refill_timer(refill);
+
+        } else if (next && refill->call == NULL) {
             sim_refill_ask(refill);
         }
 
         return;
+    }
 
-    case NGX_RL_LEASE_DENIED:
-        sim_oracle_decide(request, SIM_DENIED, SIM_NO_WAIT);
+    if (ngx_rl_ledger_alone(ledger, limit, &env)) {
+        sim_refill_alone(refill, request);
         return;
+    }
 
-    default:
+    sim_refill_queue(refill, request);
 
-        if (ngx_rl_lease_alone(&refill->leased->lease,
-                               refill->node->limit, &env))
-        {
-            sim_refill_alone(refill, request);
-            return;
-        }
-
-        sim_refill_queue(refill, request);
-
-        if (refill->call == NULL) {
-            sim_refill_ask(refill);
-        }
+    if (refill->call == NULL) {
+        sim_refill_ask(refill);
     }
 }
 
@@ -96,13 +108,13 @@ sim_refill_alone(sim_refill_t *refill, uint64_t request)
     call->alone = 1;
     call->request = request;
     call->cost = (int64_t) sim.cell.cost;
-    call->ask.cost = (uint32_t) sim.cell.cost;
-    call->ask.want = (uint32_t) sim.cell.cost;
-    call->ask.share = 1;
+    call->says.cost = (uint32_t) sim.cell.cost;
+    call->says.want = (uint32_t) sim.cell.cost;
+    call->says.share = 1;
     strcpy(call->want, "0");
 
     if (!sim_conn_send(refill->conn, call)) {
-        ngx_rl_lease_failed(&refill->leased->lease);
+        sim_refill_failed(refill, 0);
         sim_oracle_decide(request, SIM_UNANSWERED, sim.now_ns);
         return;
     }
@@ -121,7 +133,7 @@ sim_refill_alone_deadline(sim_refill_t *refill, uint64_t request)
 
         if (call->alone && call->refill && call->request == request) {
             call->refill = NULL;
-            ngx_rl_lease_failed(&refill->leased->lease);
+            sim_refill_failed(refill, 0);
             sim_oracle_decide(request, SIM_UNANSWERED, sim.now_ns);
             return;
         }
@@ -132,19 +144,19 @@ sim_refill_alone_deadline(sim_refill_t *refill, uint64_t request)
 static void
 sim_refill_alone_answer(sim_call_t *call, const ngx_rl_answer_t *answer)
 {
-    ngx_rl_answer_t      paid;
-    ngx_rl_lease_t      *lease;
-    ngx_rl_lease_env_t   env;
+    ngx_rl_answer_t       paid;
+    ngx_rl_ledger_t      *ledger;
+    ngx_rl_ledger_env_t   env;
 
-    lease = &call->refill->leased->lease;
+    ledger = &call->refill->leased->ledger;
     sim_refill_env(call->refill, &env);
 
-    if (ngx_rl_lease_fill(lease, call->limit, &env, call->sent_us,
-                          &call->ask, answer)
+    if (ngx_rl_ledger_fill(ledger, call->limit, &env, call->sent_us,
+                           &call->says, answer)
         && answer->granted)
     {
-        (void) ngx_rl_lease_pay(lease, call->limit, &env,
-                                answer->granted, &paid);
+        (void) ngx_rl_ledger_pay(ledger, call->limit, &env, answer->granted,
+                                 &paid);
     }
 
     sim_oracle_decide(call->request,
@@ -153,43 +165,9 @@ sim_refill_alone_answer(sim_call_t *call, const ngx_rl_answer_t *answer)
 }
 
 
-void
-sim_refill_async(sim_refill_t *refill, uint64_t request)
-{
-    unsigned            ask;
-    ngx_rl_async_t     *async;
-    ngx_rl_answer_t     answer;
-    ngx_rl_lease_env_t  env;
-
-    sim_refill_env(refill, &env);
-    async = &refill->leased->async;
-
-    if (ngx_rl_async_take(async, refill->node->limit, &env,
-                          (uint32_t) sim.cell.cost, &answer, &ask)
-        == NGX_RL_LEASE_ASK)
-    {
-        sim_refill_alone_take(refill, &env, &answer);
-
-        if (answer.granted) {
-            ngx_rl_async_spent(async, refill->node->limit, &env, &answer, &ask);
-        }
-    }
-
-    sim_oracle_decide(request, answer.granted ? SIM_ADMITTED : SIM_DENIED,
-                      SIM_NO_WAIT);
-
-    if (ask == NGX_RL_ASYNC_SOON) {
-        sim_refill_timer(refill);
-
-    } else if (ask && refill->call == NULL) {
-        sim_refill_tell(refill);
-    }
-}
-
-
 /* The node's own counter, in whole tokens. */
 static void
-sim_refill_alone_take(sim_refill_t *refill, const ngx_rl_lease_env_t *env,
+sim_refill_alone_take(sim_refill_t *refill, const ngx_rl_ledger_env_t *env,
     ngx_rl_answer_t *answer)
 {
     uint64_t               wall_us;
@@ -322,46 +300,54 @@ sim_refill_call(sim_refill_t *refill)
 }
 
 
-/* For those who wait, or ahead of need. */
+/* For those who wait, or ahead of need; async: what the ledger owes. */
 static void
 sim_refill_ask(sim_refill_t *refill)
 {
     uint32_t               back;
+    uint64_t               age_us;
     sim_call_t            *call;
-    ngx_rl_lease_t        *lease;
-    ngx_rl_lease_env_t     env;
+    ngx_rl_ledger_t       *ledger;
+    ngx_rl_ledger_env_t    env;
+    ngx_rl_ledger_call_t  *says;
     const ngx_rl_limit_t  *limit;
 
-    lease = &refill->leased->lease;
+    ledger = &refill->leased->ledger;
     limit = refill->node->limit;
 
     sim_refill_env(refill, &env);
 
-    back = ngx_rl_lease_stale(lease, limit, &env);
+    back = ngx_rl_ledger_stale(ledger, limit, &env, &age_us);
 
     if (back) {
-        sim_refill_give(refill, limit, back,
-                        ngx_rl_lease_age_us(lease, limit, env.now_us));
+        sim_refill_give(refill, limit, back, age_us);
     }
 
     call = sim_refill_call(refill);
+    says = &call->says;
 
-    ngx_rl_lease_size(lease, limit, &env,
-                      refill->used ? (uint32_t) sim.cell.cost : 0,
-                      (uint32_t) (refill->used * sim.cell.cost), &call->ask);
-
-    if (refill->used == 0 && call->ask.ahead == 0) {
+    if (!ngx_rl_ledger_ask(ledger, limit, &env,
+                           refill->used ? (uint32_t) sim.cell.cost : 0,
+                           (uint32_t) (refill->used * sim.cell.cost), says))
+    {
         free(call);
         return;
     }
 
-    call->cost = call->ask.cost;
+    if (says->debit > 0) {
+        snprintf(call->want, sizeof(call->want), "%d", -1 - says->debit);
 
-    if (call->ask.ahead) {
-        snprintf(call->want, sizeof(call->want), "%u+%u/%u", call->ask.want,
-                 call->ask.ahead, call->ask.share);
+    } else if (says->look) {
+        call->cost = says->look;
+        strcpy(call->want, "-1");
+
+    } else if (says->ahead) {
+        call->cost = says->cost;
+        snprintf(call->want, sizeof(call->want), "%u+%u/%u", says->want,
+                 says->ahead, says->share);
     } else {
-        snprintf(call->want, sizeof(call->want), "%u", call->ask.want);
+        call->cost = says->cost;
+        snprintf(call->want, sizeof(call->want), "%u", says->want);
     }
 
     sim_refill_sent(refill, call);
@@ -385,41 +371,12 @@ sim_refill_strict(sim_refill_t *refill, uint64_t request)
 }
 
 
-/* What an async counter owes. */
-static void
-sim_refill_tell(sim_refill_t *refill)
-{
-    sim_call_t          *call;
-    ngx_rl_lease_env_t   env;
-
-    sim_refill_env(refill, &env);
-
-    call = sim_refill_call(refill);
-    ngx_rl_async_call(&refill->leased->async, refill->node->limit, &env,
-                      0, &call->told);
-
-    if (call->told.debit > 0) {
-        snprintf(call->want, sizeof(call->want), "%d", -1 - call->told.debit);
-
-    } else if (call->told.look) {
-        call->cost = call->told.look;
-        strcpy(call->want, "-1");
-
-    } else {
-        free(call);
-        return;
-    }
-
-    sim_refill_sent(refill, call);
-}
-
-
 static void
 sim_refill_sent(sim_refill_t *refill, sim_call_t *call)
 {
     int32_t  debit;
 
-    debit = call->told.debit;
+    debit = call->says.debit;
     refill->call = call;
     refill->until_ns = sim.now_ns + sim.cell.timeout_ms * SIM_MS;
 
@@ -445,7 +402,7 @@ sim_refill_lost(sim_refill_t *refill, sim_call_t *call)
     }
 
     if (call->alone) {
-        ngx_rl_lease_failed(&refill->leased->lease);
+        sim_refill_failed(refill, 0);
         sim_oracle_decide(call->request, SIM_UNANSWERED, sim.now_ns);
         return;
     }
@@ -466,21 +423,16 @@ sim_refill_lost(sim_refill_t *refill, sim_call_t *call)
 static void
 sim_refill_failed(sim_refill_t *refill, int32_t debit)
 {
-    ngx_rl_lease_env_t   env;
-    ngx_rl_async_call_t  told;
+    ngx_rl_ledger_env_t   env;
+    ngx_rl_ledger_call_t  says;
 
-    if (sim.cell.sync == SIM_LEASE) {
-        ngx_rl_lease_failed(&refill->leased->lease);
+    memset(&says, 0, sizeof(says));
+    says.debit = debit;
 
-    } else {
-        memset(&told, 0, sizeof(told));
-        told.debit = debit;
-
-        sim_refill_env(refill, &env);
-        told.asked_ms = (uint32_t) (env.now_us / 1000);
-        ngx_rl_async_failed(&refill->leased->async, refill->node->limit,
-                            &env, &told);
-    }
+    sim_refill_env(refill, &env);
+    says.asked_ms = (uint32_t) (env.now_us / 1000);
+    ngx_rl_ledger_failed(&refill->leased->ledger, refill->node->limit, &env,
+                         &says);
 }
 
 
@@ -490,7 +442,7 @@ sim_refill_answer(sim_call_t *call, const int64_t *values)
     uint64_t            took_ns;
     sim_refill_t       *refill;
     ngx_rl_answer_t     answer;
-    ngx_rl_lease_env_t  env;
+    ngx_rl_ledger_env_t  env;
 
     refill = call->refill;
 
@@ -536,8 +488,8 @@ sim_refill_answer(sim_call_t *call, const int64_t *values)
     }
 
     sim_refill_env(refill, &env);
-    ngx_rl_async_answered(&refill->leased->async, call->limit, &env,
-                          call->sent_us, &call->told, &answer);
+    (void) ngx_rl_ledger_fill(&refill->leased->ledger, call->limit, &env,
+                              call->sent_us, &call->says, &answer);
 }
 
 
@@ -548,15 +500,15 @@ sim_refill_filled(sim_refill_t *refill, sim_call_t *call,
     uint64_t               spare;
     const ngx_rl_limit_t  *limit;
     ngx_rl_answer_t        paid;
-    ngx_rl_lease_env_t     env;
+    ngx_rl_ledger_env_t     env;
 
     limit = call->limit;
     spare = 0;
 
     sim_refill_env(refill, &env);
 
-    if (!ngx_rl_lease_fill(&refill->leased->lease, limit, &env,
-                           call->sent_us, &call->ask, answer))
+    if (!ngx_rl_ledger_fill(&refill->leased->ledger, limit, &env,
+                            call->sent_us, &call->says, answer))
     {
         spare = answer->granted;
     }
@@ -566,9 +518,8 @@ sim_refill_filled(sim_refill_t *refill, sim_call_t *call,
         if (spare >= sim.cell.cost) {
             spare -= sim.cell.cost;
 
-        } else if (!ngx_rl_lease_pay(&refill->leased->lease, limit,
-                                     &env, (uint32_t) sim.cell.cost,
-                                     &paid))
+        } else if (!ngx_rl_ledger_pay(&refill->leased->ledger, limit, &env,
+                                      (uint32_t) sim.cell.cost, &paid))
         {
             break;
         }
@@ -583,7 +534,7 @@ sim_refill_filled(sim_refill_t *refill, sim_call_t *call,
                                                     answer));
     }
 
-    if (call->ask.cost && answer->retry_us) {
+    if (call->says.cost && answer->retry_us) {
         sim_refill_all(refill, SIM_DENIED, call->ran_ns);
     }
 
@@ -625,52 +576,42 @@ sim_refill_timer(sim_refill_t *refill)
 void
 sim_refill_sweep(sim_refill_t *refill)
 {
-    uint32_t               tokens;
-    uint64_t               age_us;
-    ngx_rl_lease_t        *lease;
-    ngx_rl_lease_env_t     env;
+    unsigned               due;
+    ngx_rl_ledger_t       *ledger;
+    ngx_rl_ledger_env_t    env;
+    ngx_rl_ledger_call_t   says;
     const ngx_rl_limit_t  *limit;
 
     refill->sweeping = 0;
-    lease = &refill->leased->lease;
+    ledger = &refill->leased->ledger;
     limit = refill->node->limit;
+    due = 0;
+    says.debit = 0;
 
-    if (sim.cell.sync == SIM_ASYNC) {
-        sim_refill_env(refill, &env);
+    sim_refill_env(refill, &env);
 
-        if (env.now_us >= refill->leased->async.busy_us) {
-            return;
-        }
-
-        if (ngx_rl_async_due(&refill->leased->async, limit, &env)
-            && refill->call == NULL)
-        {
-            sim_refill_tell(refill);
-
-        } else if (refill->leased->async.owed || refill->call) {
-            sim_refill_timer(refill);
-        }
-
+    if (env.behind && env.now_us >= ledger->busy_us) {
         return;
     }
 
-    sim_refill_env(refill, &env);
-    age_us = ngx_rl_lease_age_us(lease, limit, env.now_us);
-    tokens = 0;
-
     /* to a window that ends before a call may run nothing goes back */
 
-    if (limit->algorithm != NGX_RL_FIXED_WINDOW
-        || lease->fresh_us >= env.now_us + sim.cell.timeout_ms * 1000)
+    if (env.behind || limit->algorithm != NGX_RL_FIXED_WINDOW
+        || ledger->fresh_us >= env.now_us + sim.cell.timeout_ms * 1000)
     {
-        tokens = ngx_rl_lease_sweep(lease, limit, &env, 0);
+        due = ngx_rl_ledger_sweep(ledger, limit, &env, 0, &says);
     }
 
-    if (tokens) {
-        sim_refill_give(refill, limit, tokens, age_us);
+    if (says.debit) {
+        sim_refill_give(refill, limit, -says.debit, says.age_us);
     }
 
-    if (lease->tokens || refill->call) {
+    if (due && refill->call == NULL) {
+        sim_refill_ask(refill);
+
+    } else if ((env.behind ? ledger->owed != 0 : ledger->tokens != 0)
+               || refill->call)
+    {
         sim_refill_timer(refill);
     }
 }

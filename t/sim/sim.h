@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ngx_rl_async.h"
+#include "ngx_rl_ledger.h"
 #include "ngx_rl_window.h"
 
 /* virtual time is in nanoseconds since SIM_START_US, a full minute */
@@ -226,8 +226,7 @@ struct sim_call_s {
     uint64_t               ran_ns;    /* when it did in Redis */
     int64_t                cost;
     char                   want[48];
-    ngx_rl_lease_ask_t     ask;
-    ngx_rl_async_call_t    told;      /* async */
+    ngx_rl_ledger_call_t   says;
     sim_values_t           values;
 };
 

@@ -8,19 +8,19 @@
 
 #include "counter.h"
 
-#include "ngx_rl_lease.h"
+#include "ngx_rl_ledger.h"
 
-#define PAID    NGX_RL_LEASE_PAID
-#define DENIED  NGX_RL_LEASE_DENIED
-#define ASK     NGX_RL_LEASE_ASK
+#define PAID    NGX_RL_LEDGER_PAID
+#define DENIED  NGX_RL_LEDGER_REJECTED
+#define ASK     NGX_RL_LEDGER_ASK
 
 /* by the gateway's clock, that many ms after the test began */
 #define START_MS   (((uint64_t) 1 << 32) - 700)
 #define AT_US(ms)  ((START_MS + (ms)) * 1000)
 
-typedef ngx_rl_lease_t      lease_t;
-typedef ngx_rl_lease_ask_t  ask_t;
-typedef ngx_rl_lease_env_t  env_t;
+typedef ngx_rl_ledger_t       lease_t;
+typedef ngx_rl_ledger_call_t  ask_t;
+typedef ngx_rl_ledger_env_t   env_t;
 
 typedef enum {
     END_STEP = 0,
@@ -125,7 +125,7 @@ sliding(uint64_t tokens, uint64_t seconds)
 static inline env_t
 at(int64_t ms)
 {
-    return (env_t) { .now_us = AT_US(ms), .nodes = 3, .rtt_ms = 1 };
+    return (env_t) { .now_us = AT_US(ms), .gateways = 3, .rtt_ms = 1 };
 }
 
 
@@ -139,7 +139,7 @@ said(uint32_t granted, uint32_t remaining, uint64_t reset_ms, uint64_t retry_ms)
 
 /* What every answer to a request keeps. */
 static inline void
-assert_answer(ngx_rl_lease_e rc, const limit_t *limit, uint32_t cost,
+assert_answer(ngx_rl_ledger_e rc, const limit_t *limit, uint32_t cost,
     const answer_t *answer)
 {
     if (rc == ASK) {
@@ -157,11 +157,11 @@ static inline int64_t
 step_take(lease_t *lease, const limit_t *limit, const step_t *step,
     const env_t *env, answer_t *answer, unsigned *asks)
 {
-    ngx_rl_lease_e  rc;
+    ngx_rl_ledger_e  rc;
 
     memset(answer, 0xa5, sizeof(*answer));
 
-    rc = ngx_rl_lease_take(lease, limit, env, step->n, answer, asks);
+    rc = ngx_rl_ledger_take(lease, limit, env, step->n, answer, asks);
 
     assert_true(rc == PAID || *asks == 0);
     assert_answer(rc, limit, step->n, answer);
@@ -184,7 +184,7 @@ demand(lease_t *lease, const limit_t *limit, int64_t from, int64_t to,
         env = at(from);
 
         for (i = 0; i < n; i++) {
-            (void) ngx_rl_lease_take(lease, limit, &env, 1, &answer, &ahead);
+            (void) ngx_rl_ledger_take(lease, limit, &env, 1, &answer, &ahead);
         }
     }
 }
@@ -194,8 +194,9 @@ static inline int64_t
 step_lease(lease_t *lease, const limit_t *limit, const step_t *s,
     const env_t *env, answer_t *answer)
 {
-    int    filled;
-    ask_t  ask;
+    int       filled;
+    ask_t     ask;
+    uint64_t  age_us;
 
     memset(&ask, 0, sizeof(ask));
 
@@ -205,27 +206,32 @@ step_lease(lease_t *lease, const limit_t *limit, const step_t *s,
         ask.cost = ask.want = s->n;
         *answer = said(s->said.granted, s->said.remaining, s->said.reset_us,
                        s->said.retry_us);
-        filled = ngx_rl_lease_fill(lease, limit, env,
+        filled = ngx_rl_ledger_fill(lease, limit, env,
                                    AT_US(s->ms - s->from), &ask, answer);
         assert_true(!filled || lease->tokens <= limit->capacity);
         return !filled;
 
     case PAY_STEP:
-        return ngx_rl_lease_pay(lease, limit, env, s->n, answer);
+        return ngx_rl_ledger_pay(lease, limit, env, s->n, answer);
 
     case GIVE_STEP:
-        return ngx_rl_lease_return(lease, limit, env, AT_US(s->from), s->n);
+        return ngx_rl_ledger_give(lease, limit, env, AT_US(s->from), s->n);
     case CHARGE_STEP:
-        return ngx_rl_lease_charge(lease, limit, env, s->n);
+        return ngx_rl_ledger_charge(lease, limit, env, s->n);
 
     case SWEEP_STEP:
     case SWEEP_ALL_STEP:
-        return ngx_rl_lease_sweep(lease, limit, env, s->what == SWEEP_ALL_STEP);
+        (void) ngx_rl_ledger_sweep(lease, limit, env, s->what == SWEEP_ALL_STEP,
+                                   &ask);
+        return -ask.debit;
+
     case STALE_STEP:
-        return ngx_rl_lease_stale(lease, limit, env);
+        return ngx_rl_ledger_stale(lease, limit, env, &age_us);
 
     case SIZE_STEP:
-        ngx_rl_lease_size(lease, limit, env, s->n, s->queued, &ask);
+        assert_int_equal(ngx_rl_ledger_ask(lease, limit, env, s->n, s->queued,
+                                           &ask),
+                         s->n || ask.ahead);
         assert_int_equal(ask.cost, s->said.granted);
         assert_int_equal(ask.want, s->said.remaining);
         assert_true(ask.share >= 1);
@@ -240,7 +246,7 @@ step_lease(lease_t *lease, const limit_t *limit, const step_t *s,
         return 0;
 
     case FAILED_STEP:
-        ngx_rl_lease_failed(lease);
+        ngx_rl_ledger_failed(lease, limit, env, &ask);
         return 0;
 
     default: /* IN_HAND_STEP */

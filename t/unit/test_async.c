@@ -5,14 +5,13 @@
 
 #include "lease.h"
 
-#include "ngx_rl_async.h"
 
 #define GATEWAYS  6
-#define SOON      NGX_RL_ASYNC_SOON
+#define SOON      NGX_RL_LEDGER_SWEEP
 #define MOST      NGX_RL_MAX_TOKENS
 
-typedef ngx_rl_async_t       async_t;
-typedef ngx_rl_async_call_t  told_t;
+typedef ngx_rl_ledger_t       async_t;
+typedef ngx_rl_ledger_call_t  told_t;
 
 /* A ledger, and the last answer of it. */
 typedef struct {
@@ -31,6 +30,7 @@ ledger_make(ledger_t *l, limit_t limit)
     memset(l, 0, sizeof(ledger_t));
     l->limit = limit;
     l->env = at(0);
+    l->env.behind = 1;
 }
 
 
@@ -42,13 +42,13 @@ on(ledger_t *l, int64_t ms)
 }
 
 
-static ngx_rl_lease_e
+static ngx_rl_ledger_e
 spend(ledger_t *l, int64_t ms, uint32_t cost)
 {
-    ngx_rl_lease_e  rc;
+    ngx_rl_ledger_e  rc;
 
     on(l, ms);
-    rc = ngx_rl_async_take(&l->async, &l->limit, &l->env, cost,
+    rc = ngx_rl_ledger_take(&l->async, &l->limit, &l->env, cost,
                            &l->answer, &l->ask);
     assert_answer(rc, &l->limit, cost, &l->answer);
 
@@ -63,7 +63,7 @@ alone(ledger_t *l, int64_t ms, uint32_t cost, uint32_t left, uint64_t reset_ms)
     assert_int_equal(spend(l, ms, cost), ASK);
 
     l->answer = said(cost, left, reset_ms, 0);
-    ngx_rl_async_spent(&l->async, &l->limit, &l->env, &l->answer, &l->ask);
+    ngx_rl_ledger_spent(&l->async, &l->limit, &l->env, &l->answer, &l->ask);
 }
 
 
@@ -71,7 +71,7 @@ static int32_t
 call(ledger_t *l, int64_t ms)
 {
     on(l, ms);
-    ngx_rl_async_call(&l->async, &l->limit, &l->env, 0, &l->told);
+    (void) ngx_rl_ledger_ask(&l->async, &l->limit, &l->env, 0, 0, &l->told);
 
     return l->told.debit;
 }
@@ -86,7 +86,7 @@ answered(ledger_t *l, int64_t ms, int64_t asked, uint32_t left,
     on(l, ms);
     answer = said(l->told.debit > 0 ? l->told.debit : 0, left, reset_ms,
                   retry_ms);
-    ngx_rl_async_answered(&l->async, &l->limit, &l->env, AT_US(asked),
+    (void) ngx_rl_ledger_fill(&l->async, &l->limit, &l->env, AT_US(asked),
                           &l->told, &answer);
 }
 
@@ -94,9 +94,11 @@ answered(ledger_t *l, int64_t ms, int64_t asked, uint32_t left,
 static unsigned
 due(ledger_t *l, int64_t ms)
 {
+    told_t  unused;
+
     on(l, ms);
 
-    return ngx_rl_async_due(&l->async, &l->limit, &l->env);
+    return ngx_rl_ledger_sweep(&l->async, &l->limit, &l->env, 0, &unused);
 }
 
 
@@ -105,7 +107,7 @@ give(ledger_t *l, int64_t ms, int64_t taken, uint32_t tokens)
 {
     on(l, ms);
 
-    return ngx_rl_async_give(&l->async, &l->limit, &l->env,
+    return ngx_rl_ledger_give(&l->async, &l->limit, &l->env,
                              AT_US(taken), tokens);
 }
 
@@ -114,7 +116,7 @@ static void
 charge(ledger_t *l, int64_t ms, uint32_t tokens)
 {
     on(l, ms);
-    ngx_rl_async_charge(&l->async, &l->limit, &l->env, tokens);
+    ngx_rl_ledger_charge(&l->async, &l->limit, &l->env, tokens);
 }
 
 
@@ -176,7 +178,7 @@ test_share(void **state)
     ledger_t  l;
 
     known(&l, fixed(100, 60), 0, 90, 30000);
-    l.env.nodes = 3;
+    l.env.gateways = 3;
 
     assert_int_equal(spend(&l, 500, 15), PAID);
     assert_int_equal(l.ask, 1);
@@ -258,7 +260,7 @@ test_failed_late(void **state)
     assert_int_equal(due(&l, 30100), 0);
 
     on(&l, 30200);
-    ngx_rl_async_failed(&l.async, &l.limit, &l.env, &l.told);
+    ngx_rl_ledger_failed(&l.async, &l.limit, &l.env, &l.told);
     assert_int_equal(l.async.owed, 0);
     assert_int_equal(l.async.asking, 0);
 }
@@ -273,7 +275,7 @@ test_gives_late(void **state)
     known(&l, bucket(100, 1), 0, 0, 100000);
     assert_int_equal(give(&l, 1000, 500, 90), 90);
     assert_int_equal(call(&l, 1100), -90);
-    ngx_rl_async_failed(&l.async, &l.limit, &l.env, &l.told);
+    ngx_rl_ledger_failed(&l.async, &l.limit, &l.env, &l.told);
 
     assert_int_equal(give(&l, 2000, 1500, 5), 5);
     assert_int_equal(call(&l, 3600000), -95);
@@ -297,7 +299,7 @@ test_surplus(void **state)
     charge(&l, 100, 25);
     assert_int_equal(spend(&l, 100, 1), DENIED);
     assert_int_equal(call(&l, 100), 10);
-    ngx_rl_async_failed(&l.async, &l.limit, &l.env, &l.told);
+    ngx_rl_ledger_failed(&l.async, &l.limit, &l.env, &l.told);
     assert_int_equal(l.async.owed, 25);
     assert_int_equal(due(&l, 199), 0);
     assert_int_equal(due(&l, 200), 1);
@@ -311,7 +313,7 @@ test_surplus(void **state)
     /* one that may have run is not told again */
 
     l.told.debit = 0;
-    ngx_rl_async_failed(&l.async, &l.limit, &l.env, &l.told);
+    ngx_rl_ledger_failed(&l.async, &l.limit, &l.env, &l.told);
     assert_int_equal(l.async.owed, 0);
 
     /* whatever is charged, nothing wraps; a worker that ends tells all */
@@ -321,7 +323,7 @@ test_surplus(void **state)
     charge(&l, 1, MOST);
     charge(&l, 1, MOST);
     assert_int_equal(spend(&l, 1, 1), DENIED);
-    ngx_rl_async_call(&l.async, &l.limit, &l.env, 1, &l.told);
+    (void) ngx_rl_ledger_sweep(&l.async, &l.limit, &l.env, 1, &l.told);
     assert_int_equal(l.told.debit, MOST);
     assert_int_equal(l.async.asking, 0);
     assert_int_equal(l.async.owed, 0);
@@ -619,7 +621,7 @@ fleet_start(limit_t limit)
 
     for (i = 0; i < GATEWAYS; i++) {
         ledger_make(&fleet[i].l, limit);
-        fleet[i].l.env.nodes = GATEWAYS;
+        fleet[i].l.env.gateways = GATEWAYS;
         fleet[i].asked = -1;
         fleet[i].sweep = -1;
         fleet[i].last = -1000;
@@ -678,7 +680,7 @@ gateway_request(gateway_t *g, int64_t ms, uint32_t cost)
         g->l.answer = state_take(&g->own, &g->l.limit, AT_US(ms), cost, 0);
 
         if (g->l.answer.granted) {
-            ngx_rl_async_spent(&g->l.async, &g->l.limit, &g->l.env,
+            ngx_rl_ledger_spent(&g->l.async, &g->l.limit, &g->l.env,
                                &g->l.answer, &g->l.ask);
         }
     }
@@ -713,7 +715,7 @@ fleet_turn(int64_t ms)
 
         if (g->asked != -1 && ms == g->asked + 4) {
             on(&g->l, ms);
-            ngx_rl_async_answered(&g->l.async, &g->l.limit, &g->l.env,
+            ngx_rl_ledger_fill(&g->l.async, &g->l.limit, &g->l.env,
                                   AT_US(g->asked), &g->l.told, &g->said);
             g->asked = -1;
         }
@@ -905,13 +907,13 @@ test_alone(void **state)
             paid += gateway_request(g, ms, 1);
 
             if (g->asked != -1) {
-                ngx_rl_async_failed(&g->l.async, &g->l.limit, &g->l.env,
+                ngx_rl_ledger_failed(&g->l.async, &g->l.limit, &g->l.env,
                                     &g->l.told);
                 g->asked = -1;
             }
 
             if (ms % 100 == 0 && due(&g->l, ms) && call(&g->l, ms)) {
-                ngx_rl_async_failed(&g->l.async, &g->l.limit, &g->l.env,
+                ngx_rl_ledger_failed(&g->l.async, &g->l.limit, &g->l.env,
                                     &g->l.told);
             }
         }

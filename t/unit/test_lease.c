@@ -526,16 +526,16 @@ static const case_t  cases[] = {
 };
 
 
-static ngx_rl_lease_e
+static ngx_rl_ledger_e
 take(lease_t *lease, const limit_t *limit, int64_t ms, uint32_t cost,
     unsigned *ahead)
 {
     env_t           env;
     answer_t        answer;
-    ngx_rl_lease_e  rc;
+    ngx_rl_ledger_e  rc;
 
     env = at(ms);
-    rc = ngx_rl_lease_take(lease, limit, &env, cost, &answer, ahead);
+    rc = ngx_rl_ledger_take(lease, limit, &env, cost, &answer, ahead);
     assert_answer(rc, limit, cost, &answer);
 
     return rc;
@@ -546,10 +546,10 @@ static void
 fill(lease_t *lease, const limit_t *limit, int64_t ms, answer_t answer)
 {
     env_t  env;
-    ask_t  ask = { 1, 1, 0, 0 };
+    ask_t  ask = { .cost = 1, .want = 1 };
 
     env = at(ms);
-    assert_true(ngx_rl_lease_fill(lease, limit, &env, env.now_us, &ask,
+    assert_true(ngx_rl_ledger_fill(lease, limit, &env, env.now_us, &ask,
                                   &answer));
 }
 
@@ -558,10 +558,12 @@ static uint32_t
 sweep(lease_t *lease, const limit_t *limit, int64_t ms)
 {
     env_t  env;
+    ask_t  call;
 
     env = at(ms);
+    assert_int_equal(ngx_rl_ledger_sweep(lease, limit, &env, 0, &call), 0);
 
-    return ngx_rl_lease_sweep(lease, limit, &env, 0);
+    return (uint32_t) -call.debit;
 }
 
 
@@ -581,7 +583,7 @@ test_place(void **state)
 
     limit = fast_bucket();
     env = at(0);
-    ngx_rl_lease_size(NULL, &limit, &env, 2, 7, &ask);
+    ngx_rl_ledger_ask(NULL, &limit, &env, 2, 7, &ask);
     assert_int_equal(ask.cost, 2);
     assert_int_equal(ask.want, 7);
     assert_int_equal(ask.ahead, 0);
@@ -604,7 +606,7 @@ test_pay_no_demand(void **state)
 
     fill(&lease, &limit, 0, said(5, 50, 30000, 0));
     count = lease.count;
-    assert_true(ngx_rl_lease_pay(&lease, &limit, &env, 3, &answer));
+    assert_true(ngx_rl_ledger_pay(&lease, &limit, &env, 3, &answer));
     assert_int_equal(answer.granted, 3);
     assert_int_equal(lease.count, count);
 }
@@ -650,12 +652,12 @@ test_ahead_once(void **state)
     /* once it has been answered, or has failed, soon again */
 
     env = at(1610);
-    ngx_rl_lease_size(&lease, &limit, &env, 0, 0, &ask);
+    ngx_rl_ledger_ask(&lease, &limit, &env, 0, 0, &ask);
     assert_int_equal(ask.cost, 0);
     assert_int_equal(ask.want, 0);
     assert_true(ask.ahead > 0);
 
-    ngx_rl_lease_failed(&lease);
+    ngx_rl_ledger_failed(&lease, &limit, &env, &ask);
     lease.tokens = 5;
     assert_int_equal(take(&lease, &limit, 1700, 1, &ahead), PAID);
     assert_int_equal(ahead, 1);
@@ -765,7 +767,7 @@ denies(lease_t *lease, const limit_t *limit, int64_t ms)
 
     env = at(ms);
 
-    return ngx_rl_lease_denies(lease, limit, &env, 1, &answer);
+    return ngx_rl_ledger_rejects(lease, limit, &env, 1, &answer);
 }
 
 
@@ -778,7 +780,7 @@ test_denies(void **state)
     answer_t  answer;
     env_t     env;
 
-    static const ngx_rl_lease_ask_t  ask = { .cost = 1, .want = 1 };
+    static const ngx_rl_ledger_call_t  ask = { .cost = 1, .want = 1 };
 
     limit = one_bucket();
     other = bucket_100();
@@ -788,14 +790,14 @@ test_denies(void **state)
     memset(&lease, 0, sizeof(lease));
     assert_int_equal(denies(&lease, &limit, 0), 0);
 
-    (void) ngx_rl_lease_fill(&lease, &limit, &env, env.now_us, &ask, &answer);
+    (void) ngx_rl_ledger_fill(&lease, &limit, &env, env.now_us, &ask, &answer);
     assert_int_equal(denies(&lease, &limit, 3599000), 1);
     assert_int_equal(denies(&lease, &limit, 3600100), 0);
 
     /* it holds its place for a minute behind the last request */
 
     memset(&lease, 0, sizeof(lease));
-    (void) ngx_rl_lease_fill(&lease, &limit, &env, env.now_us, &ask, &answer);
+    (void) ngx_rl_ledger_fill(&lease, &limit, &env, env.now_us, &ask, &answer);
     assert_in_range(lease.busy_us, AT_US(59000), AT_US(61000));
     assert_int_equal(denies(&lease, &limit, 50000), 1);
     assert_in_range(lease.busy_us, AT_US(109000), AT_US(111000));
@@ -806,7 +808,7 @@ test_denies(void **state)
     /* another limit ends it, also if this one applies again */
 
     memset(&lease, 0, sizeof(lease));
-    (void) ngx_rl_lease_fill(&lease, &limit, &env, env.now_us, &ask, &answer);
+    (void) ngx_rl_ledger_fill(&lease, &limit, &env, env.now_us, &ask, &answer);
     assert_int_equal(denies(&lease, &limit, 1), 1);
     assert_int_equal(denies(&lease, &other, 2), 0);
     assert_int_equal(denies(&lease, &limit, 3), 0);

@@ -144,7 +144,7 @@ admit(unsigned node, int64_t ms, int64_t lag, uint32_t cost)
         /* another counter of the request denied */
 
         env = at(ms - lag);
-        kept = rnd(2) ? ngx_rl_lease_return(&nodes[node].lease, &limit,
+        kept = rnd(2) ? ngx_rl_ledger_give(&nodes[node].lease, &limit,
                                             &env, env.now_us, cost)
                       : 0;
         nodes[node].in += kept;
@@ -174,6 +174,7 @@ worker_ask(unsigned node, unsigned worker, int64_t ms, unsigned ahead)
     call_t    *call;
     node_t    *n;
     uint32_t   back;
+    uint64_t   age_us;
     worker_t  *w;
 
     n = &nodes[node];
@@ -184,9 +185,9 @@ worker_ask(unsigned node, unsigned worker, int64_t ms, unsigned ahead)
     }
 
     env = at(ms - w->lag);
-    env.nodes = NODES;
+    env.gateways = NODES;
 
-    back = ngx_rl_lease_stale(&n->lease, &limit, &env);
+    back = ngx_rl_ledger_stale(&n->lease, &limit, &env, &age_us);
 
     if (back) {
         n->out += back;
@@ -194,7 +195,7 @@ worker_ask(unsigned node, unsigned worker, int64_t ms, unsigned ahead)
                             - n->lease.answered_ms, back);
     }
 
-    ngx_rl_lease_size(&n->lease, &limit, &env,
+    ngx_rl_ledger_ask(&n->lease, &limit, &env,
                       w->n ? w->queue[0] : 0, w->cost, &ask);
 
     if (ask.cost == 0 && ask.ahead == 0) {
@@ -233,13 +234,13 @@ worker_answered(call_t *call, int64_t ms)
     env = at(ms - w->lag);
     tokens = call->answer.granted;
 
-    if (ngx_rl_lease_fill(&n->lease, &limit, &env, AT_US(call->asked),
+    if (ngx_rl_ledger_fill(&n->lease, &limit, &env, AT_US(call->asked),
                           &call->ask, &call->answer))
     {
         n->in += tokens;
         tokens = 0;
 
-        while (w->n && ngx_rl_lease_pay(&n->lease, &limit, &env,
+        while (w->n && ngx_rl_ledger_pay(&n->lease, &limit, &env,
                                         w->queue[0], &answer))
         {
             admit(call->node, ms, w->lag, w->queue[0]);
@@ -270,15 +271,15 @@ request(unsigned node, unsigned worker, int64_t ms, uint32_t cost)
     answer_t        answer;
     unsigned        ahead;
     worker_t       *w;
-    ngx_rl_lease_e  rc;
+    ngx_rl_ledger_e  rc;
 
     n = &nodes[node];
     w = &n->workers[worker];
     env = at(ms - w->lag);
-    env.nodes = NODES;
+    env.gateways = NODES;
 
     memset(&answer, 0xa5, sizeof(answer));
-    rc = ngx_rl_lease_take(&n->lease, &limit, &env, cost, &answer, &ahead);
+    rc = ngx_rl_ledger_take(&n->lease, &limit, &env, cost, &answer, &ahead);
 
     if (rc == PAID) {
         assert_true(answer.remaining <= limit.capacity);
@@ -301,6 +302,7 @@ static void
 sweep_node(unsigned node, unsigned worker, int64_t ms)
 {
     env_t      env;
+    ask_t      says;
     node_t    *n;
     uint32_t   back;
 
@@ -313,7 +315,8 @@ sweep_node(unsigned node, unsigned worker, int64_t ms)
         return;
     }
 
-    back = ngx_rl_lease_sweep(&n->lease, &limit, &env, rnd(16) == 0);
+    (void) ngx_rl_ledger_sweep(&n->lease, &limit, &env, rnd(16) == 0, &says);
+    back = (uint32_t) -says.debit;
 
     if (back) {
         n->out += back;

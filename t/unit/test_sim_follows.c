@@ -513,11 +513,7 @@ request_comes(void)
         request_decided(request);
     }
 
-    if (rule.sync == NGX_RL_SYNC_ASYNC) {
-        sim_refill_async(&refill, nrequests);
-    } else {
-        sim_refill_lease(&refill, nrequests);
-    }
+    sim_refill_take(&refill, nrequests);
 
     nrequests++;
 }

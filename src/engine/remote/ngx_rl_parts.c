@@ -207,7 +207,7 @@ ngx_rl_parts_wait_us(const ngx_rl_counter_t *counter)
 
 /* Each has less than the cost left, all together may have more. */
 static void
-ngx_rl_parts_deny(ngx_rl_counter_t *counter, const ngx_rl_answer_t *known)
+ngx_rl_parts_reject(ngx_rl_counter_t *counter, const ngx_rl_answer_t *known)
 {
     counter->answer = *known;
     counter->answer.remaining = ngx_min(known->remaining, counter->cost - 1);
@@ -246,7 +246,7 @@ ngx_rl_parts_take(ngx_rl_counter_t *counter)
 
     if (known.retry_us) {
         counter->source = NGX_RL_SOURCE_LEASE;
-        ngx_rl_parts_deny(counter, &known);
+        ngx_rl_parts_reject(counter, &known);
         return;
     }
 
@@ -401,7 +401,7 @@ ngx_rl_parts_on(ngx_rl_counter_t *counter, ngx_msec_t wait_ms)
     if (part == counter->rule->shards && known.retry_us) {
         counter->source = NGX_RL_SOURCE_REDIS;
         ngx_rl_parts_spent(counter, known.retry_us);
-        ngx_rl_parts_deny(counter, &known);
+        ngx_rl_parts_reject(counter, &known);
 
     } else {
 
@@ -502,12 +502,12 @@ ngx_rl_parts_handler(void *data, const ngx_rl_redis_result_t *result)
 static void
 ngx_rl_parts_ask(ngx_rl_counter_t *counter)
 {
-    ngx_rl_part_t       part;
-    ngx_rl_lease_ask_t  ask;
+    ngx_rl_part_t         part;
+    ngx_rl_ledger_call_t  ask;
 
     ngx_rl_parts_get(counter, &part);
 
-    ngx_memzero(&ask, sizeof(ngx_rl_lease_ask_t));
+    ngx_memzero(&ask, sizeof(ngx_rl_ledger_call_t));
     ask.cost = counter->cost;
 
     counter->remote->call = ngx_rl_script_ask(&part.counter, &ask,

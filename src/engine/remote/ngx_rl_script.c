@@ -332,23 +332,6 @@ ngx_rl_script_call(ngx_rl_script_t *script, ngx_rl_client_t *client,
 }
 
 
-/*
- * Counts a call of ask or give: these are for a single counter, of a lease or
- * of a part.
- */
-static void
-ngx_rl_script_lease_call(const ngx_rl_counter_t *counter)
-{
-    const ngx_rl_limiter_t  *limiter;
-
-    if (counter->rule->shares == NULL) {
-        limiter = counter->client->limiter;
-        ngx_rl_count(limiter->rows[NGX_RL_COUNTS_ZONE],
-                     NGX_RL_COUNTS_LEASE_CALLS, 1);
-    }
-}
-
-
 ngx_rl_redis_call_t *
 ngx_rl_script_one(ngx_rl_counter_t *counter, const ngx_rl_price_t *price,
     ngx_rl_redis_handler_pt handler, void *data)
@@ -364,27 +347,11 @@ ngx_rl_script_one(ngx_rl_counter_t *counter, const ngx_rl_price_t *price,
 
 
 ngx_rl_redis_call_t *
-ngx_rl_script_ask(ngx_rl_counter_t *counter, const ngx_rl_lease_ask_t *ask,
+ngx_rl_script_ask(ngx_rl_counter_t *counter, const ngx_rl_ledger_call_t *call,
     ngx_rl_redis_handler_pt handler, void *data)
 {
-    ngx_rl_price_t  price;
-
-    price.cost = ask->cost;
-    price.want = ask->want;
-    price.ahead = ask->ahead;
-    price.share = ask->ahead ? ask->share : 0;
-
-    ngx_rl_script_lease_call(counter);
-
-    return ngx_rl_script_one(counter, &price, handler, data);
-}
-
-
-ngx_rl_redis_call_t *
-ngx_rl_script_tell(ngx_rl_counter_t *counter, const ngx_rl_async_call_t *call,
-    ngx_rl_redis_handler_pt handler, void *data)
-{
-    ngx_rl_price_t  price;
+    ngx_rl_price_t           price;
+    const ngx_rl_limiter_t  *limiter;
 
     ngx_memzero(&price, sizeof(ngx_rl_price_t));
 
@@ -395,12 +362,22 @@ ngx_rl_script_tell(ngx_rl_counter_t *counter, const ngx_rl_async_call_t *call,
         price.cost = call->debit;
         price.want = (call->age_us + 999) / 1000;
 
-    } else {
+    } else if (call->look) {
         price.cost = call->look;
         price.want = -1;
+
+    } else {
+        price.cost = call->cost;
+        price.want = call->want;
+        price.ahead = call->ahead;
+        price.share = call->ahead ? call->share : 0;
     }
 
-    ngx_rl_script_lease_call(counter);
+    if (counter->rule->shares == NULL) {
+        limiter = counter->client->limiter;
+        ngx_rl_count(limiter->rows[NGX_RL_COUNTS_ZONE],
+                     NGX_RL_COUNTS_LEASE_CALLS, 1);
+    }
 
     return ngx_rl_script_one(counter, &price, handler, data);
 }
@@ -409,13 +386,12 @@ ngx_rl_script_tell(ngx_rl_counter_t *counter, const ngx_rl_async_call_t *call,
 void
 ngx_rl_script_give(ngx_rl_counter_t *counter, uint32_t tokens, uint64_t age_us)
 {
-    ngx_rl_async_call_t  call;
+    ngx_rl_ledger_call_t  call;
 
     call.debit = -(int32_t) tokens;
-    call.look = 0;
     call.age_us = age_us;
 
-    (void) ngx_rl_script_tell(counter, &call, NULL, NULL);
+    (void) ngx_rl_script_ask(counter, &call, NULL, NULL);
 }
 
 

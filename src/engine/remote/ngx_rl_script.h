@@ -72,15 +72,12 @@ ngx_rl_redis_call_t *ngx_rl_script_one(
     ngx_rl_redis_handler_pt handler, void *data);
 
 /*
- * The same for a token bucket or a window: what a lease asks for; what an async
- * counter tells; or what goes back, age_us after it was taken, and nobody waits
- * for that.
+ * The same for a token bucket or a window: what a ledger says, or a part's
+ * cost; or what goes back, age_us after it was taken, and nobody waits for
+ * that.
  */
 ngx_rl_redis_call_t *ngx_rl_script_ask(
-    ngx_rl_counter_t *counter, const ngx_rl_lease_ask_t *ask,
-    ngx_rl_redis_handler_pt handler, void *data);
-ngx_rl_redis_call_t *ngx_rl_script_tell(
-    ngx_rl_counter_t *counter, const ngx_rl_async_call_t *call,
+    ngx_rl_counter_t *counter, const ngx_rl_ledger_call_t *call,
     ngx_rl_redis_handler_pt handler, void *data);
 void ngx_rl_script_give(ngx_rl_counter_t *counter, uint32_t tokens,
     uint64_t age_us);

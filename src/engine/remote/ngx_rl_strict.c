@@ -23,7 +23,7 @@ ngx_rl_strict_remembers(const ngx_rl_counter_t *counter)
 static void
 ngx_rl_strict_take(ngx_rl_counter_t *counter)
 {
-    if (ngx_rl_strict_remembers(counter) && ngx_rl_leased_denies(counter)) {
+    if (ngx_rl_strict_remembers(counter) && ngx_rl_leased_rejects(counter)) {
         counter->source = NGX_RL_SOURCE_LEASE;
         counter->backend = &ngx_rl_leased;
         return;
@@ -142,7 +142,7 @@ ngx_rl_strict_answered(ngx_rl_counter_t *counter,
     if (status != NGX_RL_REDIS_OK) {
 
         if (counter->alone) {
-            ngx_rl_leased_tell(counter, 0);
+            ngx_rl_leased_learn(counter, 0);
         }
 
         ngx_rl_fallback(counter, status, result->wait_ms);
@@ -163,7 +163,7 @@ ngx_rl_strict_answered(ngx_rl_counter_t *counter,
             && counter->answer.retry_us / 1000 < INT32_MAX
             && ngx_rl_strict_remembers(counter)))
     {
-        ngx_rl_leased_tell(counter, 1);
+        ngx_rl_leased_learn(counter, 1);
     }
 }
 
