@@ -231,22 +231,18 @@ ngx_int_t
 ngx_rl_api_resolve(ngx_conf_t *cf, ngx_rl_main_conf_t *conf)
 {
     ngx_uint_t           i;
-    ngx_rl_hint_t        hint;
     ngx_rl_zone_conf_t  *zone;
     ngx_rl_api_conf_t  **apis;
+
+    static const ngx_str_t  none = ngx_null_string;
 
     apis = conf->apis.elts;
 
     for (i = 0; i < conf->apis.nelts; i++) {
 
-        zone = ngx_rl_zone_by_name(conf, &apis[i]->zone);
-
+        zone = ngx_rl_zone_find(cf, conf, &apis[i]->zone, "ratelimit_api", &none,
+                                &apis[i]->place);
         if (zone == NULL) {
-            ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                          "\"ratelimit_api\" has an unknown \"zone=%V\", "
-                          "%V in %V:%ui", &apis[i]->zone,
-                          ngx_rl_hint_zones(&hint, conf, &apis[i]->zone),
-                          &apis[i]->place.file, apis[i]->place.line);
             return NGX_ERROR;
         }
 

@@ -34,8 +34,16 @@ ngx_str_t *ngx_rl_hint_zones(ngx_rl_hint_t *hint, ngx_rl_main_conf_t *conf,
     ngx_str_t *name);
 
 /* The zone of that name, or NULL. */
-ngx_rl_zone_conf_t *ngx_rl_zone_by_name(
-    ngx_rl_main_conf_t *conf, ngx_str_t *name);
+ngx_rl_zone_conf_t *ngx_rl_zone_by_name(ngx_rl_main_conf_t *conf,
+    ngx_str_t *name);
+
+/*
+ * The same when all is read; NULL: it is logged, with the directive, the id of
+ * what it makes, which may be empty, and its place.
+ */
+ngx_rl_zone_conf_t *ngx_rl_zone_find(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
+    ngx_str_t *name, const char *directive, const ngx_str_t *id,
+    const ngx_rl_conf_place_t *place);
 
 /* The value of "name=value", or NULL where text is another parameter. */
 ngx_str_t *ngx_rl_parameter(ngx_str_t *text, const char *name,
@@ -150,7 +158,7 @@ void ngx_rl_key_warn(ngx_conf_t *cf, const ngx_str_t *key);
 /* rule_conf.c: the bit of a method; 0: none has that name */
 ngx_uint_t ngx_rl_method(const u_char *name, size_t len);
 
-/* answer_conf.c: the directives that shape an answer */
+/* the directive of an answer's headers; and those of one of cmd->post */
 char *ngx_rl_set_headers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_rl_set_enum(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 

@@ -21,11 +21,11 @@ ngx_rl_location_limit(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_rl_loc_conf_t *rlcf = conf;
 
-    ngx_str_t                        *value;
-    ngx_uint_t                        i, off;
-    ngx_rl_rule_conf_t         names;
-    ngx_rl_location_limit_t       *limit, **entry;
-    ngx_rl_main_conf_t   *rmcf;
+    ngx_str_t                *value;
+    ngx_uint_t                i, off;
+    ngx_rl_rule_conf_t        names;
+    ngx_rl_location_limit_t  *limit, **entry;
+    ngx_rl_main_conf_t       *rmcf;
 
     value = cf->args->elts;
     off = (value[1].len == 3 && ngx_strncmp(value[1].data, "off", 3) == 0);
@@ -86,8 +86,7 @@ ngx_rl_location_limit(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     for (i = 0; i < rlcf->limits->nelts; i++) {
         if (ngx_rl_equal(&entry[i]->zone, &limit->zone)
             && (entry[i]->rule_id.len == 0 || limit->rule_id.len == 0
-                || ngx_rl_equal(&entry[i]->rule_id,
-                                &limit->rule_id)))
+                || ngx_rl_equal(&entry[i]->rule_id, &limit->rule_id)))
         {
             ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                                "\"ratelimit\" counts zone \"%V\" twice, "
@@ -171,8 +170,7 @@ ngx_rl_tier(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    return (ngx_rl_value_compile(cf, &value[1], rlcf->tier)
-            == NGX_OK)
+    return (ngx_rl_value_compile(cf, &value[1], rlcf->tier) == NGX_OK)
            ? NGX_CONF_OK : NGX_CONF_ERROR;
 }
 
@@ -183,7 +181,7 @@ ngx_rl_once(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_rl_loc_conf_t *rlcf = conf;
 
-    ngx_str_t                  *value;
+    ngx_str_t           *value;
     ngx_rl_once_conf_t  *once;
 
     if (rlcf->once) {
@@ -235,19 +233,13 @@ ngx_rl_resolve_rule(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
     ngx_rl_rule_conf_t *rule)
 {
     ngx_rl_draft_t       *draft;
-    ngx_rl_hint_t         hint;
     ngx_rl_rule_conf_t   *first, **rules;
     ngx_rl_zone_conf_t   *zone;
 
     draft = &rule->draft;
-    zone = ngx_rl_zone_by_name(conf, &draft->zone);
-
+    zone = ngx_rl_zone_find(cf, conf, &draft->zone, "ratelimit_rule",
+                            &draft->rule.id, &rule->place);
     if (zone == NULL) {
-        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "\"ratelimit_rule\" \"%V\" has an unknown \"zone=%V\", "
-                      "%V in %V:%ui", &draft->rule.id, &draft->zone,
-                      ngx_rl_hint_zones(&hint, conf, &draft->zone),
-                      &rule->place.file, rule->place.line);
         return NGX_ERROR;
     }
 
@@ -411,14 +403,11 @@ ngx_rl_resolve_limit(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
     ngx_rl_hint_t        hint;
     ngx_rl_zone_conf_t  *zone;
 
-    zone = ngx_rl_zone_by_name(conf, &limit->zone);
+    static const ngx_str_t  none = ngx_null_string;
 
+    zone = ngx_rl_zone_find(cf, conf, &limit->zone, "ratelimit", &none,
+                            &limit->place);
     if (zone == NULL) {
-        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "\"ratelimit\" has an unknown \"zone=%V\", %V in %V:%ui",
-                      &limit->zone,
-                      ngx_rl_hint_zones(&hint, conf, &limit->zone),
-                      &limit->place.file, limit->place.line);
         return NGX_ERROR;
     }
 

@@ -259,20 +259,13 @@ ngx_rl_penalty_resolve(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
     ngx_rl_penalty_conf_t *penalty)
 {
     ngx_uint_t           i;
-    ngx_rl_hint_t        hint;
     ngx_rl_zone_conf_t  *zone;
     ngx_rl_limiter_t    *limiter;
     ngx_rl_penalty_t   **others;
 
-    zone = ngx_rl_zone_by_name(conf, &penalty->zone);
-
+    zone = ngx_rl_zone_find(cf, conf, &penalty->zone, "ratelimit_penalty",
+                            &penalty->penalty.id, &penalty->place);
     if (zone == NULL) {
-        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "\"ratelimit_penalty\" \"%V\" has an unknown "
-                      "\"zone=%V\", %V in %V:%ui", &penalty->penalty.id,
-                      &penalty->zone,
-                      ngx_rl_hint_zones(&hint, conf, &penalty->zone),
-                      &penalty->place.file, penalty->place.line);
         return NGX_ERROR;
     }
 

@@ -28,7 +28,7 @@ typedef struct {
 
 #define NGX_RL_REDIS_AT(member)  offsetof(ngx_rl_redis_t, member)
 #define ngx_rl_redis_member(redis, offset)                                    \
-    ((void *) ((u_char *) (redis) + (offset)))
+    (*(size_t *) ((u_char *) (redis) + (offset)))
 
 
 /*
@@ -231,7 +231,7 @@ ngx_rl_redis_file(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
     }
 
     if (row->other) {
-        path = ngx_rl_redis_member(target, row->other);
+        path = (ngx_str_t *) ((u_char *) target + row->other);
         *path = name;
     }
 
@@ -428,55 +428,6 @@ static const struct {
 };
 
 
-/* Returns what is wrong with the block as a whole, or NULL. */
-static const char *
-ngx_rl_redis_check(const ngx_rl_redis_t *redis)
-{
-    size_t                      with, without;
-    ngx_uint_t                  i;
-    const ngx_rl_redis_host_t  *hosts;
-
-    if (redis->hosts.nelts == 0) {
-        return "no address, expected \"server\", \"cluster\" or \"sentinel\"";
-    }
-
-    if (redis->mode != NGX_RL_REDIS_SENTINEL
-        && (redis->sentinel_username.len || redis->sentinel_password.len))
-    {
-        return "a user for sentinels, expected \"sentinel\" with it";
-    }
-
-    if (redis->mode == NGX_RL_REDIS_CLUSTER
-        && redis->database != NGX_CONF_UNSET_UINT)
-    {
-        return "a \"database\", expected none with \"cluster\"";
-    }
-
-    for (i = 0; ngx_rl_redis_needs[i].wrong; i++) {
-        with = ngx_rl_redis_needs[i].with;
-        without = ngx_rl_redis_needs[i].without;
-
-        if (*(size_t *) ngx_rl_redis_member(redis, with)
-            && !*(size_t *) ngx_rl_redis_member(redis, without))
-        {
-            return ngx_rl_redis_needs[i].wrong;
-        }
-    }
-
-    /* a path is no name that a certificate could be for */
-
-    hosts = redis->hosts.elts;
-
-    for (i = 0; i < redis->hosts.nelts; i++) {
-        if (redis->tls.on && redis->tls.name.len == 0 && hosts[i].port == 0) {
-            return "\"tls on\" and \"unix:\", expected \"tls_name\" with it";
-        }
-    }
-
-    return NULL;
-}
-
-
 /* This machine knows where that is, and needs no name server. */
 static ngx_uint_t
 ngx_rl_redis_localhost(const ngx_str_t *host)
@@ -487,6 +438,77 @@ ngx_rl_redis_localhost(const ngx_str_t *host)
 }
 
 
+/* Checks the block as a whole. Returns NGX_OK or NGX_ERROR (logged). */
+static ngx_int_t
+ngx_rl_redis_check(ngx_conf_t *cf, const ngx_rl_redis_t *redis)
+{
+    ngx_uint_t                  i, local, pathname;
+    const char                 *wrong;
+    const ngx_rl_redis_host_t  *host;
+
+    host = redis->hosts.elts;
+    local = 1;
+    pathname = 0;
+
+    for (i = 0; i < redis->hosts.nelts; i++) {
+        pathname |= (host[i].port == 0);
+        local &= host[i].naddrs
+                 ? ngx_rl_guard_loopback(host[i].addrs->sockaddr)
+                 : ngx_rl_redis_localhost(&host[i].host);
+    }
+
+    wrong = NULL;
+
+    if (redis->hosts.nelts == 0) {
+        wrong = "no address, expected \"server\", \"cluster\" or \"sentinel\"";
+
+    } else if (redis->mode != NGX_RL_REDIS_SENTINEL
+               && (redis->sentinel_username.len
+                   || redis->sentinel_password.len))
+    {
+        wrong = "a user for sentinels, expected \"sentinel\" with it";
+
+    } else if (redis->mode == NGX_RL_REDIS_CLUSTER
+               && redis->database != NGX_CONF_UNSET_UINT)
+    {
+        wrong = "a \"database\", expected none with \"cluster\"";
+    }
+
+    for (i = 0; wrong == NULL && ngx_rl_redis_needs[i].wrong; i++) {
+        if (ngx_rl_redis_member(redis, ngx_rl_redis_needs[i].with)
+            && !ngx_rl_redis_member(redis, ngx_rl_redis_needs[i].without))
+        {
+            wrong = ngx_rl_redis_needs[i].wrong;
+        }
+    }
+
+    /* a path is no name that a certificate could be for */
+
+    if (wrong == NULL && redis->tls.on && redis->tls.name.len == 0 && pathname)
+    {
+        wrong = "\"tls on\" and \"unix:\", expected \"tls_name\" with it";
+    }
+
+    if (wrong) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_redis\" \"%V\" has %s", &redis->name,
+                           wrong);
+        return NGX_ERROR;
+    }
+
+    /* where it is only tried, all of it is on this machine */
+
+    if (redis->secret.len == 0 && !local) {
+        ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
+                           "\"ratelimit_redis\" \"%V\" has no \"secret_file\", "
+                           "so a client can choose where its counters are in "
+                           "Redis, expected one", &redis->name);
+    }
+
+    return NGX_OK;
+}
+
+
 char *
 ngx_rl_redis_block(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
@@ -494,11 +516,10 @@ ngx_rl_redis_block(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     char                  *rv;
     ngx_str_t             *name;
-    ngx_uint_t             i, local;
+    ngx_uint_t             i;
     ngx_conf_t             save;
     const char            *wrong;
     ngx_rl_redis_t        *redis, **entry;
-    ngx_rl_redis_host_t   *host;
     ngx_rl_redis_block_t   block;
 
     name = (ngx_str_t *) cf->args->elts + 1;
@@ -555,44 +576,18 @@ ngx_rl_redis_block(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return rv;
     }
 
-    wrong = ngx_rl_redis_check(redis);
-    if (wrong) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_redis\" \"%V\" has %s", &redis->name,
-                           wrong);
+    if (ngx_rl_redis_check(cf, redis) != NGX_OK) {
         return NGX_CONF_ERROR;
-    }
-
-    /* where it is only tried, all of it is on this machine */
-
-    host = redis->hosts.elts;
-    local = 1;
-
-    for (i = 0; i < redis->hosts.nelts; i++) {
-        local &= host[i].naddrs
-                 ? ngx_rl_guard_loopback(host[i].addrs->sockaddr)
-                 : ngx_rl_redis_localhost(&host[i].host);
-    }
-
-    if (redis->secret.len == 0 && !local) {
-        ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
-                           "\"ratelimit_redis\" \"%V\" has no \"secret_file\", "
-                           "so a client can choose where its counters are in "
-                           "Redis, expected one", &redis->name);
     }
 
     ngx_conf_init_uint_value(redis->database, 0);
 
-    if (ngx_rl_redis_tls_prepare(cf, redis) != NGX_OK
-        || ngx_rl_redis_prepare(redis) != NGX_OK
-        || ngx_rl_redis_share(cf, redis, &ngx_http_ratelimit_module)
-           != NGX_OK
-        || ngx_rl_push(&rmcf->redis, redis) != NGX_OK)
-    {
-        return NGX_CONF_ERROR;
-    }
-
-    return NGX_CONF_OK;
+    return (ngx_rl_redis_tls_prepare(cf, redis) == NGX_OK
+            && ngx_rl_redis_prepare(redis) == NGX_OK
+            && ngx_rl_redis_share(cf, redis, &ngx_http_ratelimit_module)
+               == NGX_OK
+            && ngx_rl_push(&rmcf->redis, redis) == NGX_OK)
+           ? NGX_CONF_OK : NGX_CONF_ERROR;
 }
 
 

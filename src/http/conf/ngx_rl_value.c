@@ -217,22 +217,22 @@ ngx_rl_value_make(ngx_conf_t *cf, ngx_http_core_main_conf_t *core,
         return "";
     }
 
-    for (n = 0, p = copy; p < last; n++) {
+    for (p = copy; p < last; value->npieces++) {
 
-        if (n == NGX_RL_MAX_PIECES && cf == NULL) {
+        if (value->npieces == NGX_RL_MAX_PIECES && cf == NULL) {
             return "at most 16 variables and texts between them";
         }
 
-        expected = ngx_rl_piece_make(cf, core, &p, last, &value->pieces[n]);
+        expected = ngx_rl_piece_make(cf, core, &p, last,
+                                     &value->pieces[value->npieces]);
         if (expected) {
             return expected;
         }
     }
 
-    value->npieces = n;
     piece = value->pieces;
 
-    if (n != 1 || !piece->variable || piece->capture) {
+    if (value->npieces != 1 || !piece->variable || piece->capture) {
         return NULL;
     }
 
@@ -307,15 +307,16 @@ ngx_rl_value_resolve(ngx_conf_t *cf, ngx_array_t *sources)
 
 
 /*
- * Values of a document's rule are shown and logged: they hold none of these,
- * where clients send what they log in with. NULL, or what was expected.
+ * The same of a document. Values of a document's rule are shown and logged:
+ * they hold none of these, where clients send what they log in with.
  */
 static const char *
-ngx_rl_value_open(const ngx_str_t *text)
+ngx_rl_value_shown_make(ngx_http_core_main_conf_t *core, const ngx_str_t *text,
+    ngx_rl_value_t *value, ngx_pool_t *pool)
 {
-    u_char      *p, *last;
-    size_t       len;
-    ngx_uint_t   i;
+    ngx_uint_t        i, n;
+    const char       *expected;
+    const ngx_str_t  *name;
 
     static const ngx_str_t  secrets[] = {
         ngx_string("http_authorization"),
@@ -323,55 +324,35 @@ ngx_rl_value_open(const ngx_str_t *text)
         ngx_string("http_cookie")
     };
 
-    last = text->data + text->len;
+    expected = ngx_rl_value_make(NULL, core, text, value, pool);
 
-    for (p = text->data; p < last; p++) {
+    for (i = 0; i < value->npieces; i++) {
+        name = &value->pieces[i].text;
 
-        if (*p != '$') {
-            continue;
-        }
-
-        p += (p + 1 < last && p[1] == '{');
-
-        for (len = 0; p + 1 + len < last
-                      && ngx_rl_name_byte(p[1 + len]); len++)
-        {
-            /* the name */
-        }
-
-        for (i = 0; i < sizeof(secrets) / sizeof(secrets[0]); i++) {
-            if (secrets[i].len == len
-                && ngx_strncasecmp(p + 1, secrets[i].data, len) == 0)
-            {
-                return "a variable without what clients log in with: "
-                       "\"$ratelimit_api_key\" or a claim";
+        for (n = 0; n < sizeof(secrets) / sizeof(secrets[0]); n++) {
+            if (value->pieces[i].variable && ngx_rl_equal(name, &secrets[n])) {
+                expected = "a variable without what clients log in with: "
+                           "\"$ratelimit_api_key\" or a claim";
             }
         }
     }
 
-    return NULL;
+    return expected;
 }
 
 
-/* A value that may be shown; an empty text makes nothing. */
+/* An empty text makes nothing. */
 static const char *
 ngx_rl_values_make(ngx_http_core_main_conf_t *core, const ngx_str_t *text,
     ngx_rl_value_t **made, ngx_pool_t *pool)
 {
-    const char  *expected;
-
     if (text->len == 0) {
         return NULL;
     }
 
-    expected = ngx_rl_value_open(text);
-    if (expected) {
-        return expected;
-    }
-
     *made = ngx_palloc(pool, sizeof(ngx_rl_value_t));
 
-    return *made ? ngx_rl_value_make(NULL, core, text, *made, pool) : "";
+    return *made ? ngx_rl_value_shown_make(core, text, *made, pool) : "";
 }
 
 
@@ -435,13 +416,8 @@ ngx_rl_values(void *data, ngx_rl_rule_t *rule, const ngx_str_t *limit,
         }
 
         *which = i;
-        expected = ngx_rl_value_open(&rule->parts[i]);
-
-        if (expected == NULL) {
-            expected = ngx_rl_value_make(NULL, zone->core, &rule->parts[i],
-                                         value, pool);
-        }
-
+        expected = ngx_rl_value_shown_make(zone->core, &rule->parts[i], value,
+                                           pool);
         if (expected) {
             return expected;
         }
@@ -657,20 +633,6 @@ ngx_rl_values_key(ngx_http_request_t *r, ngx_rl_values_t *values,
 }
 
 
-static ngx_uint_t
-ngx_rl_condition_holds(const ngx_rl_condition_t *condition,
-    const ngx_str_t *text)
-{
-    if (condition->kind == NGX_RL_IF_VALUE) {
-        return text->len > 1 || (text->len == 1 && text->data[0] != '0');
-    }
-
-    return text->len
-           && ngx_rl_glob_match(condition->glob.data, condition->glob.len,
-                                text->data, text->len);
-}
-
-
 /* Conditions with one name follow each other, and one of them must hold. */
 ngx_int_t
 ngx_rl_conditions(ngx_http_request_t *r, const ngx_rl_rule_t *rule,
@@ -701,7 +663,17 @@ ngx_rl_conditions(ngx_http_request_t *r, const ngx_rl_rule_t *rule,
         holds = 0;
 
         do {
-            holds |= ngx_rl_condition_holds(&c[i++], &text);
+            if (c[i].kind == NGX_RL_IF_VALUE) {
+                holds |= text.len > 1 || (text.len == 1 && text.data[0] != '0');
+
+            } else {
+                holds |= text.len
+                         && ngx_rl_glob_match(c[i].glob.data, c[i].glob.len,
+                                              text.data, text.len);
+            }
+
+            i++;
+
         } while (i < rule->nconditions && c[i].other);
 
     } while (holds && i < rule->nconditions);

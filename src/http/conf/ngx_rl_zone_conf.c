@@ -10,44 +10,16 @@
 #include "ngx_rl_text.h"
 
 
-/* "key", or "key=key" as a rule writes it */
-static ngx_int_t
-ngx_rl_zone_key(ngx_conf_t *cf, ngx_rl_zone_conf_t *zone)
-{
-    ngx_str_t  *value, *key;
-
-    if (ngx_rl_rule_no_name(cf, NGX_RL_IN_ZONE, "key")) {
-        return NGX_ERROR;
-    }
-
-    value = cf->args->elts;
-    key = &zone->limiter.zone.key;
-
-    if (ngx_rl_parameter(&value[1], "key=", key) == NULL) {
-        *key = value[1];
-    }
-
-    if (key->len == 0) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_zone\" has an empty key, "
-                           "expected a value with variables");
-        return NGX_ERROR;
-    }
-
-    ngx_rl_key_warn(cf, key);
-
-    return ngx_rl_value_compile(cf, key, &zone->key);
-}
-
-
 /* "name:size" */
 static ngx_int_t
-ngx_rl_zone_size(ngx_conf_t *cf, ngx_rl_zone_conf_t *zone, ngx_str_t *text)
+ngx_rl_zone_size(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
+    ngx_rl_zone_conf_t *zone, ngx_str_t *text)
 {
-    u_char     *colon;
-    size_t      min;
-    ssize_t     size;
-    ngx_str_t  *name, number;
+    u_char              *colon;
+    size_t               min;
+    ssize_t              size;
+    ngx_str_t           *name, number;
+    ngx_rl_zone_conf_t  *first;
 
     if (text->len == 0) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
@@ -77,6 +49,16 @@ ngx_rl_zone_size(ngx_conf_t *cf, ngx_rl_zone_conf_t *zone, ngx_str_t *text)
         return NGX_ERROR;
     }
 
+    first = ngx_rl_zone_by_name(conf, name);
+
+    if (first) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_zone\" \"%V\" is defined twice, "
+                           "first in %V:%ui, and again", name,
+                           &first->place.file, first->place.line);
+        return NGX_ERROR;
+    }
+
     number.data = colon + 1;
     number.len = text->data + text->len - number.data;
 
@@ -97,69 +79,16 @@ ngx_rl_zone_size(ngx_conf_t *cf, ngx_rl_zone_conf_t *zone, ngx_str_t *text)
 }
 
 
-/* Checks the parameters of the zone itself, not of its rule. */
-static ngx_int_t
-ngx_rl_zone_parameters(ngx_conf_t *cf, ngx_rl_zone_conf_t *zone,
-    ngx_rl_draft_t *draft)
-{
-    ngx_rl_limiter_t  *limiter;
-
-    limiter = &zone->limiter;
-
-    zone->redis = draft->redis;
-    limiter->clear = (draft->clear != 0);
-    limiter->new_keys = draft->new_keys;
-
-    if (ngx_rl_zone_size(cf, zone, &draft->zone) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    if (draft->state.len == 0) {
-        return NGX_OK;
-    }
-
-    limiter->state = draft->state;
-    limiter->follows = 1;
-
-    return ngx_conf_full_name(cf->cycle, &limiter->state, 1);
-}
-
-
-static ngx_int_t
-ngx_rl_zone_memory(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
-    ngx_rl_zone_conf_t *zone)
-{
-    ngx_int_t            rc;
-    ngx_str_t           *name;
-    ngx_rl_zone_conf_t  *first;
-
-    name = &zone->limiter.zone.name;
-    first = ngx_rl_zone_by_name(conf, name);
-
-    if (first) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_zone\" \"%V\" is defined twice, "
-                           "first in %V:%ui, and again", name,
-                           &first->place.file, first->place.line);
-        return NGX_ERROR;
-    }
-
-    zone->limiter.zone.leased = (zone->redis.len != 0);
-
-    rc = ngx_rl_zone_add(cf, &zone->limiter.zone, zone->size,
-                         &ngx_http_ratelimit_module);
-
-    return (rc == NGX_OK) ? NGX_OK : NGX_ERROR;
-}
-
-
 char *
 ngx_rl_zone_directive(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_rl_main_conf_t *rmcf = conf;
 
-    ngx_rl_rule_conf_t   *rule;
-    ngx_rl_zone_conf_t   *zone;
+    ngx_str_t           *value, *key, *name;
+    ngx_rl_draft_t      *draft;
+    ngx_rl_limiter_t    *limiter;
+    ngx_rl_rule_conf_t  *rule;
+    ngx_rl_zone_conf_t  *zone;
 
     zone = ngx_pcalloc(cf->pool, sizeof(ngx_rl_zone_conf_t));
     rule = ngx_pcalloc(cf->pool, sizeof(ngx_rl_rule_conf_t));
@@ -170,13 +99,55 @@ ngx_rl_zone_directive(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     ngx_rl_place(cf, &zone->place);
 
-    if (ngx_rl_zone_key(cf, zone) != NGX_OK
-        || ngx_rl_rule_parameters(cf, NGX_RL_IN_ZONE, rule)
-           != NGX_OK
-        || ngx_rl_zone_parameters(cf, zone, &rule->draft)
-           != NGX_OK
-        || ngx_rl_zone_memory(cf, rmcf, zone) != NGX_OK
-        || ngx_rl_policy_base(&zone->limiter, cf->pool) == NULL
+    if (ngx_rl_rule_no_name(cf, NGX_RL_IN_ZONE, "key")) {
+        return NGX_CONF_ERROR;
+    }
+
+    /* "key", or "key=key" as a rule writes it */
+
+    value = cf->args->elts;
+    limiter = &zone->limiter;
+    key = &limiter->zone.key;
+    name = &limiter->zone.name;
+
+    if (ngx_rl_parameter(&value[1], "key=", key) == NULL) {
+        *key = value[1];
+    }
+
+    if (key->len == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"ratelimit_zone\" has an empty key, "
+                           "expected a value with variables");
+        return NGX_CONF_ERROR;
+    }
+
+    ngx_rl_key_warn(cf, key);
+
+    if (ngx_rl_value_compile(cf, key, &zone->key) != NGX_OK
+        || ngx_rl_rule_parameters(cf, NGX_RL_IN_ZONE, rule) != NGX_OK)
+    {
+        return NGX_CONF_ERROR;
+    }
+
+    draft = &rule->draft;
+    zone->redis = draft->redis;
+    limiter->zone.leased = (draft->redis.len != 0);
+    limiter->clear = (draft->clear != 0);
+    limiter->new_keys = draft->new_keys;
+    limiter->state = draft->state;
+    limiter->follows = (draft->state.len != 0);
+
+    if (ngx_rl_zone_size(cf, rmcf, zone, &draft->zone) != NGX_OK
+        || (limiter->follows
+            && ngx_conf_full_name(cf->cycle, &limiter->state, 1) != NGX_OK))
+    {
+        return NGX_CONF_ERROR;
+    }
+
+    if (ngx_rl_zone_add(cf, &limiter->zone, zone->size,
+                        &ngx_http_ratelimit_module)
+        != NGX_OK
+        || ngx_rl_policy_base(limiter, cf->pool) == NULL
         || ngx_rl_push(&rmcf->zones, zone) != NGX_OK)
     {
         return NGX_CONF_ERROR;
@@ -184,15 +155,15 @@ ngx_rl_zone_directive(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     /* a parameter of a rule makes one, of the zone's name and key */
 
-    if (rule->draft.says >> NGX_RL_PARAM_ALGORITHM == 0) {
+    if (draft->says >> NGX_RL_PARAM_ALGORITHM == 0) {
         return NGX_CONF_OK;
     }
 
-    rule->draft.rule.id = zone->limiter.zone.name;
-    rule->draft.zone = zone->limiter.zone.name;
+    draft->rule.id = *name;
+    draft->zone = *name;
 
-    return (ngx_rl_rule_enter(cf, rmcf, rule) == NGX_OK)
-           ? NGX_CONF_OK : NGX_CONF_ERROR;
+    return (ngx_rl_rule_enter(cf, rmcf, rule) == NGX_OK) ? NGX_CONF_OK
+                                                         : NGX_CONF_ERROR;
 }
 
 

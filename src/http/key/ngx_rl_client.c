@@ -11,33 +11,15 @@
 #define NGX_RL_CLIENT_BYTES  (NGX_INET6_ADDRSTRLEN + 4)
 
 
-static ngx_int_t
-ngx_rl_client_bits(ngx_conf_t *cf, ngx_str_t *text, const char *family,
-    uint64_t max, ngx_uint_t *bits)
-{
-    uint64_t  n;
-
-    if (ngx_rl_number_parse(text->data, text->len, 0, max, &n) != 0) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_client_prefix\" has an invalid %s "
-                           "prefix \"%V\", expected a number from 0 to %uL",
-                           family, text, max);
-        return NGX_ERROR;
-    }
-
-    *bits = (ngx_uint_t) n;
-
-    return NGX_OK;
-}
-
-
 /* ratelimit_client_prefix <IPv4> <IPv6> */
 char *
 ngx_rl_client_prefix(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_rl_loc_conf_t *rlcf = conf;
 
-    ngx_str_t  *value;
+    uint64_t     n, max;
+    ngx_str_t   *value;
+    ngx_uint_t   i;
 
     if (rlcf->prefix_v4 != NGX_CONF_UNSET_UINT) {
         return "is duplicate";
@@ -45,26 +27,67 @@ ngx_rl_client_prefix(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     value = cf->args->elts;
 
-    if (ngx_rl_client_bits(cf, &value[1], "IPv4", 32, &rlcf->prefix_v4)
-        != NGX_OK
-        || ngx_rl_client_bits(cf, &value[2], "IPv6", 128, &rlcf->prefix_v6)
-           != NGX_OK)
-    {
-        return NGX_CONF_ERROR;
+    for (i = 1; i <= 2; i++) {
+        max = (i == 1) ? 32 : 128;
+
+        if (ngx_rl_number_parse(value[i].data, value[i].len, 0, max, &n) != 0) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"ratelimit_client_prefix\" has an invalid %s "
+                               "prefix \"%V\", expected a number from 0 to %uL",
+                               (i == 1) ? "IPv4" : "IPv6", &value[i], max);
+            return NGX_CONF_ERROR;
+        }
+
+        *(i == 1 ? &rlcf->prefix_v4 : &rlcf->prefix_v6) = (ngx_uint_t) n;
     }
 
     return NGX_CONF_OK;
 }
 
 
-/* Writes the address with all bits behind the prefix cleared. */
+/* Writes the address, or the network of so many bits that it is in. */
 static u_char *
-ngx_rl_client_network(u_char *p, int family, const u_char *address, size_t len,
-    ngx_uint_t bits)
+ngx_rl_client_write(u_char *p, const ngx_http_request_t *r, ngx_uint_t v4,
+    ngx_uint_t v6)
 {
-    u_char      network[16];
-    ngx_uint_t  whole;
+    int               family;
+    u_char            network[16], *address;
+    size_t            len;
+    ngx_uint_t        bits, whole;
+    struct sockaddr  *sa;
 
+    sa = r->connection->sockaddr;
+
+    switch (sa->sa_family) {
+
+#if (NGX_HAVE_INET6)
+    case AF_INET6:
+        family = AF_INET6;
+        address = ((struct sockaddr_in6 *) sa)->sin6_addr.s6_addr;
+        len = 16;
+
+        /* ::ffff:192.0.2.1 is the client that others see as 192.0.2.1 */
+
+        if (IN6_IS_ADDR_V4MAPPED((struct in6_addr *) address)) {
+            family = AF_INET;
+            address += 12;
+            len = 4;
+        }
+
+        break;
+#endif
+
+    case AF_INET:
+        family = AF_INET;
+        address = (u_char *) &((struct sockaddr_in *) sa)->sin_addr;
+        len = 4;
+        break;
+
+    default: /* AF_UNIX */
+        return ngx_cpymem(p, "unix:", sizeof("unix:") - 1);
+    }
+
+    bits = (family == AF_INET) ? v4 : v6;
     whole = bits / 8;
 
     ngx_memzero(network, sizeof(network));
@@ -77,43 +100,6 @@ ngx_rl_client_network(u_char *p, int family, const u_char *address, size_t len,
     p += ngx_inet_ntop(family, network, p, NGX_INET6_ADDRSTRLEN);
 
     return (bits < len * 8) ? ngx_sprintf(p, "/%ui", bits) : p;
-}
-
-
-/* Writes the address, or the network of so many bits that it is in. */
-static u_char *
-ngx_rl_client_write(u_char *p, const ngx_http_request_t *r, ngx_uint_t v4,
-    ngx_uint_t v6)
-{
-    struct sockaddr_in  *sin;
-#if (NGX_HAVE_INET6)
-    u_char              *in6;
-#endif
-
-    switch (r->connection->sockaddr->sa_family) {
-
-#if (NGX_HAVE_INET6)
-    case AF_INET6:
-        in6 = ((struct sockaddr_in6 *) r->connection->sockaddr)
-              ->sin6_addr.s6_addr;
-
-        /* ::ffff:192.0.2.1 is the client that others see as 192.0.2.1 */
-
-        if (IN6_IS_ADDR_V4MAPPED((struct in6_addr *) in6)) {
-            return ngx_rl_client_network(p, AF_INET, in6 + 12, 4, v4);
-        }
-
-        return ngx_rl_client_network(p, AF_INET6, in6, 16, v6);
-#endif
-
-    case AF_INET:
-        sin = (struct sockaddr_in *) r->connection->sockaddr;
-        return ngx_rl_client_network(p, AF_INET, (u_char *) &sin->sin_addr, 4,
-                                     v4);
-
-    default: /* AF_UNIX */
-        return ngx_cpymem(p, "unix:", sizeof("unix:") - 1);
-    }
 }
 
 

@@ -121,10 +121,10 @@ static ngx_uint_t
 ngx_rl_jwk_verify(const ngx_rl_jwk_t *key, const ngx_str_t *content,
     const ngx_str_t *signature)
 {
-    int            valid;
-    size_t         len;
-    u_char         bytes[NGX_RL_JWT_DER], *data;
-    EVP_MD_CTX    *md;
+    int          valid;
+    size_t       len;
+    u_char       bytes[NGX_RL_JWT_DER], *data;
+    EVP_MD_CTX  *md;
     EVP_PKEY_CTX  *ctx;     /* of md */
     const EVP_MD  *digest;
 
@@ -671,6 +671,35 @@ ngx_rl_jwt_key_unwatch(void *data)
 }
 
 
+static ngx_int_t
+ngx_rl_jwt_key_watch(ngx_conf_t *cf, ngx_rl_jwt_key_t *key)
+{
+    ngx_pool_cleanup_t  *cln;
+    ngx_rl_main_conf_t  *conf;
+
+    conf = ngx_http_conf_get_module_main_conf(cf, ngx_http_ratelimit_module);
+
+    if (conf->jwt_files == NULL) {
+        cln = ngx_pool_cleanup_add(cf->pool, sizeof(ngx_rl_jwt_files_t));
+        if (cln == NULL) {
+            return NGX_ERROR;
+        }
+
+        ngx_memzero(cln->data, sizeof(ngx_rl_jwt_files_t));
+        cln->handler = ngx_rl_jwt_key_unwatch;
+        conf->jwt_files = cln->data;
+
+        if (ngx_array_init(&conf->jwt_files->keys, cf->pool, 2, sizeof(void *))
+            != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+    }
+
+    return ngx_rl_push(&conf->jwt_files->keys, key);
+}
+
+
 /* ratelimit_jwt_key <file> [<parameter> ...] | insecure */
 char *
 ngx_rl_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
@@ -681,7 +710,6 @@ ngx_rl_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     const char          *expected;
     ngx_rl_jwt_key_t    *key;
     ngx_pool_cleanup_t  *cln;
-    ngx_rl_main_conf_t  *rmcf;
 
     if (rlcf->jwt_key != NULL) {
         return "is duplicate";
@@ -745,27 +773,8 @@ ngx_rl_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    rmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_ratelimit_module);
-
-    if (rmcf->jwt_files == NULL) {
-        cln = ngx_pool_cleanup_add(cf->pool, sizeof(ngx_rl_jwt_files_t));
-        if (cln == NULL) {
-            return NGX_CONF_ERROR;
-        }
-
-        ngx_memzero(cln->data, sizeof(ngx_rl_jwt_files_t));
-        cln->handler = ngx_rl_jwt_key_unwatch;
-        rmcf->jwt_files = cln->data;
-
-        if (ngx_array_init(&rmcf->jwt_files->keys, cf->pool, 2, sizeof(void *))
-            != NGX_OK)
-        {
-            return NGX_CONF_ERROR;
-        }
-    }
-
-    return (ngx_rl_push(&rmcf->jwt_files->keys, key) == NGX_OK)
-           ? NGX_CONF_OK : NGX_CONF_ERROR;
+    return (ngx_rl_jwt_key_watch(cf, key) == NGX_OK) ? NGX_CONF_OK
+                                                     : NGX_CONF_ERROR;
 }
 
 
