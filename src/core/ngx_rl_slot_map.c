@@ -56,7 +56,7 @@ ngx_rl_slot_map_node(ngx_rl_slot_map_t *map, const ngx_rl_slot_node_t *node)
             && nodes[n].len == node->len
             && memcmp(nodes[n].host, node->host, node->len) == 0)
         {
-            /* a proxy for several nodes, which cannot be told apart */
+            /* a proxy for several nodes: they look like one */
 
             if (memcmp(nodes[n].id, node->id, NGX_RL_SLOT_MAP_ID) != 0) {
                 memset(nodes[n].id, 0, NGX_RL_SLOT_MAP_ID);

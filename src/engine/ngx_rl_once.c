@@ -129,8 +129,8 @@ ngx_rl_once_end(ngx_rl_check_t *check, const ngx_rl_once_t *once,
         }
 
         /*
-         * A replay asks nobody: it is told what was left. What a rejected
-         * request took comes back, which the lease would take for a loss.
+         * A replay asks nobody: its answer is what was left. A rejected request
+         * gives its tokens back, which the lease would take for a loss.
          */
 
         if (when == 0 && !ngx_rl_check_refused(check)

@@ -76,8 +76,8 @@ ngx_rl_penalty_t *ngx_rl_penalty_find(
     uint64_t now_ms, uint64_t *until_ms);
 
 /*
- * Names a key in the table of penalized keys. That of an address of IPv6 is its
- * /64, of which a client may take any address.
+ * Names a key in the table of penalized keys. An address of IPv6 has the name
+ * of its /64, of which a client may take any address.
  */
 ngx_rl_id_t ngx_rl_penalty_id(
     const ngx_rl_penalty_t *penalty, const ngx_str_t *key);

@@ -300,9 +300,8 @@ typedef struct {
     uint64_t    opened;        /* breakers, how often */
     uint64_t    gateways;      /* of the fleet, as redis_gateways() */
     int64_t     clock_ms;      /* Redis' clock less this gateway's, if */
-    int64_t     map_age_ms;    /* since a Sentinel or a Cluster's node was
-                                  asked for the master or the slot map that it
-                                  named last, if */
+    int64_t     map_age_ms;    /* since the question that the current master or
+                                  slot map answers, if */
     unsigned    clocked:1;     /* the clock is known */
     unsigned    mapped:1;      /* there was such an answer */
 } ngx_rl_redis_stat_t;

@@ -130,9 +130,9 @@ void ngx_rl_penalties_sent(ngx_rl_penalties_t *p, const ngx_rl_id_t *id,
     uint64_t change);
 
 /*
- * Redis has lost its data: all rows that are not forgotten are changes again.
- * recent: it may have lost its last changes: those of the last two minutes are,
- * but for the last two seconds.
+ * Redis has lost its data: all rows that are not forgotten become changes
+ * again. recent: Redis may have lost its last changes. Then only the rows that
+ * changed 2 to 120 s ago become changes again.
  */
 void ngx_rl_penalties_resend(ngx_rl_penalties_t *p, uint64_t now_ms,
     ngx_uint_t recent);

@@ -143,7 +143,7 @@ ngx_rl_store_publish(ngx_rl_store_t *store, const ngx_rl_store_entry_t *entry,
 }
 
 
-/* A copy of what was overwritten meanwhile stays in pool: that is rare. */
+/* If a record was overwritten meanwhile, its copy stays in pool: rare. */
 ngx_int_t
 ngx_rl_store_read(const ngx_rl_store_t *store, uint64_t version,
     ngx_pool_t *pool, ngx_rl_store_entry_t *entry)

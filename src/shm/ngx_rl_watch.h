@@ -1,7 +1,7 @@
 /*
- * What operators see of a zone beside its counts: its last rejections, the keys
- * with the most requests and the most rejections, and samples of its counts. In
- * shared memory of its own, which a zone has if it has an endpoint.
+ * Operators see here, beside the counts of a zone, its last rejections, the
+ * keys with the most requests and the most rejections, and samples of its
+ * counts. A zone with an endpoint has shared memory of its own for it.
  */
 
 #ifndef NGX_RL_WATCH_H_INCLUDED

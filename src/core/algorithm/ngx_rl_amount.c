@@ -140,7 +140,7 @@ ngx_rl_amount_bucket(const ngx_rl_amount_t *amount, ngx_rl_spec_t *spec)
 
     } else if (amount->capacity) {
 
-        /* what a leaky bucket holds: who is on time, and the burst */
+        /* a leaky bucket holds one request that is on time, and the burst */
 
         spec->burst = amount->capacity - 1;
     }

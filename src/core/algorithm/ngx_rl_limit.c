@@ -109,9 +109,9 @@ ngx_rl_limit_bucket(ngx_rl_limit_t *limit, const ngx_rl_spec_t *spec)
 
 /*
  * A counter's state has 12 bits for the code. UTC's days and months have one of
- * their own; all other calendars share those behind. Those of one time zone
- * have different ones. Calendars of two zones may have the same: if a rule
- * changes from one to the other, the window in its state keeps its end.
+ * their own; all other calendars share those behind. Calendars of one time zone
+ * have different codes. Calendars of two zones may have the same code: if a
+ * rule changes from one to the other, the window in its state keeps its end.
  */
 static void
 ngx_rl_limit_calendar(ngx_rl_limit_t *limit, const ngx_rl_spec_t *spec)

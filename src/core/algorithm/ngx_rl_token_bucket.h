@@ -31,9 +31,9 @@ typedef struct {
     uint32_t  scale;       /* denominator of the time one token takes */
 
     uint32_t  span_code;   /* span_us in 12 bits, see the .c file */
-    uint32_t  open;        /* of the capacity, what those who take by this rate
-                              may use; and the span of that. All, unless the
-                              others have a larger limit of the same bucket */
+    uint32_t  open;        /* how much of the capacity this rate may use, and
+                              the span of that; less than all only if others
+                              have a larger limit of the same bucket */
     uint64_t  open_us;
     uint64_t  most_us;     /* that a bucket may look used, see most() */
 

@@ -2,9 +2,9 @@
  * A set of path templates: a tree by segment. The literal children of all nodes
  * are in one open-addressing hash table, at most half full. A node with ten
  * thousand of them finds one as fast as a node with two. Only the configuration
- * fills the table, so a client cannot fill it. Nor can a client lengthen a
- * search: it ends at the distance of the entry that is farthest from its own
- * place.
+ * fills the table, so a client cannot fill it. A client cannot lengthen a
+ * search either: it ends at the distance of the entry that is farthest from its
+ * own place.
  */
 
 #include "ngx_rl_route_set.h"

@@ -1,6 +1,6 @@
 /*
- * Penalties of a fleet: one worker of each gateway tells Redis what has changed
- * here, and takes over what has changed on other gateways.
+ * Penalties of a fleet: one worker of each gateway sends the changes of this
+ * gateway to Redis, and takes over the changes of other gateways.
  */
 
 #ifndef NGX_RL_PENALTY_SYNC_H_INCLUDED

@@ -17,8 +17,9 @@ ngx_rl_strict_remembers(const ngx_rl_counter_t *counter)
 
 
 /*
- * Nobody asks again for what Redis has rejected, until the moment that it has
- * named. Another counter of the client may ask: this one is not in that call.
+ * A counter that Redis has rejected does not ask again until the moment that
+ * Redis has named. If another counter of the client asks, this one is not in
+ * that call.
  */
 static void
 ngx_rl_strict_take(ngx_rl_counter_t *counter)

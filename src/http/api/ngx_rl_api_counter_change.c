@@ -86,7 +86,7 @@ ngx_rl_api_counter_amount(ngx_rl_api_counters_t *all)
 }
 
 
-/* What the log will say, kept as long as the request. */
+/* Keeps the names for the log line, as long as the request. */
 static ngx_int_t
 ngx_rl_api_counter_name(ngx_rl_api_counters_t *all)
 {

@@ -92,7 +92,7 @@ ngx_rl_api_status_state(ngx_rl_limiter_t *limiter,
 }
 
 
-/* Those of this server, for other zones as well; NULL: memory is out. */
+/* The endpoints of this server, of all zones; NULL: memory is out. */
 static json_t *
 ngx_rl_api_status_endpoints(ngx_rl_api_t *api)
 {

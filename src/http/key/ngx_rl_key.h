@@ -31,9 +31,9 @@ struct ngx_rl_source_s {
 
 /*
  * A source of a variable, "$http_name", "$arg_name" or "$cookie_name": it is
- * read like the others. Of a header, "_" in the name is "-", too. Of others,
- * one of exactly this name comes before one in another case. NULL: memory is
- * out.
+ * read like the others. In the name of a header, "_" is "-", too. An argument
+ * or a cookie of exactly this name comes before one in another case. NULL:
+ * memory is out.
  */
 typedef enum {
     NGX_RL_SOURCE_HEADER = 0,

@@ -37,7 +37,7 @@ ngx_rl_ctx_untimed(ngx_rl_ctx_t *ctx)
 }
 
 
-/* Without a response no status has counted; what was taken ahead is paid. */
+/* Without a response no status counts; tokens taken ahead are spent. */
 static void
 ngx_rl_ctx_unsettled(ngx_rl_ctx_t *ctx)
 {

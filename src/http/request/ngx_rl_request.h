@@ -262,7 +262,7 @@ ngx_rl_request_once_end(ngx_rl_ctx_t *ctx, ngx_uint_t when)
     }
 }
 
-/* What a counter has been paid before, by the request that this replays. */
+/* The tokens that the request which this one replays has paid a counter. */
 static ngx_inline uint32_t
 ngx_rl_request_once_paid(const ngx_rl_ctx_t *ctx,
     const ngx_rl_counter_t *counter)

@@ -61,8 +61,8 @@ ngx_int_t ngx_rl_select_begin(ngx_rl_selection_t *s);
 ngx_int_t ngx_rl_select_zone(ngx_rl_selection_t *s, ngx_uint_t number);
 
 /*
- * What stands for a new client of the rule in place of its key: its address if
- * its token is not valid, its network if that has brought too many keys.
+ * Replaces the key by which the rule counts a client: by its address if its
+ * token is not valid, by its network if that has brought too many keys.
  */
 ngx_int_t ngx_rl_select_counted(ngx_rl_selection_t *s,
     const ngx_rl_rule_t *rule, ngx_rl_client_t *client);

@@ -164,7 +164,7 @@ ngx_rl_anonymous(ngx_http_request_t *r, const ngx_rl_ctx_t *ctx,
 }
 
 
-/* Of any rule of the policy, whether or not it applies. */
+/* The key of any rule of the policy, whether or not it applies. */
 static ngx_int_t
 ngx_rl_select_key(void *data, ngx_rl_rule_t *rule, ngx_str_t *key)
 {

@@ -57,7 +57,7 @@ ngx_rl_select_dynamic(ngx_rl_selection_t *s, ngx_rl_rule_t *rule,
 }
 
 
-/* What the rule, the tier, the API key or an override allows. */
+/* The limit of the rule, the tier, the API key or an override. */
 static ngx_int_t
 ngx_rl_select_allowed(ngx_rl_selection_t *s, ngx_rl_rule_t *rule,
     const ngx_str_t *key, const ngx_rl_limit_t **limit)

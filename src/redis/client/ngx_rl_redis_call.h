@@ -49,7 +49,7 @@ struct ngx_rl_redis_call_s {
     ngx_queue_t               wait;      /* in client->deadlines */
     ngx_rl_redis_client_t    *client;
     ngx_rl_redis_node_t      *node;      /* whose queue it is in */
-    ngx_rl_redis_place_t     *place;     /* its breaker is told how the call
+    ngx_rl_redis_place_t     *place;     /* its breaker hears how the call
                                             ended */
 
     ngx_rl_redis_handler_pt   handler;

@@ -60,7 +60,7 @@ void ngx_rl_redis_topology_wait(ngx_rl_redis_client_t *client);
 /* Something changed: a map is wanted soon, one a second for the gateway. */
 void ngx_rl_redis_refresh(ngx_rl_redis_client_t *client);
 
-/* Once a second: a Cluster's map is asked for each minute. */
+/* Call it once a second: it asks a Cluster for its map each minute. */
 void ngx_rl_redis_topology_renew(ngx_rl_redis_client_t *client);
 
 /* node's connection is UP: maybe it was waited for, to be asked. */
@@ -76,9 +76,9 @@ void ngx_rl_redis_topology_reply(ngx_rl_redis_node_t *node, ngx_uint_t current);
 /* cluster.c */
 
 /*
- * A node to ask, UP, another one each time. Where none is, the seeds are
- * connected to; one that is a stranger by the old map is asked for the new one.
- * NULL: none is UP yet.
+ * A node to ask, UP, another one each time. If no node is UP, connects to the
+ * seeds: a seed that the old map does not know may tell the new one. NULL: none
+ * is UP yet.
  */
 ngx_rl_redis_node_t *ngx_rl_redis_cluster_from(ngx_rl_redis_client_t *client);
 

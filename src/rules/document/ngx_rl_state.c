@@ -301,7 +301,7 @@ ngx_rl_state_fill(ngx_fd_t fd, const char *path, const ngx_str_t *text)
         return "flock()";
     }
 
-    /* who has put it there, or may write to it, could go on to do so */
+    /* its owner, or others who may write to it, could change it later */
 
     if (own.st_uid != geteuid() || (own.st_mode & 077)) {
 

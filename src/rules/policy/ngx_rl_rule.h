@@ -281,7 +281,7 @@ const char *ngx_rl_rule_spec(const ngx_rl_spec_t *spec, const ngx_str_t *text,
  */
 const char *ngx_rl_rule_split(const ngx_rl_rule_t *rule);
 
-/* What its requests get without Redis in a location that says this one. */
+/* How it decides without Redis, in a location with that fail_mode. */
 ngx_rl_fail_mode_e ngx_rl_rule_fail_mode(
     const ngx_rl_rule_t *rule, ngx_rl_fail_mode_e location);
 

@@ -345,7 +345,7 @@ ngx_rl_sync_read_answer(ngx_rl_sync_call_t *call,
 }
 
 
-/* What stands in the answer from i on is why nobody heard of the change. */
+/* The answer has, from i on, the reason why the change was not announced. */
 static void
 ngx_rl_sync_announced(ngx_rl_sync_call_t *call,
     const ngx_rl_redis_result_t *result, ngx_uint_t i)
