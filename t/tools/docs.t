@@ -606,7 +606,38 @@ sub codes {
 }
 
 
+# The files and the names of the code that the pages for contributors name are
+# there, except for those that the guides of docs/development.md would make.
+sub names {
+    my %made_up = map { $_ => 1 } qw( t/unit/test_stairs.c NGX_RL_STAIRS
+                                      NGX_RL_PARAM_NOTE ngx_rl_source_address );
+    my @sources = grep { /\.[ch]$/ } split /\n/, qx(find src *.c);
+    my %there = map { basename($_) => 1 } @sources;
+
+    for (map { slurp($_) } @sources) {
+        $there{$_} = 1 for /\b((?:ngx_rl|NGX_RL|ngx_http_ratelimit)\w*)/g;
+    }
+
+    for my $page (grep { -e } 'CONTRIBUTING.md', 't/README.md',
+                  map { "docs/$_.md" } qw( architecture development ))
+    {
+        my ($blocks, $prose) = fences($page);
+        my $text = join "\n", $prose =~ /`([^`]+)`/g,
+                   map { $_->{text} } grep { $_->{kind} eq 'text' } @$blocks;
+        my @paths = $text =~ m{(?<![\w./])((?:src|t|lua|page|bench|tools|examples)
+                               /[\w/-]+(?:\.\w+)?)(?![\w*])}gx;
+        my @names = $text =~ /\b((?:ngx_rl|NGX_RL)_\w+(?:\.[ch])?)(?!\w)/g;
+
+        is_deeply([grep { !$made_up{$_} && !-e } @paths],
+                  [], "$page: files");
+        is_deeply([grep { !$made_up{$_} && !$there{$_} } @names],
+                  [], "$page: names of the code");
+    }
+}
+
+
 page($_) for @PAGES;
+names();
 reference();
 runbook();
 alerts();
