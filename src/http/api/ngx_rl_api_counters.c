@@ -5,19 +5,55 @@
  * rules of the zone have for a key.
  */
 
-#include "ngx_rl_api_counters.h"
+#include "ngx_rl_api.h"
+
+#include "ngx_rl_look.h"
+#include "ngx_rl_problem.h"
+#include "ngx_rl_subject.h"
 
 #include <jansson.h>
 
 /* counters in one answer */
 #define NGX_RL_API_COUNTERS  100
 
-#define ngx_rl_api_counter_first(api)                                         \
-    (((ngx_rl_api_counters_t *) (api)->data)->counters)
+/* bytes of a change: no thread reads it */
+#define NGX_RL_API_AMOUNT  1024
 
 /* of a rule's key: "$ratelimit_api_key" */
 #define ngx_rl_api_part(rule, i)                                              \
     ((rule)->nparts ? &(rule)->parts[i] : &(rule)->key)
+
+typedef struct ngx_rl_api_counters_s  ngx_rl_api_counters_t;
+
+/* A counter of the answer. */
+typedef struct {
+    ngx_rl_api_counters_t  *all;
+    ngx_rl_rule_t          *rule;
+    ngx_str_t               tier;  /* of a location, or as the query names it */
+    ngx_rl_subject_t        subject;  /* made of the query */
+    ngx_rl_allowed_t        allowed;
+    ngx_rl_listed_e         listed;  /* the key */
+    const char             *unknown;  /* that says its limit; NULL: it is
+                                         known */
+    ngx_rl_look_t           look;
+} ngx_rl_api_counter_t;
+
+/* In the request's pool. */
+struct ngx_rl_api_counters_s {
+    ngx_rl_api_t          *api;
+    ngx_rl_policy_t       *policy;    /* in use by this */
+    ngx_uint_t             one;       /* the query names a rule */
+    ngx_str_t              key;       /* its parts, joined */
+    ngx_str_t              address;   /* if it is one: in binary */
+    ngx_uint_t             ncounters;
+    ngx_rl_api_counter_t  *counters;
+    ngx_uint_t             more;      /* that are not there */
+    ngx_rl_looks_t         looks;
+    ngx_rl_problems_t      problems;  /* of the change */
+    ngx_str_t              change;    /* to be logged; empty: it is, or did not
+                                         happen */
+    ngx_rl_record_t        record;    /* of the change */
+};
 
 static const char  ngx_rl_api_by_variable[] = "limit";
 static const char  ngx_rl_api_by_location[] = "tier";
@@ -33,9 +69,9 @@ ngx_rl_api_counters_key(ngx_rl_api_counters_t *all)
     args = &all->api->args;
 
     if (args->nkeys == 0 || (!all->one && ngx_rl_api_writes(all->api))) {
-        return ngx_rl_api_problem(all->api, NGX_HTTP_BAD_REQUEST,
-                   "invalid", "expected \"key=<value>\" of each part of the "
-                   "rule's key, and \"rule=<id>\" for one counter");
+        return ngx_rl_api_problem(all->api, NGX_HTTP_BAD_REQUEST, "invalid",
+            "expected \"key=<value>\" of each part of the rule's key, and "
+            "\"rule=<id>\" for one counter");
     }
 
     for (i = 0; i < args->nkeys; i++) {
@@ -63,17 +99,6 @@ ngx_rl_api_counters_key(ngx_rl_api_counters_t *all)
     }
 
     return NGX_DECLINED;
-}
-
-
-static void
-ngx_rl_api_counters_handler(void *data)
-{
-    ngx_rl_api_counters_t *all = data;
-
-    if (--all->pending == 0) {
-        ngx_rl_api_wake(all->api, &ngx_posted_events);
-    }
 }
 
 
@@ -127,17 +152,15 @@ ngx_rl_api_counters_rules(ngx_rl_api_counters_t *all)
 
         counter = &all->counters[all->ncounters++];
 
+        counter->all = all;
         counter->rule = rules[i];
         counter->tier = api->args.tier;
 
-        counter->inspect.limiter = api->conf->limiter;
-        counter->inspect.rule = rules[i];
-        counter->inspect.key = (all->address.len
-                                && ngx_rl_equal(&rules[i]->key, &address))
-                               ? all->address : all->key;
-        counter->inspect.pool = api->request->pool;
-        counter->inspect.handler = ngx_rl_api_counters_handler;
-        counter->inspect.data = all;
+        counter->look.limiter = api->conf->limiter;
+        counter->look.rule = rules[i];
+        counter->look.key = (all->address.len
+                             && ngx_rl_equal(&rules[i]->key, &address))
+                            ? all->address : all->key;
     }
 
     if (all->one && all->ncounters == 0) {
@@ -149,21 +172,39 @@ ngx_rl_api_counters_rules(ngx_rl_api_counters_t *all)
 }
 
 
+/*
+ * Logs the change, once: it is done, or, where made is 0, it may be. Its
+ * request may be going.
+ */
+static void
+ngx_rl_api_counter_log(ngx_rl_api_counters_t *all, ngx_uint_t made)
+{
+    u_char     buf[sizeof("perhaps a counter is set to  used") + NGX_INT_T_LEN];
+    ngx_str_t  what;
+
+    if (all->change.len == 0) {
+        return;
+    }
+
+    what.data = buf;
+    what.len = ngx_sprintf(buf, "%s%V", made ? "" : "perhaps ", &all->change)
+               - buf;
+
+    ngx_rl_sync_log(all->api->conf->limiter, &what, &all->record);
+
+    all->change.len = 0;
+}
+
+
 static void
 ngx_rl_api_counters_forget(void *data)
 {
     ngx_rl_api_counters_t *all = data;
 
-    ngx_uint_t  i;
-
     /* it went before the answer came */
 
     ngx_rl_api_counter_log(all, 0);
-
-    for (i = 0; i < all->ncounters; i++) {
-        ngx_rl_inspect_end(&all->counters[i].inspect);
-    }
-
+    ngx_rl_looks_end(&all->looks);
     ngx_rl_policy_release(all->policy);
 }
 
@@ -215,20 +256,20 @@ ngx_rl_api_counter_variable(ngx_http_request_t *r, const ngx_str_t *text,
  * its values, all others are those of the request that asks.
  */
 static ngx_int_t
-ngx_rl_api_counter_tier(ngx_rl_api_counters_t *all,
-    ngx_rl_api_counter_t *counter)
+ngx_rl_api_counter_tier(ngx_rl_api_counter_t *counter,
+    const ngx_rl_zone_conf_t *zone)
 {
     ngx_int_t                   rc;
     ngx_uint_t                  i;
+    ngx_rl_api_args_t          *args;
     ngx_http_request_t         *r;
-    ngx_rl_zone_conf_t         *zone;
     ngx_http_variable_value_t  *variables, *own;
     ngx_http_core_main_conf_t  *cmcf;
 
-    r = all->api->request;
-    zone = ngx_queue_data(all->api->conf->limiter, ngx_rl_zone_conf_t, limiter);
+    r = counter->all->api->request;
+    args = &counter->all->api->args;
 
-    if (all->api->args.tier.data || zone->tier == NULL || zone->tiers) {
+    if (args->tier.data || zone->tier == NULL || zone->tiers) {
         return NGX_OK;
     }
 
@@ -243,9 +284,9 @@ ngx_rl_api_counter_tier(ngx_rl_api_counters_t *all,
     variables = r->variables;
     r->variables = own;
 
-    for (i = 0; i < all->api->args.nkeys; i++) {
+    for (i = 0; i < args->nkeys; i++) {
         ngx_rl_api_counter_variable(r, ngx_rl_api_part(counter->rule, i),
-                                    &all->api->args.keys[i]);
+                                    &args->keys[i]);
     }
 
     rc = ngx_rl_value_get(r, zone->tier, &counter->tier);
@@ -253,16 +294,6 @@ ngx_rl_api_counter_tier(ngx_rl_api_counters_t *all,
     r->variables = variables;
 
     return rc;
-}
-
-
-static ngx_uint_t
-ngx_rl_api_is_address(const ngx_str_t *variable)
-{
-    static const ngx_str_t  remote = ngx_string("$remote_addr");
-    static const ngx_str_t  client = ngx_string("$ratelimit_client");
-
-    return ngx_rl_equal(variable, &remote) || ngx_rl_equal(variable, &client);
 }
 
 
@@ -275,16 +306,16 @@ ngx_rl_api_counter_key(void *data, ngx_rl_rule_t *rule, ngx_str_t *key)
 {
     ngx_rl_api_counter_t *counter = data;
 
-    ngx_uint_t                          i;
-    const ngx_str_t                    *part;
-    ngx_rl_api_counters_t  *all;
+    ngx_uint_t          i;
+    const ngx_str_t    *part;
+    ngx_rl_api_args_t  *args;
 
-    all = counter->inspect.data;
+    args = &counter->all->api->args;
 
-    if (ngx_max(rule->nparts, 1) == all->api->args.nkeys
+    if (ngx_max(rule->nparts, 1) == args->nkeys
         && ngx_rl_equal(&rule->key, &counter->rule->key))
     {
-        *key = counter->inspect.key;
+        *key = counter->look.key;
         return NGX_OK;
     }
 
@@ -296,9 +327,9 @@ ngx_rl_api_counter_key(void *data, ngx_rl_rule_t *rule, ngx_str_t *key)
 
     part = ngx_rl_api_part(rule, 0);
 
-    for (i = 0; i < all->api->args.nkeys; i++) {
+    for (i = 0; i < args->nkeys; i++) {
         if (ngx_rl_equal(ngx_rl_api_part(counter->rule, i), part)) {
-            *key = all->api->args.keys[i];
+            *key = args->keys[i];
         }
     }
 
@@ -307,26 +338,39 @@ ngx_rl_api_counter_key(void *data, ngx_rl_rule_t *rule, ngx_str_t *key)
 
 
 /*
- * Which list has the API key, the address or the value that the counter's key
- * has. Other values of a request may be on a list, too.
+ * What a request with this key would be: the client, the lists that have the
+ * API key, the address or the value that the counter's key has, and the tier.
+ * Other values of a request may be on a list, too.
  */
-static void
-ngx_rl_api_counter_listed(ngx_rl_api_counters_t *all,
-    ngx_rl_api_counter_t *counter)
+static ngx_int_t
+ngx_rl_api_counter_subject(ngx_rl_api_counter_t *counter)
 {
-    ngx_str_t         *text, key;
-    ngx_uint_t         i;
-    ngx_rl_rule_t    **rules;
-    ngx_rl_listed_e    listed;
-    ngx_rl_network_t   network;
-    ngx_rl_subject_t  *subject;
+    ngx_str_t              *text;
+    ngx_uint_t              i;
+    const ngx_str_t        *part;
+    ngx_rl_network_t        network;
+    ngx_rl_subject_t       *subject;
+    ngx_rl_api_args_t      *args;
+    const ngx_rl_policy_t  *policy;
 
+    static const ngx_str_t  api_key = ngx_string("$ratelimit_api_key");
+    static const ngx_str_t  remote = ngx_string("$remote_addr");
+    static const ngx_str_t  client = ngx_string("$ratelimit_client");
+
+    args = &counter->all->api->args;
+    policy = counter->all->policy;
     subject = &counter->subject;
+    subject->log = counter->all->api->request->connection->log;
 
-    for (i = 0; i < all->api->args.nkeys; i++) {
-        text = &all->api->args.keys[i];
+    for (i = 0; i < args->nkeys; i++) {
+        text = &args->keys[i];
+        part = ngx_rl_api_part(counter->rule, i);
 
-        if (ngx_rl_api_is_address(ngx_rl_api_part(counter->rule, i))
+        if (subject->api_key.len == 0 && ngx_rl_equal(part, &api_key)) {
+            subject->api_key = *text;
+        }
+
+        if ((ngx_rl_equal(part, &remote) || ngx_rl_equal(part, &client))
             && ngx_rl_network_parse(text->data, text->len, &network) == 0)
         {
             ngx_memcpy(subject->address, network.address, NGX_RL_ADDRESS);
@@ -334,176 +378,100 @@ ngx_rl_api_counter_listed(ngx_rl_api_counters_t *all,
         }
     }
 
-    counter->listed = ngx_rl_policy_listed(all->policy, subject, ngx_time());
-    rules = all->policy->listed.elts;
+    ngx_rl_subject_digest(subject);
 
-    for (i = 0; i < all->policy->listed.nelts; i++) {
-        (void) ngx_rl_api_counter_key(counter, rules[i], &key);
-
-        listed = ngx_rl_policy_listed_key(all->policy, i, rules[i],
-                                          &key, ngx_time());
-        counter->listed = ngx_max(counter->listed, listed);
+    if (ngx_rl_listed(policy, subject, ngx_rl_api_counter_key, counter,
+                      &counter->listed)
+        != NGX_OK)
+    {
+        return NGX_ERROR;
     }
+
+    return ngx_rl_subject_tier(subject, policy, &counter->tier,
+                               ngx_rl_api_counter_key, counter);
 }
 
 
 /*
- * Sets the limit of this key: of the rule, of the tier, of the API key, or the
- * temporary one. Or sets counter->unknown.
+ * Sets the limit of this key, as a request's is set. Only a request may tell
+ * it, or its location.
  */
-static void
-ngx_rl_api_counter_limit(ngx_rl_api_counters_t *all,
-    ngx_rl_api_counter_t *counter)
+static ngx_int_t
+ngx_rl_api_counter_limit(ngx_rl_api_counter_t *counter)
 {
-    ngx_uint_t                 i;
+    ngx_rl_api_t              *api;
     ngx_rl_rule_t             *rule;
-    ngx_rl_limit_t             limit;
-    ngx_rl_subject_t          *subject;
     ngx_rl_zone_conf_t        *zone;
-    const ngx_rl_spec_t       *spec;
-    const ngx_rl_temporary_t  *temporary;
     const ngx_rl_allowance_t  *allowance;
 
-    static const ngx_str_t  name = ngx_string("$ratelimit_api_key");
-
+    api = counter->all->api;
     rule = counter->rule;
-    zone = ngx_queue_data(all->api->conf->limiter, ngx_rl_zone_conf_t, limiter);
-    subject = &counter->subject;
-    subject->log = all->api->request->connection->log;
+    zone = ngx_queue_data(api->conf->limiter, ngx_rl_zone_conf_t, limiter);
 
-    for (i = 0; i < all->api->args.nkeys && subject->api_key.len == 0; i++) {
-        if (ngx_rl_equal(ngx_rl_api_part(rule, i), &name)) {
-            subject->api_key = all->api->args.keys[i];
-        }
+    if (ngx_rl_api_counter_tier(counter, zone) != NGX_OK
+        || ngx_rl_api_counter_subject(counter) != NGX_OK)
+    {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    ngx_rl_subject_digest(subject);
-    ngx_rl_api_counter_listed(all, counter);
-    (void) ngx_rl_subject_tier(subject, all->policy, &counter->tier,
-                               ngx_rl_api_counter_key, counter);
+    allowance = ngx_rl_rule_allowance(rule, &counter->subject,
+                                      &counter->look.key, NULL);
 
-    allowance = ngx_rl_rule_allowance(rule, subject,
-                                      &counter->inspect.key, NULL);
-
-    if (allowance == NULL && rule->ntier_limits && subject->tier.len == 0
-        && zone->tiers && all->api->args.tier.data == NULL)
+    if (allowance == NULL && rule->ntier_limits
+        && counter->subject.tier.len == 0 && zone->tiers
+        && api->args.tier.data == NULL)
     {
         counter->unknown = ngx_rl_api_by_location;
-        return;
-    }
 
-    if (allowance) {
-        spec = &allowance->spec;
-        counter->limit = allowance->limit;
-
-    } else if (!rule->dynamic) {
-        spec = &rule->spec;
-        counter->limit = rule->limit;
+    } else if (allowance == NULL && rule->dynamic) {
+        counter->unknown = ngx_rl_api_by_variable;
 
     } else {
-        counter->unknown = ngx_rl_api_by_variable;
-        return;
-    }
 
-    if (rule->shares) {
-        return;
-    }
-
-    temporary = ngx_rl_policy_temporary(all->policy, rule, subject,
-                                        &counter->inspect.key, ngx_time());
-
-    if (temporary && ngx_rl_temporary_limit(temporary, spec, &limit) == NULL) {
-        counter->limit = limit;
-        counter->temporary = temporary;
-    }
-}
-
-
-/* Only a request tells the limit, or its location does. */
-static ngx_int_t
-ngx_rl_api_counter_unlimited(ngx_rl_api_t *api, ngx_rl_api_counter_t *counter)
-{
-    if (counter->unknown == ngx_rl_api_by_variable) {
-        return ngx_rl_api_problem(api, 422, "invalid",
-            "the limit of rule \"%V\" comes from a variable: ask with a "
-            "request, by \"ratelimit_explain\"", &counter->rule->id);
-    }
-
-    return ngx_rl_api_problem(api, 422, "invalid",
-               "\"ratelimit_tier\" differs between the locations of rule "
-               "\"%V\": name it with \"tier=<tier>\", or ask with a request, "
-               "by \"ratelimit_explain\"", &counter->rule->id);
-}
-
-
-/* NGX_DECLINED, or it is answered. */
-static ngx_int_t
-ngx_rl_api_counters_limits(ngx_rl_api_counters_t *all)
-{
-    ngx_uint_t             i;
-    ngx_rl_api_counter_t  *counter;
-
-    for (i = 0; i < all->ncounters; i++) {
-        counter = &all->counters[i];
-
-        if (ngx_rl_api_counter_tier(all, counter) != NGX_OK) {
+        if (ngx_rl_allow(api->request->pool, rule, &counter->subject,
+                         &counter->look.key, allowance, &counter->allowed)
+            != NGX_OK)
+        {
             return NGX_HTTP_INTERNAL_SERVER_ERROR;
         }
 
-        ngx_rl_api_counter_limit(all, counter);
+        counter->look.limit = counter->allowed.limit;
 
-        if (counter->unknown == NULL) {
-            counter->inspect.limit = &counter->limit;
-
-        } else if (all->one) {
-            return ngx_rl_api_counter_unlimited(all->api, counter);
-        }
+        return NGX_DECLINED;
     }
 
-    return NGX_DECLINED;
-}
+    if (!counter->all->one) {
+        return NGX_DECLINED;
+    }
 
-
-/* The tokens that are not left; null: Redis has no answer. */
-static json_t *
-ngx_rl_api_counter_used(const ngx_rl_inspect_t *inspect)
-{
-    uint32_t  remaining;
-
-    remaining = ngx_min(inspect->answer.remaining, inspect->limit->capacity);
-
-    return (inspect->status == NGX_RL_REDIS_OK)
-           ? json_integer(inspect->limit->capacity - remaining) : json_null();
+    return (counter->unknown == ngx_rl_api_by_variable)
+           ? ngx_rl_api_problem(api, 422, "invalid",
+                 "the limit of rule \"%V\" comes from a variable: ask with a "
+                 "request, by \"ratelimit_explain\"", &rule->id)
+           : ngx_rl_api_problem(api, 422, "invalid",
+                 "\"ratelimit_tier\" differs between the locations of rule "
+                 "\"%V\": name it with \"tier=<tier>\", or ask with a request, "
+                 "by \"ratelimit_explain\"", &rule->id);
 }
 
 
 /*
- * A penalty of the key is no part of its counter: neither a reset nor more ends
- * it, so the answer names it.
+ * NULL: memory is out. A penalty of the key is no part of its counter: neither
+ * a reset nor more ends it, so the answer names it.
  */
-static ngx_int_t
-ngx_rl_api_counter_penalty(const ngx_rl_api_counter_t *counter, json_t *json)
-{
-    uint64_t           until_ms;
-    ngx_rl_penalty_t  *penalty;
-
-    penalty = ngx_rl_penalty_find(counter->inspect.limiter, &counter->rule->key,
-        &counter->inspect.key,
-        counter->subject.addressed ? counter->subject.address : NULL,
-        ngx_current_msec, &until_ms);
-
-    return penalty ? json_object_set_new(json, "penalty",
-                                  ngx_rl_json_text(&penalty->id))
-                   : 0;
-}
-
-
-/* NULL: memory is out. */
 static json_t *
 ngx_rl_api_counter_json(ngx_rl_api_counter_t *counter)
 {
-    json_t    *json;
-    ngx_int_t  rc;
+    json_t                *json;
+    uint32_t               remaining;
+    uint64_t               until_ms;
+    ngx_int_t              rc;
+    ngx_rl_look_t         *look;
+    ngx_rl_penalty_t      *penalty;
+    const ngx_rl_limit_t  *limit;
+
+    look = &counter->look;
+    limit = look->limit;
 
     json = json_pack("{s:o}", "rule", ngx_rl_json_text(&counter->rule->id));
 
@@ -511,33 +479,44 @@ ngx_rl_api_counter_json(ngx_rl_api_counter_t *counter)
         rc = json_object_set_new(json, "unknown",
                                  json_string(counter->unknown));
 
-    } else if (counter->inspect.limit == NULL) {
+    } else if (limit == NULL) {
         rc = json_object_set_new(json, "reset", json_true());
 
     } else {
-        if (counter->limit.unlimited) {
-            rc = ngx_rl_json_limit(json, &counter->limit, NULL);
+        if (limit->unlimited) {
+            rc = ngx_rl_json_limit(json, limit, NULL);
 
         } else {
-            rc = ngx_rl_json_counter(json, &counter->inspect);
+            rc = ngx_rl_json_counter(json, look);
+            remaining = ngx_min(look->answer.remaining, limit->capacity);
+
             rc |= json_object_set_new(json, "used",
-                      ngx_rl_api_counter_used(&counter->inspect));
+                (look->status == NGX_RL_REDIS_OK)
+                ? json_integer(limit->capacity - remaining) : json_null());
         }
 
         rc |= json_object_set_new(json, "tier",
                                   ngx_rl_json_name(&counter->subject.tier));
         rc |= json_object_set_new(json, "override",
-            ngx_rl_json_name(counter->temporary
-                             ? &counter->temporary->id : NULL));
+            ngx_rl_json_name(counter->allowed.temporary
+                             ? &counter->allowed.temporary->id : NULL));
     }
 
     if (counter->listed != NGX_RL_LISTED_NOT) {
         rc |= json_object_set_new(json, "list",
-                 json_string((counter->listed == NGX_RL_LISTED_DENIED)
-                             ? "deny" : "allow"));
+                  json_string((counter->listed == NGX_RL_LISTED_DENIED)
+                              ? "deny" : "allow"));
     }
 
-    rc |= ngx_rl_api_counter_penalty(counter, json);
+    penalty = ngx_rl_penalty_find(look->limiter, &counter->rule->key,
+                  &look->key,
+                  counter->subject.addressed ? counter->subject.address : NULL,
+                  ngx_current_msec, &until_ms);
+
+    if (penalty) {
+        rc |= json_object_set_new(json, "penalty",
+                                  ngx_rl_json_text(&penalty->id));
+    }
 
     if (rc) {
         json_decref(json);
@@ -556,14 +535,12 @@ static ngx_int_t
 ngx_rl_api_counter_answer(ngx_rl_api_t *api)
 {
     ngx_uint_t              reset;
-    ngx_rl_api_counter_t   *counter;
     ngx_rl_api_counters_t  *all;
 
-    counter = ngx_rl_api_counter_first(api);
-    all = counter->inspect.data;
+    all = api->data;
     reset = (api->request->method == NGX_HTTP_DELETE);
 
-    if (api->status != NGX_RL_SYNC_OK && !counter->inspect.done) {
+    if (api->status != NGX_RL_SYNC_OK && !all->counters->look.done) {
         all->change.len = 0;
     }
 
@@ -571,10 +548,10 @@ ngx_rl_api_counter_answer(ngx_rl_api_t *api)
 
     if (api->status == NGX_RL_SYNC_OK) {
         return ngx_rl_api_json(api, NGX_HTTP_OK,
-                               ngx_rl_api_counter_json(counter));
+                               ngx_rl_api_counter_json(all->counters));
     }
 
-    if (!counter->inspect.done) {
+    if (!all->counters->look.done) {
         return ngx_rl_api_failed(api);
     }
 
@@ -585,58 +562,39 @@ ngx_rl_api_counter_answer(ngx_rl_api_t *api)
 }
 
 
-static ngx_int_t
-ngx_rl_api_counter_failed(ngx_rl_api_t *api)
-{
-    ngx_rl_redis_status_e  status;
-
-    status = ngx_rl_api_counter_first(api)->inspect.status;
-
-    api->status = NGX_RL_SYNC_UNAVAILABLE;
-    api->said = *ngx_rl_redis_status_name(status);
-
-    return ngx_rl_api_counter_answer(api);
-}
-
-
-/* The other gateways forget what they know of its rejections. */
-static ngx_int_t
-ngx_rl_api_counter_changed(ngx_rl_api_t *api)
-{
-    if (ngx_rl_api_counter_first(api)->inspect.status != NGX_RL_REDIS_OK) {
-        return ngx_rl_api_counter_failed(api);
-    }
-
-    return ngx_rl_api_call(api, NGX_RL_SYNC_RESET, 0, 0, NULL,
-                           ngx_rl_api_called, ngx_rl_api_counter_answer);
-}
-
-
+/* The others forget what they know of a changed counter's rejections. */
 static ngx_int_t
 ngx_rl_api_counters_looked(ngx_rl_api_t *api)
 {
     json_t                 *array;
     ngx_uint_t              i;
-    ngx_rl_api_counter_t   *counters;
+    ngx_rl_redis_status_e   status;
     ngx_rl_api_counters_t  *all;
 
     all = api->data;
-    counters = all->counters;
+    status = all->one ? all->counters->look.status : NGX_RL_REDIS_OK;
+
+    if (status != NGX_RL_REDIS_OK) {
+        api->status = NGX_RL_SYNC_UNAVAILABLE;
+        api->said = *ngx_rl_redis_status_name(status);
+
+        return ngx_rl_api_counter_answer(api);
+    }
+
+    if (ngx_rl_api_writes(api)) {
+        return ngx_rl_api_call(api, NGX_RL_SYNC_RESET, 0, 0, NULL,
+                               ngx_rl_api_called, ngx_rl_api_counter_answer);
+    }
 
     if (all->one) {
-
-        if (counters[0].inspect.status != NGX_RL_REDIS_OK) {
-            return ngx_rl_api_counter_failed(api);
-        }
-
         return ngx_rl_api_json(api, NGX_HTTP_OK,
-                               ngx_rl_api_counter_json(&counters[0]));
+                               ngx_rl_api_counter_json(all->counters));
     }
 
     array = json_array();
 
     for (i = 0; i < all->ncounters; i++) {
-        ngx_rl_json_append(&array, ngx_rl_api_counter_json(&counters[i]));
+        ngx_rl_json_append(&array, ngx_rl_api_counter_json(&all->counters[i]));
     }
 
     return ngx_rl_api_json(api, NGX_HTTP_OK,
@@ -646,41 +604,143 @@ ngx_rl_api_counters_looked(ngx_rl_api_t *api)
 }
 
 
-/* A local counter has answered when this returns. */
+/* {"add": 500} or {"used": 0}. NGX_DECLINED, or it is answered. */
 static ngx_int_t
-ngx_rl_api_counters_inspect(ngx_rl_api_counters_t *all)
+ngx_rl_api_counter_amount(ngx_rl_api_counters_t *all)
 {
-    ngx_int_t              rc;
-    ngx_uint_t             i;
-    ngx_rl_api_counter_t  *counter;
+    double          tokens;
+    json_t         *json, *value;
+    ngx_str_t      *text;
+    ngx_uint_t      add, known, valid;
+    ngx_rl_api_t   *api;
+    ngx_rl_look_t  *look;
 
-    all->api->next = ngx_rl_api_writes(all->api)
-                     ? ngx_rl_api_counter_changed : ngx_rl_api_counters_looked;
+    static const ngx_str_t  whole = ngx_string("");
+    static const ngx_str_t  members[] = {
+        ngx_string("/used"), ngx_string("/add") };
 
-    for (i = 0; i < all->ncounters; i++) {
-        counter = &all->counters[i];
+    api = all->api;
+    text = &api->body.text;
+    look = &all->counters->look;
 
-        if (counter->unknown) {
-            continue;
-        }
-
-        rc = ngx_rl_inspect(&counter->inspect);
-
-        if (rc == NGX_ERROR) {
-            return NGX_HTTP_INTERNAL_SERVER_ERROR;
-        }
-
-        all->pending += (rc == NGX_AGAIN);
+    if (look->limit->capacity == 0) {
+        return ngx_rl_api_problem(api, 422, "invalid",
+            "rule \"%V\" counts nothing of this key: its limit is %s; nothing "
+            "is changed", &look->rule->id,
+            look->limit->unlimited ? "\"unlimited\"" : "0");
     }
 
-    return all->pending ? NGX_BUSY : all->api->next(all->api);
+    if (look->limit->algorithm == NGX_RL_CONCURRENCY) {
+        return ngx_rl_api_problem(api, 422, "invalid",
+            "rule \"%V\" has algorithm=concurrency: it counts requests in "
+            "flight, which come back when they end. Expected a rule of another "
+            "algorithm; nothing is changed", &look->rule->id);
+    }
+
+    json = (text->len <= NGX_RL_API_AMOUNT)
+           ? json_loadb((char *) text->data, text->len, JSON_REJECT_DUPLICATES,
+                        NULL)
+           : NULL;
+
+    add = (json_object_get(json, "add") != NULL);
+    value = json_object_get(json, add ? "add" : "used");
+    tokens = json_number_value(value);
+
+    known = (value && json_object_size(json) == 1);
+    valid = (json_is_number(value) && tokens >= (double) add
+             && tokens <= (double) look->limit->capacity
+             && tokens <= (double) (uint32_t) tokens);
+
+    json_decref(json);
+
+    if (known && valid) {
+        *(add ? &look->add : &look->used) = (uint32_t) tokens;
+        look->reset = !add;
+        return NGX_DECLINED;
+    }
+
+    if (ngx_rl_problems_init(&all->problems, api->request->pool) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (known) {
+        ngx_rl_problem(&all->problems, &members[add],
+            "must be a whole number from %ui to %uD, the limit of the counter; "
+            "an override allows more", add, look->limit->capacity);
+    } else {
+        ngx_rl_problem(&all->problems, &whole,
+                       "must be {\"add\": <tokens>} or {\"used\": <tokens>}");
+    }
+
+    api->problems = &all->problems;
+
+    return ngx_rl_api_problem(api, 422, "invalid",
+                              "the change is not valid; nothing is changed");
 }
 
 
+/*
+ * What PATCH and DELETE ask of the one counter, and what the log will say, kept
+ * as long as the request.
+ */
+static ngx_int_t
+ngx_rl_api_counter_change(ngx_rl_api_counters_t *all)
+{
+    u_char         *p;
+    ngx_int_t       rc;
+    ngx_rl_api_t   *api;
+    ngx_rl_look_t  *look;
+
+    api = all->api;
+    look = &all->counters->look;
+    api->writing = 1;
+
+    rc = ngx_rl_api_reason(api);
+
+    if (rc == NGX_DECLINED && api->request->method == NGX_HTTP_PATCH) {
+        rc = ngx_rl_api_counter_amount(all);
+
+    } else {
+        look->reset = 1;
+    }
+
+    if (rc != NGX_DECLINED) {
+        return rc;
+    }
+
+    p = ngx_pnalloc(api->request->pool,
+                    sizeof("a counter is set to  used") + NGX_INT_T_LEN);
+
+    if (p == NULL || ngx_rl_api_record(api, &all->record) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    all->change.data = p;
+
+    p = look->add ? ngx_sprintf(p, "a counter gets %uD more", look->add)
+        : look->used ? ngx_sprintf(p, "a counter is set to %uD used",
+                                   look->used)
+        : ngx_sprintf(p, "a counter is reset");
+
+    all->change.len = p - all->change.data;
+
+    return NGX_DECLINED;
+}
+
+
+static void
+ngx_rl_api_counters_handler(void *data)
+{
+    ngx_rl_api_wake(data, &ngx_posted_events);
+}
+
+
+/* A local counter has answered when this returns. */
 ngx_int_t
 ngx_rl_api_counters(ngx_rl_api_t *api)
 {
     ngx_int_t               rc;
+    ngx_uint_t              i;
     ngx_rl_api_counters_t  *all;
 
     all = ngx_pcalloc(api->request->pool, sizeof(ngx_rl_api_counters_t));
@@ -691,6 +751,9 @@ ngx_rl_api_counters(ngx_rl_api_t *api)
     all->api = api;
     all->policy = api->conf->limiter->policy;
     all->one = (api->args.rule.len != 0);
+    all->looks.pool = api->request->pool;
+    all->looks.handler = ngx_rl_api_counters_handler;
+    all->looks.data = api;
 
     rc = ngx_rl_api_counters_key(all);
 
@@ -705,16 +768,34 @@ ngx_rl_api_counters(ngx_rl_api_t *api)
     ngx_rl_policy_use(all->policy);
     api->forget = ngx_rl_api_counters_forget;
     api->data = all;
+    api->next = ngx_rl_api_counters_looked;
 
-    /* a reset needs no limit */
+    for (i = 0; i < all->ncounters && rc == NGX_DECLINED; i++) {
 
-    if (api->request->method != NGX_HTTP_DELETE) {
-        rc = ngx_rl_api_counters_limits(all);
+        /* a reset needs no limit */
+
+        if (api->request->method != NGX_HTTP_DELETE) {
+            rc = ngx_rl_api_counter_limit(&all->counters[i]);
+        }
+
+        if (all->counters[i].unknown == NULL) {
+            ngx_rl_look_add(&all->looks, &all->counters[i].look);
+        }
     }
 
     if (rc == NGX_DECLINED && ngx_rl_api_writes(api)) {
         rc = ngx_rl_api_counter_change(all);
     }
 
-    return (rc == NGX_DECLINED) ? ngx_rl_api_counters_inspect(all) : rc;
+    if (rc != NGX_DECLINED) {
+        return rc;
+    }
+
+    rc = ngx_rl_looks_start(&all->looks);
+
+    if (all->looks.failed) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    return (rc == NGX_AGAIN) ? NGX_BUSY : ngx_rl_api_counters_looked(api);
 }

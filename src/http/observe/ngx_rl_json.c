@@ -238,34 +238,34 @@ ngx_rl_json_limit(json_t *json, const ngx_rl_limit_t *limit, json_t *remaining)
 
 
 ngx_int_t
-ngx_rl_json_counter(json_t *json, const ngx_rl_inspect_t *inspect)
+ngx_rl_json_counter(json_t *json, const ngx_rl_look_t *look)
 {
     json_t                *remaining;
     ngx_int_t              rc;
     ngx_uint_t             known, window;
     const ngx_rl_limit_t  *limit;
 
-    limit = inspect->limit;
-    known = (inspect->status == NGX_RL_REDIS_OK);
+    limit = look->limit;
+    known = (look->status == NGX_RL_REDIS_OK);
     window = (limit->algorithm != NGX_RL_CONCURRENCY);
 
-    remaining = known ? json_integer(inspect->answer.remaining) : json_null();
+    remaining = known ? json_integer(look->answer.remaining) : json_null();
 
     rc = remaining ? ngx_rl_json_limit(json, limit, remaining) : NGX_ERROR;
 
     if (!known) {
         rc |= json_object_set_new(json, "unknown",
-            ngx_rl_json_text(ngx_rl_redis_status_name(inspect->status)));
+            ngx_rl_json_text(ngx_rl_redis_status_name(look->status)));
 
     } else if (window) {
         rc |= json_object_set_new(json, "reset_at",
             ngx_rl_json_second(ngx_rl_limit_reset(limit, ngx_rl_json_now(),
-                                                  inspect->answer.reset_us)));
+                                                  look->answer.reset_us)));
     }
 
-    if (inspect->wait_us) {
+    if (look->wait_us) {
         rc |= json_object_set_new(json, "wait_seconds",
-                  json_integer(ngx_rl_seconds_up(inspect->wait_us)));
+                  json_integer(ngx_rl_seconds_up(look->wait_us)));
     }
 
     return rc ? NGX_ERROR : NGX_OK;

@@ -7,7 +7,7 @@
 #define NGX_RL_JSON_H_INCLUDED
 
 #include "ngx_rl_http.h"
-#include "ngx_rl_inspect.h"
+#include "ngx_rl_look.h"
 
 struct json_t;
 
@@ -68,7 +68,7 @@ ngx_int_t ngx_rl_json_limit(struct json_t *json, const ngx_rl_limit_t *limit,
  * out.
  */
 ngx_int_t ngx_rl_json_counter(struct json_t *json,
-    const ngx_rl_inspect_t *inspect);
+    const ngx_rl_look_t *look);
 
 /*
  * Writes json to text, in the pool, with a line end, and frees json. NGX_ERROR:

@@ -143,46 +143,27 @@ ngx_rl_refuse(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
 }
 
 
-/* A list or its token denies the request, or would if it were no dry run. */
-static void
-ngx_rl_denied(ngx_rl_ctx_t *ctx)
-{
-    ngx_uint_t  word;
-
-    word = NGX_RL_COUNTS_DENIED;
-
-    if (ctx->check.status != NGX_RL_DENIED) {
-        ctx->check.status = NGX_RL_DENIED_DRY_RUN;
-        word = NGX_RL_COUNTS_DENIED_DRY_RUN;
-    }
-
-    ngx_rl_count(ctx->denies->rows[NGX_RL_COUNTS_ZONE], word, 1);
-}
-
-
-/* A leaky bucket delays the request until its turn has come. */
-static ngx_int_t
-ngx_rl_delay(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
-{
-    ngx_rl_limiter_t  *limiter;
-
-    limiter = ctx->check.decisive->client->limiter;
-    ngx_rl_counts_time(limiter->rows[NGX_RL_COUNTS_DELAY], ctx->check.delay_us);
-
-    return ngx_rl_wait(r, ctx, (ngx_msec_t) (ctx->check.delay_us / 1000));
-}
-
-
 /* A request that does not simply pass is logged, delayed or refused. */
 static ngx_int_t
 ngx_rl_notable(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
 {
-    ngx_rl_check_t  *check;
+    ngx_uint_t         word;
+    ngx_rl_check_t    *check;
+    ngx_rl_limiter_t  *limiter;
 
     check = &ctx->check;
 
+    /* a list or its token denies it, or would if it were no dry run */
+
     if (ctx->denies) {
-        ngx_rl_denied(ctx);
+        word = NGX_RL_COUNTS_DENIED;
+
+        if (check->status != NGX_RL_DENIED) {
+            check->status = NGX_RL_DENIED_DRY_RUN;
+            word = NGX_RL_COUNTS_DENIED_DRY_RUN;
+        }
+
+        ngx_rl_count(ctx->denies->rows[NGX_RL_COUNTS_ZONE], word, 1);
     }
 
     if (ngx_rl_check_refused(check)) {
@@ -198,7 +179,14 @@ ngx_rl_notable(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
 
     /* also where another rule had no answer: DEGRADED */
 
-    return check->delay_us ? ngx_rl_delay(r, ctx) : NGX_DECLINED;
+    if (check->delay_us == 0) {
+        return NGX_DECLINED;
+    }
+
+    limiter = check->decisive->client->limiter;
+    ngx_rl_counts_time(limiter->rows[NGX_RL_COUNTS_DELAY], check->delay_us);
+
+    return ngx_rl_wait(r, ctx, (ngx_msec_t) (check->delay_us / 1000));
 }
 
 
@@ -239,61 +227,6 @@ ngx_rl_answered(void *data)
 }
 
 
-/* No counter of the zones before is asked: none has an answer. */
-static ngx_int_t
-ngx_rl_unchecked(ngx_rl_ctx_t *ctx, ngx_int_t rc)
-{
-    ngx_rl_limiter_t  *limiter;
-
-    if (rc == NGX_ERROR) {
-        return NGX_ERROR;
-    }
-
-    ctx->check.ncounters = 0;
-
-    if (rc == NGX_HTTP_BAD_REQUEST) {
-        return rc;
-    }
-
-    ctx->check.status = NGX_RL_DENIED;
-
-    if (rc == NGX_BUSY) {
-        limiter = ctx->penalized->penalty->limiter;
-
-        ctx->check.status = NGX_RL_PENALIZED;
-        ngx_rl_count(limiter->rows[NGX_RL_COUNTS_ZONE],
-                     NGX_RL_COUNTS_PENALIZED, 1);
-    }
-
-    return NGX_OK;
-}
-
-
-/* A replay that costs nothing need not have waited. */
-static ngx_int_t
-ngx_rl_check_more(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
-{
-    ngx_int_t  rc;
-
-    if (ctx->needs & NGX_RL_NEEDS_ONCE) {
-        ngx_rl_request_once_begin(r, ctx, 1);
-    }
-
-    if (ctx->needs & NGX_RL_NEEDS_RETRY) {
-        ctx->early = ngx_rl_retry_early(&ctx->check);
-    }
-
-    rc = ctx->early ? ngx_rl_check_early(&ctx->check, ctx->early)
-                    : ngx_rl_check_start(&ctx->check);
-
-    if (rc == NGX_OK) {
-        ngx_rl_request_once_end(ctx, 0);
-    }
-
-    return rc;
-}
-
-
 /*
  * NGX_OK: the outcome is known. NGX_AGAIN: Redis is asked. NGX_ERROR: memory is
  * out. A status: too many rules match the path as servers may read it.
@@ -301,18 +234,65 @@ ngx_rl_check_more(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
 static ngx_int_t
 ngx_rl_request_check(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
 {
-    ngx_int_t  rc;
+    ngx_int_t          rc;
+    ngx_rl_check_t    *check;
+    ngx_rl_limiter_t  *limiter;
+    ngx_rl_selected_e  selected;
 
-    rc = ngx_rl_select(r, ctx, NULL);
+    check = &ctx->check;
+    selected = ngx_rl_select(r, ctx, NULL);
 
-    if (rc != NGX_OK) {
-        return ngx_rl_unchecked(ctx, rc);
+    if (selected == NGX_RL_SELECT_ERROR) {
+        return NGX_ERROR;
+    }
+
+    if (selected != NGX_RL_SELECT_OK) {
+
+        /* no counter of the zones before is asked: none has an answer */
+
+        check->ncounters = 0;
+
+        if (selected == NGX_RL_SELECT_BAD_PATH) {
+            return NGX_HTTP_BAD_REQUEST;
+        }
+
+        check->status = NGX_RL_DENIED;
+
+        if (selected == NGX_RL_SELECT_PENALIZED) {
+            limiter = ctx->penalized->penalty->limiter;
+
+            check->status = NGX_RL_PENALIZED;
+            ngx_rl_count(limiter->rows[NGX_RL_COUNTS_ZONE],
+                         NGX_RL_COUNTS_PENALIZED, 1);
+        }
+
+        return NGX_OK;
     }
 
     ctx->started = 1;
 
-    return (ctx->needs & (NGX_RL_NEEDS_ONCE |NGX_RL_NEEDS_RETRY))
-           ? ngx_rl_check_more(r, ctx) : ngx_rl_check_start(&ctx->check);
+    if (!(ctx->needs & (NGX_RL_NEEDS_ONCE|NGX_RL_NEEDS_RETRY))) {
+        return ngx_rl_check_start(check);
+    }
+
+    if (ctx->needs & NGX_RL_NEEDS_ONCE) {
+        ngx_rl_request_once_begin(r, ctx, 1);
+    }
+
+    /* a replay that costs nothing need not have waited */
+
+    if (ctx->needs & NGX_RL_NEEDS_RETRY) {
+        ctx->early = ngx_rl_retry_early(check);
+    }
+
+    rc = ctx->early ? ngx_rl_check_early(check, ctx->early)
+                    : ngx_rl_check_start(check);
+
+    if (rc == NGX_OK) {
+        ngx_rl_request_once_end(ctx, 0);
+    }
+
+    return rc;
 }
 
 
@@ -400,10 +380,22 @@ ngx_rl_next(ngx_http_request_t *r, ngx_http_phase_handler_t *ph)
 
 
 /* As nginx's own checkers, for what the handler returns. */
-static ngx_int_t
-ngx_rl_phase(ngx_http_request_t *r, ngx_http_phase_handler_t *ph)
+static ngx_inline ngx_int_t
+ngx_rl_checker(ngx_http_request_t *r, ngx_http_phase_handler_t *ph,
+    ngx_uint_t phase)
 {
-    ngx_int_t  rc;
+    ngx_int_t           rc;
+    ngx_rl_loc_conf_t  *conf;
+
+    if (phase == NGX_RL_BEFORE_AUTH && r->internal) {
+        ngx_rl_charge_redirected(r);
+    }
+
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
+
+    if (conf->checks != phase) {
+        return ngx_rl_next(r, ph);
+    }
 
     rc = ngx_rl_handler(r);
 
@@ -416,22 +408,6 @@ ngx_rl_phase(ngx_http_request_t *r, ngx_http_phase_handler_t *ph)
     }
 
     return NGX_OK;
-}
-
-
-static ngx_inline ngx_int_t
-ngx_rl_checker(ngx_http_request_t *r, ngx_http_phase_handler_t *ph,
-    ngx_uint_t phase)
-{
-    ngx_rl_loc_conf_t  *conf;
-
-    if (phase == NGX_RL_BEFORE_AUTH && r->internal) {
-        ngx_rl_settle_redirected(r);
-    }
-
-    conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
-
-    return (conf->checks == phase) ? ngx_rl_phase(r, ph) : ngx_rl_next(r, ph);
 }
 
 

@@ -25,20 +25,20 @@
 typedef struct {
     const ngx_rl_counter_t  *counter;
     json_t                  *json;  /* borrowed: of its rule */
-    ngx_rl_inspect_t         inspect;
-} ngx_rl_explain_look_t;
+    ngx_rl_look_t            look;
+} ngx_rl_explained_t;
 
 /* In the request's pool, whose cleanup ends what is under way. */
 struct ngx_rl_explain_s {
-    ngx_http_request_t    *request;
-    ngx_rl_ctx_t          *ctx;       /* NULL: no limits here */
-    json_t                *json;      /* the answer */
-    json_t                *zones;     /* borrowed: of json */
-    ngx_rl_explain_look_t  looks[NGX_RL_MAX_COUNTERS];
-    ngx_uint_t             nlooks;
-    ngx_uint_t             pending;   /* looks */
-    unsigned               denied:1;  /* by a list, a penalty */
-    unsigned               failed:1;  /* memory is out */
+    ngx_http_request_t  *request;
+    ngx_rl_ctx_t        *ctx;       /* NULL: no limits here */
+    json_t              *json;      /* the answer */
+    json_t              *zones;     /* borrowed: of json */
+    ngx_rl_looks_t       looks;
+    ngx_rl_explained_t   counters[NGX_RL_MAX_COUNTERS];
+    ngx_uint_t           ncounters;
+    unsigned             denied:1;  /* by a list, a penalty */
+    unsigned             failed:1;  /* memory is out */
 };
 
 
@@ -103,47 +103,37 @@ ngx_rl_explain_cleanup(void *data)
 {
     ngx_rl_explain_t *explain = data;
 
-    ngx_uint_t  i;
-
-    for (i = 0; i < explain->nlooks; i++) {
-        ngx_rl_inspect_end(&explain->looks[i].inspect);
-    }
-
+    ngx_rl_looks_end(&explain->looks);
     json_decref(explain->json);
 }
 
 
-/* As it may be shown: its digest. */
-static json_t *
-ngx_rl_explain_key(ngx_http_request_t *r)
+/* All counters have been looked at, or their time has passed. */
+static void
+ngx_rl_explain_looked(void *data)
 {
-    u_char     buf[NGX_RL_DOCUMENT_KEY];
-    ngx_int_t  rc;
-    ngx_str_t  key;
+    ngx_rl_check_t *check = data;
 
-    rc = ngx_rl_api_key_text(r, &key);
-
-    if (rc != NGX_OK) {
-        return (rc == NGX_DECLINED) ? json_null() : NULL;
-    }
-
-    key = ngx_rl_document_key(&key, buf);
-
-    return ngx_rl_json_text(&key);
+    check->handler(check->data);
 }
 
 
 /*
- * Where the request has come to, and by which API key. ctx: NULL, the location
- * has no limits. If memory is out, json_pack() has freed zones.
+ * Where the request has come to, and by which API key, as it may be shown: by
+ * its digest. ctx: NULL, the location has no limits. If memory is out,
+ * json_pack() has freed zones.
  */
 static ngx_rl_explain_t *
 ngx_rl_explain_create(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
 {
+    json_t                    *api_key;
+    u_char                     buf[NGX_RL_DOCUMENT_KEY];
+    ngx_int_t                  rc;
+    ngx_str_t                  key;
+    ngx_rl_explain_t          *explain;
     ngx_pool_cleanup_t        *cln;
     ngx_http_core_loc_conf_t  *clcf;
     ngx_http_core_srv_conf_t  *cscf;
-    ngx_rl_explain_t          *explain;
 
     cln = ngx_pool_cleanup_add(r->pool, sizeof(ngx_rl_explain_t));
     if (cln == NULL) {
@@ -155,18 +145,29 @@ ngx_rl_explain_create(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
 
     explain->request = r;
     explain->ctx = ctx;
+    explain->looks.pool = r->pool;
+    explain->looks.handler = ngx_rl_explain_looked;
+    explain->looks.data = ctx ? &ctx->check : NULL;
 
     cln->handler = ngx_rl_explain_cleanup;
 
     clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
     cscf = ngx_http_get_module_srv_conf(r, ngx_http_core_module);
 
+    rc = ngx_rl_api_key_text(r, &key);
+    api_key = (rc == NGX_DECLINED) ? json_null() : NULL;
+
+    if (rc == NGX_OK) {
+        key = ngx_rl_document_key(&key, buf);
+        api_key = ngx_rl_json_text(&key);
+    }
+
     explain->zones = json_array();
     explain->json = json_pack("{s:o, s:o, s:o, s:o, s:b, s:o}",
                      "server", ngx_rl_json_text(&cscf->server_name),
                      "location", ngx_rl_json_text(&clcf->name),
                      "path", ngx_rl_json_text(&r->uri),
-                     "api_key", ngx_rl_explain_key(r),
+                     "api_key", api_key,
                      "allowed", 1,
                      "zones", explain->zones);
 
@@ -274,90 +275,47 @@ ngx_rl_explain_add(ngx_rl_explain_t *explain, json_t *json, json_t *members)
 }
 
 
-/* Redis has answered for one counter, or its time has passed. */
-static void
-ngx_rl_explain_handler(void *data)
-{
-    ngx_rl_explain_t *explain = data;
-
-    ngx_rl_check_t  *check;
-
-    if (--explain->pending == 0) {
-        check = &explain->ctx->check;
-        check->handler(check->data);
-    }
-}
-
-
-/*
- * The origin of the limit. *temporary: the temporary limit, or NULL; *fits: it
- * is in force.
- */
-static const char *
-ngx_rl_explain_from(const ngx_rl_subject_t *subject,
-    const ngx_rl_counter_t *counter, const ngx_rl_temporary_t **temporary,
-    ngx_uint_t *fits)
-{
-    const ngx_rl_rule_t       *rule;
-    ngx_rl_origin_e            origin;
-    const ngx_rl_allowance_t  *allowance;
-
-    rule = counter->rule;
-
-    allowance = ngx_rl_rule_allowance(rule, subject,
-                                      &counter->client->key, &origin);
-
-    *temporary = ngx_rl_policy_temporary(rule->policy, rule, subject,
-                                         &counter->client->key, ngx_time());
-
-    *fits = (counter->limit != (allowance ? &allowance->limit : &rule->limit));
-
-    return (allowance == NULL && rule->dynamic)
-           ? "variable" : ngx_rl_origin_name(origin);
-}
-
-
+/* A counter, and the origin of its limit. */
 static void
 ngx_rl_explain_counter(ngx_rl_explain_t *explain, json_t *json,
-    const ngx_rl_counter_t *counter, const ngx_rl_subject_t *subject)
+    const ngx_rl_counter_t *counter, const ngx_rl_allowed_t *allowed)
 {
-    ngx_str_t                  network;
-    ngx_uint_t                 fits;
-    const char                *from;
-    ngx_rl_inspect_t          *inspect;
-    const ngx_rl_temporary_t  *temporary;
-    ngx_rl_explain_look_t     *look;
+    ngx_str_t            network;
+    ngx_rl_look_t       *look;
+    ngx_rl_explained_t  *explained;
 
-    look = &explain->looks[explain->nlooks++];
-    look->counter = counter;
-    look->json = json;
+    explained = &explain->counters[explain->ncounters++];
+    explained->counter = counter;
+    explained->json = json;
 
-    inspect = &look->inspect;
-    inspect->limiter = counter->client->limiter;
-    inspect->rule = counter->rule;
-    inspect->limit = counter->limit;
-    inspect->key = counter->client->key;
-    inspect->pool = explain->request->pool;
-    inspect->handler = ngx_rl_explain_handler;
-    inspect->data = explain;
+    look = &explained->look;
+    look->limiter = counter->client->limiter;
+    look->rule = counter->rule;
+    look->limit = counter->limit;
+    look->key = counter->client->key;
 
-    from = ngx_rl_explain_from(subject, counter, &temporary, &fits);
+    ngx_rl_look_add(&explain->looks, look);
 
     ngx_rl_explain_add(explain, json,
         json_pack("{s:s, s:o, s:I, s:b}",
-            "limit_from", from,
+            "limit_from",
+            (allowed && allowed->dynamic)
+            ? "variable"
+            : ngx_rl_origin_name(allowed ? allowed->origin
+                                         : NGX_RL_ORIGIN_RULE),
             "override",
-            ngx_rl_json_name((temporary && fits) ? &temporary->id : NULL),
+            ngx_rl_json_name((allowed && allowed->temporary)
+                             ? &allowed->temporary->id : NULL),
             "cost", (json_int_t) counter->cost,
             "dry_run", (int) counter->dry_run));
 
-    if (temporary && !fits) {
+    if (allowed && allowed->misfit) {
         ngx_rl_explain_add(explain, json, json_pack("{s:o}",
-            "override_misfit", ngx_rl_json_name(&temporary->id)));
+            "override_misfit", ngx_rl_json_name(&allowed->misfit->id)));
     }
 
-    if (inspect->limiter->new_keys && ngx_rl_key_is_network(&inspect->key)) {
-        network = inspect->key;
+    if (look->limiter->new_keys && ngx_rl_key_is_network(&look->key)) {
+        network = look->key;
         network.data += sizeof(NGX_RL_NETWORK_KEY) - 1;
         network.len -= sizeof(NGX_RL_NETWORK_KEY) - 1;
 
@@ -369,7 +327,8 @@ ngx_rl_explain_counter(ngx_rl_explain_t *explain, json_t *json,
 
 static void
 ngx_rl_explain_rule(void *data, const ngx_rl_rule_t *rule, ngx_rl_match_e match,
-    const ngx_rl_counter_t *counter, const ngx_rl_subject_t *subject)
+    const ngx_rl_counter_t *counter, const ngx_rl_subject_t *subject,
+    const ngx_rl_allowed_t *allowed)
 {
     ngx_rl_explain_t *explain = data;
 
@@ -395,7 +354,7 @@ ngx_rl_explain_rule(void *data, const ngx_rl_rule_t *rule, ngx_rl_match_e match,
                      "applies", counter != NULL);
 
     if (counter) {
-        ngx_rl_explain_counter(explain, json, counter, subject);
+        ngx_rl_explain_counter(explain, json, counter, allowed);
 
     } else {
         ngx_rl_explain_add(explain, json, json_pack("{s:s}", "because",
@@ -459,11 +418,9 @@ ngx_rl_explain_penalty(ngx_rl_explain_t *explain)
 ngx_int_t
 ngx_rl_explain_start(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
 {
-    ngx_int_t          rc;
-    ngx_uint_t         i;
-    ngx_rl_inspect_t  *inspect;
     ngx_rl_report_t    report;
     ngx_rl_explain_t  *explain;
+    ngx_rl_selected_e  selected;
 
     explain = ngx_rl_explain_create(r, ctx);
     if (explain == NULL) {
@@ -477,9 +434,9 @@ ngx_rl_explain_start(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
     report.listed = ngx_rl_explain_listed;
     report.data = explain;
 
-    rc = ngx_rl_select(r, ctx, &report);
+    selected = ngx_rl_select(r, ctx, &report);
 
-    if (rc == NGX_BUSY) {
+    if (selected == NGX_RL_SELECT_PENALIZED) {
         ngx_rl_explain_penalty(explain);
     }
 
@@ -488,81 +445,63 @@ ngx_rl_explain_start(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
     ctx->penalized = NULL;
     ctx->penalty_keys = NULL;
 
-    if (rc == NGX_ERROR) {
+    if (selected == NGX_RL_SELECT_ERROR) {
         return NGX_ERROR;
     }
 
-    explain->denied = (rc != NGX_OK);
+    explain->denied = (selected != NGX_RL_SELECT_OK);
 
     if (ctx->needs & NGX_RL_NEEDS_ONCE) {
         ngx_rl_request_once_begin(r, ctx, 0);
     }
 
-    /* a local counter has answered when this returns */
-
-    for (i = 0; i < explain->nlooks; i++) {
-        inspect = &explain->looks[i].inspect;
-
-        switch (ngx_rl_inspect(inspect)) {
-
-        case NGX_AGAIN:
-            explain->pending++;
-            break;
-
-        case NGX_ERROR:
-            inspect->status = NGX_RL_REDIS_UNREACHABLE;
-        }
-    }
-
-    return explain->pending ? NGX_AGAIN : NGX_OK;
+    return ngx_rl_looks_start(&explain->looks);
 }
 
 
 /* What is left. Returns whether the request would pass: true, false or null. */
 static json_t *
-ngx_rl_explain_left(ngx_rl_explain_t *explain, ngx_rl_explain_look_t *look)
+ngx_rl_explain_left(ngx_rl_explain_t *explain, ngx_rl_explained_t *explained)
 {
-    u_char             hash[2 * sizeof(ngx_rl_id_t)];
-    json_t            *passes;
-    uint32_t           cost;
-    ngx_rl_id_t        shown;
-    ngx_rl_inspect_t  *inspect;
+    u_char                   hash[2 * sizeof(ngx_rl_id_t)];
+    json_t                  *json, *passes;
+    ngx_rl_id_t              shown;
+    ngx_rl_look_t           *look;
+    const ngx_rl_counter_t  *counter;
 
-    inspect = &look->inspect;
+    look = &explained->look;
+    json = explained->json;
+    counter = explained->counter;
 
     /* begins as "pk" does */
 
-    shown = ngx_rl_quota_shown(ngx_rl_client_hash(&inspect->client));
+    shown = ngx_rl_quota_shown(ngx_rl_client_hash(&look->client));
     (void) ngx_hex_dump(hash, (u_char *) &shown, sizeof(ngx_rl_id_t));
 
-    ngx_rl_explain_add(explain, look->json,
+    ngx_rl_explain_add(explain, json,
         json_pack("{s:s%}", "key", (char *) hash, sizeof(hash)));
 
-    if (ngx_rl_json_counter(look->json, inspect) != NGX_OK) {
+    if (ngx_rl_json_counter(json, look) != NGX_OK) {
         explain->failed = 1;
     }
 
-    cost = look->counter->cost;
-
     if (explain->ctx->needs & NGX_RL_NEEDS_ONCE) {
-        ngx_rl_explain_add(explain, look->json,
-            json_pack("{s:I, s:b}", "cost", (json_int_t) cost,
-                      "replay", ngx_rl_request_once_paid(explain->ctx,
-                                                          look->counter)
-                                != 0));
+        ngx_rl_explain_add(explain, json,
+            json_pack("{s:I, s:b}", "cost", (json_int_t) counter->cost,
+                "replay",
+                ngx_rl_request_once_paid(explain->ctx, counter) != 0));
     }
 
-    if (cost && inspect->wait_us && !look->counter->dry_run) {
+    if (counter->cost && look->wait_us && !counter->dry_run) {
         passes = json_false();
 
     } else {
-        passes = (inspect->status == NGX_RL_REDIS_OK)
-                 ? json_boolean(cost <= inspect->answer.remaining)
+        passes = (look->status == NGX_RL_REDIS_OK)
+                 ? json_boolean(counter->cost <= look->answer.remaining)
                  : json_null();
     }
 
-    ngx_rl_explain_add(explain, look->json,
-                       json_pack("{s:o}", "passes", passes));
+    ngx_rl_explain_add(explain, json, json_pack("{s:o}", "passes", passes));
 
     return passes;
 }
@@ -578,12 +517,12 @@ ngx_rl_explain_answer(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
     explain = ctx->explain;
     allowed = json_boolean(!explain->denied);
 
-    for (i = 0; i < explain->nlooks; i++) {
-        passes = ngx_rl_explain_left(explain, &explain->looks[i]);
+    for (i = 0; i < explain->ncounters; i++) {
+        passes = ngx_rl_explain_left(explain, &explain->counters[i]);
 
         /* a counter that rejects outweighs one that is not known */
 
-        if (!explain->looks[i].counter->dry_run && !json_is_true(passes)
+        if (!explain->counters[i].counter->dry_run && !json_is_true(passes)
             && !json_is_false(allowed))
         {
             allowed = passes;

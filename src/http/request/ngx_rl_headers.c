@@ -86,24 +86,6 @@ static const ngx_rl_header_t  ngx_rl_headers[] = {
 };
 
 
-/* The response counts, by its status or its header. */
-static void
-ngx_rl_responds(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
-{
-    if (ctx->needs & NGX_RL_NEEDS_SETTLE) {
-        ngx_rl_settle(r, ctx);
-
-        if (ctx->ends) {
-            ngx_rl_every(r, ctx);
-        }
-    }
-
-    if (ctx->needs & NGX_RL_NEEDS_STATUS) {
-        ngx_rl_penalty_events(r, ctx, r->headers_out.status);
-    }
-}
-
-
 /* Whether a response with headers of these sets has none of that name. */
 static ngx_uint_t
 ngx_rl_replaced(const ngx_str_t *name, ngx_uint_t sets)
@@ -509,8 +491,18 @@ ngx_rl_filter(ngx_http_request_t *r)
         return ngx_http_next_header_filter(r);
     }
 
-    if (ctx->needs & (NGX_RL_NEEDS_SETTLE|NGX_RL_NEEDS_STATUS)) {
-        ngx_rl_responds(r, ctx);
+    /* the response counts, by its status or its header */
+
+    if (ctx->needs & NGX_RL_NEEDS_SETTLE) {
+        ngx_rl_charge_header(r, ctx);
+
+        if (ctx->ends) {
+            ngx_rl_charge_every(r, ctx);
+        }
+    }
+
+    if (ctx->needs & NGX_RL_NEEDS_STATUS) {
+        ngx_rl_penalty_events(r, ctx, r->headers_out.status);
     }
 
     if ((ctx->check.strictest || ctx->penalized)

@@ -112,19 +112,6 @@ typedef struct {
     ((counter)->answer.retry_us && !(counter)->dry_run                        \
      && !ngx_rl_counter_unavailable(counter))
 
-#define NGX_RL_MESSAGE_PENALIZED                                              \
-    "Too many rejected or failed requests"
-#define NGX_RL_MESSAGE_TOKEN  "This bearer token is not valid"
-
-/* in a dry run the token is not, and another rule may be the reason */
-#define ngx_rl_token_refused(ctx)                                             \
-    ((ctx)->check.status == NGX_RL_DENIED && (ctx)->token)
-
-/* the most that a message takes */
-#define NGX_RL_MESSAGE_BYTES                                                  \
-    (sizeof("Rate limit of  concurrent-requests in  exceeded")                \
-     + NGX_INT64_LEN + NGX_RL_SPAN_BYTES)
-
 /*
  * Whether a counter has been asked, and it is known what is left. A counter
  * that stands in for Redis knows only when nothing is left.
@@ -207,47 +194,86 @@ ngx_int_t ngx_rl_handler(ngx_http_request_t *r);
 void ngx_rl_phases_init(ngx_cycle_t *cycle);
 
 
-/* Functions that select() calls for a request that is explained. */
+/* What a rule allows a client. */
 typedef struct {
-    void   (*rule)(void *data, const ngx_rl_rule_t *rule,
-                   ngx_rl_match_e match,
+    const ngx_rl_limit_t      *limit;
+    const ngx_rl_temporary_t  *temporary;  /* in force; NULL: none */
+    const ngx_rl_temporary_t  *misfit;     /* one that does not fit the rule */
+    ngx_rl_origin_e            origin;
+    unsigned                   dynamic:1;  /* of a variable */
+} ngx_rl_allowed_t;
+
+/*
+ * Functions that select() calls for a request that is explained. allowed: NULL,
+ * the limit is the rule's.
+ */
+typedef struct {
+    void   (*rule)(void *data, const ngx_rl_rule_t *rule, ngx_rl_match_e match,
                    const ngx_rl_counter_t *counter,
-                   const ngx_rl_subject_t *subject);
+                   const ngx_rl_subject_t *subject,
+                   const ngx_rl_allowed_t *allowed);
     void   (*listed)(void *data, const ngx_rl_limiter_t *limiter,
                      ngx_rl_listed_e listed);
     void    *data;
 } ngx_rl_report_t;
 
+/* What became of the selection, of a zone, of a rule. */
+typedef enum {
+    NGX_RL_SELECT_OK = 0,
+    NGX_RL_SELECT_SKIPPED,    /* the zone or the rule does not count it */
+    NGX_RL_SELECT_FULL,       /* there is no room for it, nor for others */
+    NGX_RL_SELECT_DENIED,
+    NGX_RL_SELECT_PENALIZED,
+    NGX_RL_SELECT_BAD_PATH,   /* as servers may read it, it matches too many */
+    NGX_RL_SELECT_ERROR       /* memory is out */
+} ngx_rl_selected_e;
+
 /*
  * select.c: fills the context's check with the counters of the rules that
  * apply. If report is not NULL, it is called for each list that has the
  * request, then for each rule, with its counter or with why it does not apply.
- * Returns NGX_OK, NGX_ABORT: the request is denied, NGX_BUSY: it is penalized,
- * NGX_HTTP_BAD_REQUEST: its path, as servers may read it, matches too many
- * rules, or NGX_ERROR: memory is out.
+ * Returns OK, DENIED, PENALIZED, BAD_PATH or ERROR.
  */
-ngx_int_t ngx_rl_select(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
+ngx_rl_selected_e ngx_rl_select(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
     ngx_rl_report_t *report);
 
 /*
- * select_client.c: the key of a client whose token is not valid becomes its
- * address, if the key is empty or has a claim. written: the key as it is
- * written. NGX_ERROR: memory is out.
+ * Which of the policy's lists has the subject, or a key of a rule that the
+ * lists name. Such a key says who the client is, whether or not its rule
+ * applies. NGX_ERROR: of key_of().
+ */
+ngx_int_t ngx_rl_listed(const ngx_rl_policy_t *policy,
+    const ngx_rl_subject_t *subject, ngx_rl_key_of_pt key_of, void *data,
+    ngx_rl_listed_e *listed);
+
+/*
+ * Sets the limit that a rule allows the client, and the temporary one: of the
+ * allowance, or of the rule if that is NULL, and what overrides it for a time.
+ * NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_rl_allow(ngx_pool_t *pool, const ngx_rl_rule_t *rule,
+    const ngx_rl_subject_t *subject, const ngx_str_t *key,
+    const ngx_rl_allowance_t *allowance, ngx_rl_allowed_t *allowed);
+
+/*
+ * The key of a client whose token is not valid becomes its address, if the key
+ * is empty or has a claim. written: the key as it is written. NGX_ERROR: memory
+ * is out.
  */
 ngx_int_t ngx_rl_anonymous(ngx_http_request_t *r, const ngx_rl_ctx_t *ctx,
     const ngx_str_t *written, ngx_str_t *key);
 
 /*
- * select_client.c, of a zone with "new_keys=": the client's key becomes its
- * network if the key is new and the network has brought too many. A request
- * that is explained makes nothing known. rule: has the key as it is written.
- * NGX_ERROR: memory is out.
+ * Of a zone with "new_keys=": the client's key becomes its network if the key
+ * is new and the network has brought too many. A request that is explained
+ * makes nothing known. rule: has the key as it is written. NGX_ERROR: memory is
+ * out.
  */
 ngx_int_t ngx_rl_new_key(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
     ngx_rl_client_t *client, const ngx_rl_rule_t *rule);
 
 /*
- * once.c: the counters are known, and the request has an idempotency key, or
+ * charge.c: the counters are known, and the request has an idempotency key, or
  * loses NGX_RL_NEEDS_ONCE. See ngx_rl_once_begin() and
  * _end(); end() does nothing without that bit.
  */
@@ -273,10 +299,9 @@ ngx_rl_request_once_paid(const ngx_rl_ctx_t *ctx,
 
 /*
  * penalty.c: whether the request is under a penalty of the limiter, which
- * ctx->penalized then is. NGX_OK: it is not; NGX_BUSY: it is; NGX_ERROR: memory
- * is out.
+ * ctx->penalized then is: OK, PENALIZED or ERROR.
  */
-ngx_int_t ngx_rl_penalized(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
+ngx_rl_selected_e ngx_rl_penalized(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
     const ngx_rl_limiter_t *limiter);
 
 /*
@@ -300,33 +325,35 @@ void ngx_rl_penalty_events(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
 ngx_msec_t ngx_rl_penalty_hold(ngx_rl_ctx_t *ctx);
 
 /*
- * settle.c: charges what the response says of the cost ("cost_header=",
- * "count_status=") and hides those headers. Called once, before the response's
- * header is sent.
+ * charge.c: reads the cost from a variable. If that is empty or no number, the
+ * cost stays as it is. One that is too large becomes the largest: nobody shall
+ * pay less by asking for more. NGX_ERROR: memory is out.
  */
-void ngx_rl_settle(ngx_http_request_t *r, ngx_rl_ctx_t *ctx);
+ngx_int_t ngx_rl_charge_start(ngx_http_request_t *r, ngx_rl_counter_t *counter);
+
+/*
+ * Charges what the response says of the cost ("cost_header=", "count_status=")
+ * and hides those headers. Called once, before the response's header is sent.
+ */
+void ngx_rl_charge_header(ngx_http_request_t *r, ngx_rl_ctx_t *ctx);
+
+/* Redirected: the costs in its upstream's headers stay known. */
+void ngx_rl_charge_redirected(ngx_http_request_t *r);
+
+/* A response begins that may need "cost_every=". */
+void ngx_rl_charge_every(ngx_http_request_t *r, ngx_rl_ctx_t *ctx);
+
+/*
+ * "cost_end=" is charged when the request ends. Called once or more. NGX_ERROR:
+ * memory is out.
+ */
+ngx_int_t ngx_rl_charge_later(ngx_http_request_t *r, ngx_rl_ctx_t *ctx);
 
 /* Whether a list of ngx_uint_t has the status. */
 ngx_uint_t ngx_rl_has_status(const ngx_array_t *statuses, ngx_uint_t status);
 
-/* Takes the counters' charges and gives back their refunds, if any. */
-void ngx_rl_settle_charges(ngx_rl_ctx_t *ctx);
-
-/* Redirected: the costs in its upstream's headers stay known. */
-void ngx_rl_settle_redirected(ngx_http_request_t *r);
-
 /* The first header of that name, in any case, or NULL. */
 ngx_table_elt_t *ngx_rl_find_header(ngx_list_t *headers, const ngx_str_t *name);
-
-
-/*
- * end.c: "cost_end=" is charged when the request ends. Called once or more.
- * NGX_ERROR: memory is out.
- */
-ngx_int_t ngx_rl_end(ngx_http_request_t *r, ngx_rl_ctx_t *ctx);
-
-/* A response begins that may need "cost_every=". */
-void ngx_rl_every(ngx_http_request_t *r, ngx_rl_ctx_t *ctx);
 
 
 /*
@@ -339,19 +366,6 @@ void ngx_rl_retry(ngx_rl_ctx_t *ctx);
 ngx_int_t ngx_rl_reject(ngx_http_request_t *r, ngx_rl_ctx_t *ctx);
 
 /*
- * close.c: counts a rejection on the request's connection, and closes that
- * behind the answer if it is the after-th one. after is 1 or more.
- */
-void ngx_rl_close_after(ngx_http_request_t *r, ngx_uint_t after);
-
-/*
- * body.c: writes "Rate limit of 5 requests in 1 minute exceeded" to p, which
- * holds NGX_RL_MESSAGE_BYTES, and returns its end. It is letters,
- * digits and blanks: no format needs an escape.
- */
-u_char *ngx_rl_message(u_char *p, const ngx_rl_ctx_t *ctx);
-
-/*
  * headers.c: writes the name of a counter's rule, quoted, to p, which holds
  * ngx_rl_name_bytes() and 2 more, and returns its end. The zone
  * stands before the name of two zones' rules: "zone/rule".
@@ -362,13 +376,6 @@ u_char *ngx_rl_put_name(u_char *p, const ngx_rl_check_t *check,
 #define ngx_rl_name_bytes(counter)                                            \
     ((counter)->client->limiter->zone.name.len + sizeof("/") - 1              \
      + (counter)->rule->id.len)
-
-/* The status of the answer to a request that does not pass. */
-ngx_uint_t ngx_rl_refused_status(const ngx_rl_ctx_t *ctx);
-
-/* Its body. Returns NGX_OK, or NGX_ERROR when memory is out. */
-ngx_int_t ngx_rl_body(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
-    ngx_str_t *body);
 
 /* log.c: the line of a request that was rejected, delayed or tried. */
 void ngx_rl_log_outcome(ngx_http_request_t *r, ngx_rl_ctx_t *ctx);

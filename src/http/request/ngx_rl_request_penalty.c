@@ -100,7 +100,7 @@ ngx_rl_penalty_key(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
 }
 
 
-ngx_int_t
+ngx_rl_selected_e
 ngx_rl_penalized(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
     const ngx_rl_limiter_t *limiter)
 {
@@ -110,14 +110,14 @@ ngx_rl_penalized(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
     ngx_rl_penalty_key_t  *entry;
 
     if (limiter->penalties == NULL) {
-        return NGX_OK;
+        return NGX_RL_SELECT_OK;
     }
 
     if (ctx->penalty_keys == NULL) {
         ctx->penalty_keys = ngx_array_create(r->pool, 2,
                                              sizeof(ngx_rl_penalty_key_t));
         if (ctx->penalty_keys == NULL) {
-            return NGX_ERROR;
+            return NGX_RL_SELECT_ERROR;
         }
     }
 
@@ -128,7 +128,7 @@ ngx_rl_penalized(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
 
     for (i = 0; i < known; i++) {
         if (entry[i].penalty->limiter == limiter) {
-            return NGX_OK;
+            return NGX_RL_SELECT_OK;
         }
     }
 
@@ -136,7 +136,7 @@ ngx_rl_penalized(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
 
     for (i = 0; i < limiter->penalties->nelts; i++) {
         if (ngx_rl_penalty_key(r, ctx, penalties[i]) != NGX_OK) {
-            return NGX_ERROR;
+            return NGX_RL_SELECT_ERROR;
         }
     }
 
@@ -152,7 +152,7 @@ ngx_rl_penalized(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
         }
     }
 
-    return ctx->penalized ? NGX_BUSY : NGX_OK;
+    return ctx->penalized ? NGX_RL_SELECT_PENALIZED : NGX_RL_SELECT_OK;
 }
 
 

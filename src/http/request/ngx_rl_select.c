@@ -1,12 +1,54 @@
 /*
- * Which counters a request meets: the rules of its location that apply, each
- * with the key it counts by, its limit, and what the request costs.
+ * Which counters a request meets: who the client is, the lists that have it,
+ * and the rules of its location that apply, each with the key it counts by, its
+ * limit, and what the request costs.
  */
 
-#include "ngx_rl_select.h"
+#include "ngx_rl_key.h"
 #include "ngx_rl_observe.h"
 
 #include "ngx_rl_route.h"
+
+/* matching rules of a path that need no allocation */
+#define NGX_RL_FOUND  64
+
+/* of the network that "new_keys=" counts */
+#define NGX_RL_NETWORK_V4  24
+#define NGX_RL_NETWORK_V6  56
+
+/* State of the selection of one request's rules. */
+typedef struct {
+    ngx_http_request_t       *request;
+    ngx_rl_ctx_t             *ctx;
+    ngx_rl_limiter_t         *limiter;
+    ngx_rl_policy_t          *policy;
+    ngx_rl_report_t          *report;  /* NULL: nobody asks */
+    ngx_rl_match_e            match;   /* of the last rule, which is skipped */
+    ngx_rl_location_limit_t  *of;      /* what the location says */
+    ngx_uint_t                nfree;   /* rules of the zone that have no limit,
+                                          and a group */
+    ngx_rl_rule_t            *free[NGX_RL_MAX_COUNTERS];
+
+    /* where a policy needs them */
+    u_char           *listed;   /* ngx_rl_listed_e, by the location's limits;
+                                   NULL: no list has the client */
+    ngx_str_t         tier;     /* by the location */
+    ngx_rl_subject_t  subject;
+    ngx_rl_allowed_t  allowed;  /* of the last rule with NEEDS_LIMIT */
+    ngx_rl_rule_t    *rules[NGX_RL_FOUND];
+} ngx_rl_selection_t;
+
+/* with one of these, who the client is matters beside the keys of rules */
+#define NGX_RL_NEEDS_CLIENT                                                   \
+    (NGX_RL_NEEDS_SUBJECT|NGX_RL_NEEDS_PENALTY|NGX_RL_NEEDS_TOKEN             \
+     |NGX_RL_NEEDS_REPORT)
+
+/* in a dry run it goes on */
+#define ngx_rl_select_refused(s)                                              \
+    ((s)->ctx->denies && !(s)->ctx->conf->dry_run)
+
+#define ngx_rl_select_seen(s)                                                 \
+    ((s)->ctx->needs & (NGX_RL_NEEDS_SUBJECT|NGX_RL_NEEDS_REPORT))
 
 /*
  * Whether the zone's rules are found by the path. A report names the rules that
@@ -17,44 +59,550 @@
      && (s)->of->number == NGX_RL_ALL && (s)->report == NULL)
 
 
-/* The rules that the index finds by the path; NULL: memory is out. */
-static ngx_rl_rule_t **
-ngx_rl_select_found(ngx_rl_selection_t *s, ngx_uint_t *n)
+/*
+ * Whether a deny list has the client's address. A request that is explained, or
+ * a dry run, goes on to the lists.
+ */
+static ngx_uint_t
+ngx_rl_select_network(ngx_rl_selection_t *s)
 {
-    ngx_rl_rule_t  **rules;
+    ngx_uint_t         i;
+    ngx_rl_policy_t  **policies;
 
-    rules = s->rules;
+    policies = s->ctx->policies;
 
-    *n = ngx_rl_policy_find(s->policy, &s->ctx->path, rules, NGX_RL_FOUND);
+    ngx_memzero(&s->subject, sizeof(ngx_rl_subject_t));
+    s->subject.addressed = ngx_rl_client_address(s->request,
+                                                 s->subject.address);
 
-    if (*n > NGX_RL_FOUND) {
+    for (i = 0; i < s->ctx->conf->limits->nelts; i++) {
 
-        rules = ngx_palloc(s->request->pool, *n * sizeof(ngx_rl_rule_t *));
-        if (rules == NULL) {
-            return NULL;
+        if ((policies[i]->needs & NGX_RL_NEEDS_LISTS)
+            && ngx_rl_policy_listed(policies[i], &s->subject, ngx_time())
+               == NGX_RL_LISTED_DENIED)
+        {
+            if (s->report == NULL && !s->ctx->conf->dry_run) {
+                s->ctx->denies = policies[i]->limiter;
+                s->ctx->token = NULL;
+            }
+
+            return 1;
         }
-
-        *n = ngx_rl_policy_find(s->policy, &s->ctx->path, rules, *n);
     }
 
-    return rules;
+    return 0;
 }
 
 
-static ngx_int_t
-ngx_rl_select_conditions(ngx_rl_selection_t *s, const ngx_rl_rule_t *rule)
+/*
+ * The API key and the address are only looked for where a policy asks for
+ * them.
+ */
+static ngx_rl_selected_e
+ngx_rl_select_subject(ngx_rl_selection_t *s)
 {
-    ngx_int_t                  rc;
-    const ngx_rl_condition_t  *failed;
+    ngx_int_t            rc;
+    ngx_http_request_t  *r;
+    ngx_rl_subject_t    *subject;
+    ngx_rl_loc_conf_t   *conf;
 
-    rc = ngx_rl_conditions(s->request, rule, &failed);
+    r = s->request;
+    conf = s->ctx->conf;
+    subject = &s->subject;
+    subject->log_limit = ngx_rl_log_limit_of(r, NGX_RL_LOG_REGEX);
 
-    if (rc == NGX_DECLINED) {
-        s->match = NGX_RL_OTHER_HEADER + failed->kind;
-        s->subject.failed = failed->name;
+    subject->method = r->method;
+    subject->path = s->ctx->path;
+    subject->host = r->headers_in.server;
+    subject->log = r->connection->log;
+    subject->api_key.len = 0;
+    subject->digested = 0;
+    subject->addressed = (s->ctx->needs & NGX_RL_NEEDS_ADDRESS)
+                         && ngx_rl_client_address(r, subject->address);
+
+    ngx_str_null(&s->tier);
+
+    if (conf->tier && ngx_rl_value_get(r, conf->tier, &s->tier) != NGX_OK) {
+        return NGX_RL_SELECT_ERROR;
     }
 
-    return rc;
+    if (s->ctx->needs & NGX_RL_NEEDS_KEY) {
+        rc = ngx_rl_api_key_text(r, &subject->api_key);
+
+        if (rc == NGX_ERROR) {
+            return NGX_RL_SELECT_ERROR;
+        }
+
+        if (rc == NGX_DECLINED) {
+            subject->api_key.len = 0;
+        }
+
+        if (s->ctx->needs & NGX_RL_NEEDS_DIGEST) {
+            ngx_rl_subject_digest(subject);
+        }
+    }
+
+    return NGX_RL_SELECT_OK;
+}
+
+
+/*
+ * Where a token has no claims, as it is not valid, the client's address is the
+ * key: else a client that sends any such token had no limit.
+ */
+ngx_int_t
+ngx_rl_anonymous(ngx_http_request_t *r, const ngx_rl_ctx_t *ctx,
+    const ngx_str_t *written, ngx_str_t *key)
+{
+    ngx_int_t                  rc;
+    const char                *reason;
+    ngx_http_variable_value_t  address;
+
+    if (!(ctx->needs & NGX_RL_NEEDS_CLAIMS)
+        || (key->len
+            && ngx_strlcasestrn(written->data, written->data + written->len,
+                                (u_char *) NGX_RL_JWT_PREFIX,
+                                sizeof(NGX_RL_JWT_PREFIX) - 2)
+               == NULL))
+    {
+        return NGX_OK;
+    }
+
+    rc = ngx_rl_jwt_invalid(r, &reason);
+
+    if (rc != NGX_ABORT) {
+        return rc;
+    }
+
+    if (ngx_rl_client_variable(r, &address, 0) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    key->len = address.len;
+    key->data = address.data;
+
+    return ngx_rl_key_marked(r, NGX_RL_MARK_ADDRESS, key);
+}
+
+
+/* The key of any rule of the policy, whether or not it applies. */
+static ngx_int_t
+ngx_rl_select_key(void *data, ngx_rl_rule_t *rule, ngx_str_t *key)
+{
+    ngx_rl_selection_t *s = data;
+
+    if (ngx_rl_values_key(s->request, rule->data, key) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    return ngx_rl_anonymous(s->request, s->ctx, &rule->key, key);
+}
+
+
+ngx_int_t
+ngx_rl_listed(const ngx_rl_policy_t *policy, const ngx_rl_subject_t *subject,
+    ngx_rl_key_of_pt key_of, void *data, ngx_rl_listed_e *listed)
+{
+    ngx_str_t        key;
+    ngx_uint_t       i;
+    ngx_rl_rule_t  **rules;
+    ngx_rl_listed_e  one;
+
+    *listed = ngx_rl_policy_listed(policy, subject, ngx_time());
+    rules = policy->listed.elts;
+
+    for (i = 0;
+         i < policy->listed.nelts && *listed != NGX_RL_LISTED_DENIED;
+         i++)
+    {
+        if (key_of(data, rules[i], &key) != NGX_OK) {
+            return NGX_ERROR;
+        }
+
+        one = ngx_rl_policy_listed_key(policy, i, rules[i], &key, ngx_time());
+        *listed = ngx_max(*listed, one);
+    }
+
+    return NGX_OK;
+}
+
+
+/*
+ * Looks the client up in the lists of all zones: any zone's deny list has its
+ * say before a zone counts the request.
+ */
+static ngx_rl_selected_e
+ngx_rl_select_lists(ngx_rl_selection_t *s)
+{
+    ngx_uint_t                 i, n;
+    ngx_rl_ctx_t              *ctx;
+    ngx_rl_policy_t           *policy;
+    ngx_rl_listed_e            listed;
+    ngx_rl_subject_t           key;
+    ngx_rl_location_limit_t  **limits;
+
+    ctx = s->ctx;
+    limits = ctx->conf->limits->elts;
+    n = ctx->conf->limits->nelts;
+
+    s->listed = ngx_pnalloc(s->request->pool, n);
+    if (s->listed == NULL) {
+        return NGX_RL_SELECT_ERROR;
+    }
+
+    for (i = 0; i < n; i++) {
+        policy = ctx->policies[i];
+        listed = NGX_RL_LISTED_NOT;
+
+        if ((policy->needs & NGX_RL_NEEDS_LISTS)
+            && ngx_rl_listed(policy, &s->subject, ngx_rl_select_key, s, &listed)
+               != NGX_OK)
+        {
+            return NGX_RL_SELECT_ERROR;
+        }
+
+        s->listed[i] = (u_char) listed;
+
+        if (listed != NGX_RL_LISTED_NOT && s->report) {
+            s->report->listed(s->report->data, limits[i]->limiter, listed);
+        }
+
+        if (listed == NGX_RL_LISTED_DENIED && ctx->denies == NULL) {
+            ctx->denies = policy->limiter;
+            ctx->token = NULL;
+
+            /* it has the API key, and not the address alone */
+
+            key = s->subject;
+            key.addressed = 0;
+            ctx->key_denied = (ngx_rl_policy_listed(policy, &key, ngx_time())
+                               == NGX_RL_LISTED_DENIED);
+        }
+    }
+
+    return NGX_RL_SELECT_OK;
+}
+
+
+/*
+ * Before the zone of the location's limit of that number counts the request.
+ * SKIPPED: its list lets the request pass uncounted.
+ */
+static ngx_rl_selected_e
+ngx_rl_select_zone(ngx_rl_selection_t *s, ngx_uint_t number)
+{
+    if (s->listed && s->listed[number] == NGX_RL_LISTED_ALLOWED) {
+        return NGX_RL_SELECT_SKIPPED;
+    }
+
+    if (ngx_rl_select_seen(s)
+        && ngx_rl_subject_tier(&s->subject, s->policy, &s->tier,
+                               ngx_rl_select_key, s)
+           != NGX_OK)
+    {
+        return NGX_RL_SELECT_ERROR;
+    }
+
+    return s->ctx->conf->dry_run
+           ? NGX_RL_SELECT_OK
+           : ngx_rl_penalized(s->request, s->ctx, s->limiter);
+}
+
+
+/*
+ * Before any zone counts the request, where one of NEEDS_CLIENT is needed: its
+ * token is not valid, or a list denies it. A dry run lets it go on.
+ */
+static ngx_rl_selected_e
+ngx_rl_select_client_known(ngx_rl_selection_t *s)
+{
+    ngx_int_t                  rc;
+    ngx_uint_t                 i, denied;
+    const char                *reason;
+    ngx_rl_ctx_t              *ctx;
+    ngx_rl_selected_e          selected;
+    ngx_rl_location_limit_t  **limits;
+
+    ctx = s->ctx;
+    limits = ctx->conf->limits->elts;
+    s->listed = NULL;
+
+    /* an address is cheaper than the signature of a token */
+
+    denied = (ctx->needs & NGX_RL_NEEDS_CLAIMS)
+             && (ctx->needs & NGX_RL_NEEDS_LISTS) && ngx_rl_select_network(s);
+
+    if (ngx_rl_select_refused(s)) {
+        return NGX_RL_SELECT_DENIED;
+    }
+
+    if ((ctx->needs & NGX_RL_NEEDS_TOKEN) && !denied) {
+        rc = ngx_rl_jwt_invalid(s->request, &reason);
+
+        if (rc == NGX_ERROR) {
+            return NGX_RL_SELECT_ERROR;
+        }
+
+        if (rc == NGX_ABORT) {
+            ctx->token = reason;
+            ctx->denies = limits[0]->limiter;
+        }
+    }
+
+    if (ngx_rl_select_seen(s) && ngx_rl_select_subject(s) != NGX_RL_SELECT_OK) {
+        return NGX_RL_SELECT_ERROR;
+    }
+
+    if ((ctx->needs & NGX_RL_NEEDS_LISTS)
+        && ngx_rl_select_lists(s) != NGX_RL_SELECT_OK)
+    {
+        return NGX_RL_SELECT_ERROR;
+    }
+
+    if (!ngx_rl_select_refused(s)) {
+        return NGX_RL_SELECT_OK;
+    }
+
+    /* a token that is not valid: the client may be penalized, or will be */
+
+    for (i = 0; ctx->token && i < ctx->conf->limits->nelts; i++) {
+        s->limiter = limits[i]->limiter;
+        s->policy = ctx->policies[i];
+
+        selected = ngx_rl_select_zone(s, i);
+
+        if (selected == NGX_RL_SELECT_PENALIZED) {
+            ctx->denies = NULL;
+            ctx->token = NULL;
+        }
+
+        if (selected > NGX_RL_SELECT_SKIPPED) {
+            return selected;
+        }
+    }
+
+    return NGX_RL_SELECT_DENIED;
+}
+
+
+ngx_int_t
+ngx_rl_new_key(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
+    ngx_rl_client_t *client, const ngx_rl_rule_t *rule)
+{
+    ngx_str_t   network;
+    ngx_uint_t  look, forged;
+
+    look = (ctx->explain != NULL);
+    forged = ngx_rl_key_is_network(&client->key);
+
+    if (!forged && ngx_rl_key_known(client, rule, look)) {
+        return NGX_OK;
+    }
+
+    if (ngx_rl_client_key(r, NGX_RL_NETWORK_V4, NGX_RL_NETWORK_V6, &network)
+        != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (forged) {
+        client->key = network;
+
+    } else if (ngx_rl_key_admit(client, rule, &network, look)) {
+        return NGX_OK;
+    }
+
+    if (!look && !ctx->by_network) {
+        ctx->by_network = 1;
+        ngx_rl_count(client->limiter->rows[NGX_RL_COUNTS_ZONE],
+                     NGX_RL_COUNTS_BY_NETWORK, 1);
+    }
+
+    return NGX_OK;
+}
+
+
+/* Reads the limit from a variable. */
+static ngx_rl_selected_e
+ngx_rl_select_dynamic(ngx_rl_selection_t *s, ngx_rl_rule_t *rule,
+    const ngx_rl_allowance_t **made)
+{
+    char                 note[NGX_RL_LOG_NOTE];
+    u_char               buf[NGX_RL_QUOTE_BYTES];
+    ngx_str_t            text;
+    const char          *expected;
+    ngx_rl_values_t     *values;
+    ngx_rl_allowance_t  *allowance;
+
+    values = rule->data;
+    allowance = ngx_palloc(s->request->pool, sizeof(ngx_rl_allowance_t));
+
+    if (allowance == NULL
+        || ngx_rl_value_get(s->request, values->limit, &text) != NGX_OK)
+    {
+        return NGX_RL_SELECT_ERROR;
+    }
+
+    if (text.len == 0) {
+        s->match = NGX_RL_LIMIT_EMPTY;
+        return NGX_RL_SELECT_SKIPPED;
+    }
+
+    expected = ngx_rl_rule_spec(&rule->spec, &text, &allowance->spec);
+
+    if (expected == NULL) {
+        expected = ngx_rl_limit_init(&allowance->limit, &allowance->spec);
+    }
+
+    if (expected == NULL) {
+        *made = allowance;
+        return NGX_RL_SELECT_OK;
+    }
+
+    if (ngx_rl_request_log_due(s->request, NGX_RL_LOG_LIMIT, note)) {
+        text = ngx_rl_value_shown(rule, &text, buf);
+
+        ngx_log_error(NGX_LOG_ERR, s->request->connection->log, 0,
+                      "ratelimit rule \"%V\" of zone \"%V\" has a limit of "
+                      "\"%V\", expected %s; it is not applied%s", &rule->id,
+                      &s->limiter->zone.name, &text, expected, note);
+    }
+
+    s->match = NGX_RL_LIMIT_WRONG;
+
+    return NGX_RL_SELECT_SKIPPED;
+}
+
+
+ngx_int_t
+ngx_rl_allow(ngx_pool_t *pool, const ngx_rl_rule_t *rule,
+    const ngx_rl_subject_t *subject, const ngx_str_t *key,
+    const ngx_rl_allowance_t *allowance, ngx_rl_allowed_t *allowed)
+{
+    ngx_rl_limit_t            *limit;
+    const ngx_rl_temporary_t  *temporary;
+
+    allowed->limit = allowance ? &allowance->limit : &rule->limit;
+    allowed->temporary = NULL;
+    allowed->misfit = NULL;
+
+    if (rule->policy->temporary_limits == NULL) {
+        return NGX_OK;
+    }
+
+    temporary = ngx_rl_policy_temporary(rule->policy, rule, subject, key,
+                                        ngx_time());
+    if (temporary == NULL) {
+        return NGX_OK;
+    }
+
+    limit = ngx_palloc(pool, sizeof(ngx_rl_limit_t));
+    if (limit == NULL) {
+        return NGX_ERROR;
+    }
+
+    /* one that does not fit the rule leaves it as it is */
+
+    if (ngx_rl_temporary_limit(temporary,
+                               allowance ? &allowance->spec : &rule->spec,
+                               limit)
+        == NULL)
+    {
+        allowed->limit = limit;
+        allowed->temporary = temporary;
+
+    } else {
+        allowed->misfit = temporary;
+    }
+
+    return NGX_OK;
+}
+
+
+/*
+ * What the rule, the tier, the API key or the rule's key allows, and what
+ * overrides it for a time; or the location's part of it. SKIPPED: there is no
+ * limit, or the key is not in the rule's share.
+ */
+static ngx_rl_selected_e
+ngx_rl_select_limit(ngx_rl_selection_t *s, ngx_rl_rule_t *rule,
+    const ngx_str_t *key)
+{
+    ngx_rl_limit_t            *part;
+    ngx_rl_allowed_t          *allowed;
+    ngx_rl_selected_e          selected;
+    const ngx_rl_allowance_t  *allowance;
+
+    allowed = &s->allowed;
+    allowed->origin = NGX_RL_ORIGIN_RULE;
+    allowed->dynamic = 0;
+
+    if ((rule->needs & NGX_RL_NEEDS_PERCENT) && !ngx_rl_rule_shares(rule, key))
+    {
+        s->match = NGX_RL_NOT_IN_SHARE;
+        return NGX_RL_SELECT_SKIPPED;
+    }
+
+    allowance = NULL;
+
+    if (rule->ntier_limits || rule->key_limits) {
+        allowance = ngx_rl_rule_allowance(rule, &s->subject, key,
+                                          &allowed->origin);
+    }
+
+    if (allowance == NULL && rule->dynamic) {
+        selected = ngx_rl_select_dynamic(s, rule, &allowance);
+
+        if (selected != NGX_RL_SELECT_OK) {
+            return selected;
+        }
+
+        allowed->dynamic = 1;
+    }
+
+    if (ngx_rl_allow(s->request->pool, rule, &s->subject, key, allowance,
+                     allowed)
+        != NGX_OK)
+    {
+        return NGX_RL_SELECT_ERROR;
+    }
+
+    if (allowed->limit->unlimited) {
+        s->match = NGX_RL_UNLIMITED;
+
+        /* its group has no limit, then */
+
+        if (rule->group_index && s->nfree < NGX_RL_MAX_COUNTERS) {
+            s->free[s->nfree++] = rule;
+        }
+
+        return NGX_RL_SELECT_SKIPPED;
+    }
+
+    if (!rule->parted || rule->number != s->of->part) {
+        return NGX_RL_SELECT_OK;
+    }
+
+    /*
+     * The location's part of a leaky bucket. If a tier or an override is too
+     * slow for the burst, the location has all of it.
+     */
+
+    if (allowed->limit == &rule->limit) {
+        allowed->limit = &s->of->limit;
+        return NGX_RL_SELECT_OK;
+    }
+
+    part = ngx_palloc(s->request->pool, sizeof(ngx_rl_limit_t));
+    if (part == NULL) {
+        return NGX_RL_SELECT_ERROR;
+    }
+
+    if (ngx_rl_limit_part(allowed->limit, &s->of->spec, part) == NULL) {
+        allowed->limit = part;
+    }
+
+    return NGX_RL_SELECT_OK;
 }
 
 
@@ -96,19 +644,29 @@ ngx_rl_select_in_group(ngx_rl_selection_t *s, const ngx_rl_rule_t *rule)
 
 
 /* Whether the rule applies, as far as that is known without its key. */
-static ngx_int_t
+static ngx_rl_selected_e
 ngx_rl_select_applies(ngx_rl_selection_t *s, const ngx_rl_rule_t *rule)
 {
+    ngx_int_t                  rc;
+    const ngx_rl_condition_t  *failed;
+
     s->match = NGX_RL_MATCHED;
 
     if (rule->needs & NGX_RL_NEEDS_MATCH) {
         s->match = ngx_rl_rule_match(rule, ngx_rl_select_by_path(s),
                                      &s->subject);
 
-        if (s->match == NGX_RL_MATCHED && rule->nconditions
-            && ngx_rl_select_conditions(s, rule) == NGX_ERROR)
-        {
-            return NGX_ERROR;
+        if (s->match == NGX_RL_MATCHED && rule->nconditions) {
+            rc = ngx_rl_conditions(s->request, rule, &failed);
+
+            if (rc == NGX_ERROR) {
+                return NGX_RL_SELECT_ERROR;
+            }
+
+            if (rc == NGX_DECLINED) {
+                s->match = NGX_RL_OTHER_HEADER + failed->kind;
+                s->subject.failed = failed->name;
+            }
         }
     }
 
@@ -118,7 +676,8 @@ ngx_rl_select_applies(ngx_rl_selection_t *s, const ngx_rl_rule_t *rule)
         s->match = NGX_RL_GROUP_TAKEN;
     }
 
-    return (s->match == NGX_RL_MATCHED) ? NGX_OK : NGX_DECLINED;
+    return (s->match == NGX_RL_MATCHED) ? NGX_RL_SELECT_OK
+                                        : NGX_RL_SELECT_SKIPPED;
 }
 
 
@@ -146,8 +705,9 @@ ngx_rl_select_known(const ngx_rl_selection_t *s, const ngx_rl_rule_t *rule)
 
 
 /*
- * A new client behind the others, with its key. It is not one of the check's
- * yet. NULL: memory is out.
+ * A new client behind the others, with its key, or what stands for it: its
+ * address if its token is not valid, its network if that has brought too many
+ * keys. It is not one of the check's yet. NULL: memory is out.
  */
 static ngx_rl_client_t *
 ngx_rl_select_client(ngx_rl_selection_t *s, const ngx_rl_rule_t *rule)
@@ -167,14 +727,20 @@ ngx_rl_select_client(ngx_rl_selection_t *s, const ngx_rl_rule_t *rule)
 
     values = rule->data;
 
-    rc = values->nparts ? ngx_rl_values_key(s->request, values, &client->key)
-                        : ngx_rl_value_key(s->request, &values->key,
-                                           &client->key);
+    rc = values->nparts
+         ? ngx_rl_values_key(s->request, values, &client->key)
+         : ngx_rl_value_key(s->request, &values->key, &client->key);
 
-    if ((s->ctx->needs & (NGX_RL_NEEDS_CLAIMS |NGX_RL_NEEDS_NEW_KEYS))
+    if ((s->ctx->needs & (NGX_RL_NEEDS_CLAIMS|NGX_RL_NEEDS_NEW_KEYS))
         && rc == NGX_OK)
     {
-        rc = ngx_rl_select_counted(s, rule, client);
+        rc = ngx_rl_anonymous(s->request, s->ctx, &rule->key, &client->key);
+
+        if (rc == NGX_OK && (rule->needs & NGX_RL_NEEDS_NEW_KEYS)
+            && client->key.len)
+        {
+            rc = ngx_rl_new_key(s->request, s->ctx, client, rule);
+        }
     }
 
     return (rc == NGX_OK) ? client : NULL;
@@ -202,37 +768,7 @@ ngx_rl_select_too_many(ngx_rl_selection_t *s, const ngx_rl_rule_t *rule)
 }
 
 
-/* A request that is explained is not counted: the next one is taken. */
-static void
-ngx_rl_select_sample(ngx_rl_selection_t *s, const ngx_rl_client_t *client,
-    const ngx_rl_rule_t *rule)
-{
-    if (s->report) {
-        s->limiter->watch->samplers[NGX_RL_WATCH_REQUESTS].left = 1;
-        return;
-    }
-
-    ngx_rl_watch_sample(client, rule, NGX_RL_WATCH_REQUESTS);
-}
-
-
-/* A request that is explained is not charged. */
-static ngx_int_t
-ngx_rl_select_more(ngx_rl_selection_t *s, ngx_rl_rule_t *rule,
-    ngx_rl_counter_t *counter)
-{
-    if ((rule->needs & NGX_RL_NEEDS_COST)
-        && ngx_rl_select_cost(s, rule, &counter->cost) != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    return ((rule->needs & NGX_RL_NEEDS_END) && s->report == NULL)
-           ? ngx_rl_end(s->request, s->ctx) : NGX_OK;
-}
-
-
-static ngx_int_t
+static ngx_rl_selected_e
 ngx_rl_select_counter(ngx_rl_selection_t *s, ngx_rl_rule_t *rule,
     ngx_rl_client_t *client, const ngx_rl_limit_t *limit)
 {
@@ -260,31 +796,41 @@ ngx_rl_select_counter(ngx_rl_selection_t *s, ngx_rl_rule_t *rule,
         counter->peek = 1;
         counter->look = 0;
         counter->fail_mode = NGX_RL_FAIL_OPEN;
-        return NGX_OK;
+        return NGX_RL_SELECT_OK;
     }
 
-    return (rule->needs & (NGX_RL_NEEDS_COST|NGX_RL_NEEDS_END))
-           ? ngx_rl_select_more(s, rule, counter) : NGX_OK;
+    if ((rule->needs & NGX_RL_NEEDS_COST)
+        && ngx_rl_charge_start(s->request, counter) != NGX_OK)
+    {
+        return NGX_RL_SELECT_ERROR;
+    }
+
+    /* a request that is explained is not charged */
+
+    if ((rule->needs & NGX_RL_NEEDS_END) && s->report == NULL
+        && ngx_rl_charge_later(s->request, s->ctx) != NGX_OK)
+    {
+        return NGX_RL_SELECT_ERROR;
+    }
+
+    return NGX_RL_SELECT_OK;
 }
 
 
-/*
- * NGX_DECLINED: the rule does not apply, s->match says why. NGX_DONE: there is
- * no room for it, nor for any other.
- */
-static ngx_int_t
+static ngx_rl_selected_e
 ngx_rl_select_rule(ngx_rl_selection_t *s, ngx_rl_rule_t *rule)
 {
-    ngx_int_t              rc;
     ngx_uint_t             joins;
     ngx_rl_check_t        *check;
     ngx_rl_client_t       *client;
+    ngx_rl_selected_e      selected;
     const ngx_rl_limit_t  *limit;
 
     if (rule->needs & (NGX_RL_NEEDS_MATCH|NGX_RL_NEEDS_GROUP)) {
-        rc = ngx_rl_select_applies(s, rule);
-        if (rc != NGX_OK) {
-            return rc;
+        selected = ngx_rl_select_applies(s, rule);
+
+        if (selected != NGX_RL_SELECT_OK) {
+            return selected;
         }
     }
 
@@ -296,37 +842,30 @@ ngx_rl_select_rule(ngx_rl_selection_t *s, ngx_rl_rule_t *rule)
     if (joins) {
         client = ngx_rl_select_client(s, rule);
         if (client == NULL) {
-            return NGX_ERROR;
+            return NGX_RL_SELECT_ERROR;
         }
 
         if (client->key.len == 0) {
             s->match = NGX_RL_KEY_EMPTY;
-            return NGX_DECLINED;
+            return NGX_RL_SELECT_SKIPPED;
         }
     }
 
     limit = &rule->limit;
 
     if (rule->needs & (NGX_RL_NEEDS_PERCENT|NGX_RL_NEEDS_LIMIT)) {
-        rc = ngx_rl_select_limit(s, rule, &client->key, &limit);
+        selected = ngx_rl_select_limit(s, rule, &client->key);
 
-        if (rc != NGX_OK) {
-
-            /* its group has no limit, then */
-
-            if (rc == NGX_DECLINED && s->match == NGX_RL_UNLIMITED
-                && rule->group_index && s->nfree < NGX_RL_MAX_COUNTERS)
-            {
-                s->free[s->nfree++] = rule;
-            }
-
-            return rc;
+        if (selected != NGX_RL_SELECT_OK) {
+            return selected;
         }
+
+        limit = s->allowed.limit;
     }
 
     if (check->ncounters == NGX_RL_MAX_COUNTERS) {
         ngx_rl_select_too_many(s, rule);
-        return NGX_DONE;
+        return NGX_RL_SELECT_FULL;
     }
 
     /*
@@ -338,7 +877,15 @@ ngx_rl_select_rule(ngx_rl_selection_t *s, ngx_rl_rule_t *rule)
         check->nclients++;
 
         if (ngx_rl_watch_due(s->limiter->watch, NGX_RL_WATCH_REQUESTS)) {
-            ngx_rl_select_sample(s, client, rule);
+
+            /* a request that is explained is not counted: the next one is */
+
+            if (s->report) {
+                s->limiter->watch->samplers[NGX_RL_WATCH_REQUESTS].left = 1;
+
+            } else {
+                ngx_rl_watch_sample(client, rule, NGX_RL_WATCH_REQUESTS);
+            }
         }
     }
 
@@ -346,48 +893,87 @@ ngx_rl_select_rule(ngx_rl_selection_t *s, ngx_rl_rule_t *rule)
 }
 
 
-/* NGX_DONE: there is no room for one more rule. */
-static ngx_int_t
-ngx_rl_select_rules(ngx_rl_selection_t *s, ngx_rl_rule_t **rules, ngx_uint_t n)
+/* The zone's rules, those that the path finds if it finds some. */
+static ngx_rl_rule_t **
+ngx_rl_select_found(ngx_rl_selection_t *s, ngx_uint_t *n)
 {
-    ngx_int_t        rc;
-    ngx_uint_t       i;
-    ngx_rl_check_t  *check;
+    ngx_rl_rule_t  **rules;
+
+    if (s->of->number != NGX_RL_ALL) {
+        *n = 1;
+        return &s->policy->fixed[s->of->number];
+    }
+
+    if (!ngx_rl_select_by_path(s)) {
+        *n = s->policy->rules.nelts;
+        return s->policy->rules.elts;
+    }
+
+    rules = s->rules;
+
+    *n = ngx_rl_policy_find(s->policy, &s->ctx->path, rules, NGX_RL_FOUND);
+
+    if (*n > NGX_RL_FOUND) {
+
+        rules = ngx_palloc(s->request->pool, *n * sizeof(ngx_rl_rule_t *));
+        if (rules == NULL) {
+            return NULL;
+        }
+
+        *n = ngx_rl_policy_find(s->policy, &s->ctx->path, rules, *n);
+    }
+
+    return rules;
+}
+
+
+static ngx_rl_selected_e
+ngx_rl_select_rules(ngx_rl_selection_t *s)
+{
+    ngx_uint_t         i, n;
+    ngx_rl_rule_t    **rules;
+    ngx_rl_check_t    *check;
+    ngx_rl_selected_e  selected;
 
     check = &s->ctx->check;
 
-    for (i = 0; i < n; i++) {
-        rc = ngx_rl_select_rule(s, rules[i]);
+    rules = ngx_rl_select_found(s, &n);
+    if (rules == NULL) {
+        return NGX_RL_SELECT_ERROR;
+    }
 
-        if (rc == NGX_ERROR) {
-            return NGX_ERROR;
+    for (i = 0; i < n; i++) {
+        selected = ngx_rl_select_rule(s, rules[i]);
+
+        if (selected == NGX_RL_SELECT_ERROR) {
+            return NGX_RL_SELECT_ERROR;
         }
 
         if (s->report) {
             s->report->rule(s->report->data, rules[i],
-                (rc == NGX_OK) ? NGX_RL_MATCHED : s->match,
-                (rc == NGX_OK) ? &check->counters[check->ncounters - 1] : NULL,
-                &s->subject);
+                (selected == NGX_RL_SELECT_OK) ? NGX_RL_MATCHED : s->match,
+                (selected == NGX_RL_SELECT_OK)
+                ? &check->counters[check->ncounters - 1] : NULL, &s->subject,
+                (rules[i]->needs & NGX_RL_NEEDS_LIMIT) ? &s->allowed : NULL);
         }
 
-        if (rc == NGX_DONE) {
-            return NGX_DONE;
+        if (selected == NGX_RL_SELECT_FULL) {
+            return NGX_RL_SELECT_FULL;
         }
     }
 
-    return NGX_OK;
+    return NGX_RL_SELECT_OK;
 }
 
 
-ngx_int_t
+ngx_rl_selected_e
 ngx_rl_select(ngx_http_request_t *r, ngx_rl_ctx_t *ctx, ngx_rl_report_t *report)
 {
-    ngx_int_t                 rc;
-    ngx_uint_t                i, n, full;
-    ngx_rl_rule_t           **rules;
-    ngx_rl_loc_conf_t        *conf;
-    ngx_rl_location_limit_t  *limit, **limits;
-    ngx_rl_selection_t        s;
+    ngx_uint_t                 i, full;
+    ngx_rl_selected_e          selected;
+    ngx_rl_loc_conf_t         *conf;
+    ngx_rl_selection_t         s;
+    ngx_rl_location_limit_t  **limits;
 
     conf = ctx->conf;
     s.request = r;
@@ -395,10 +981,10 @@ ngx_rl_select(ngx_http_request_t *r, ngx_rl_ctx_t *ctx, ngx_rl_report_t *report)
     s.report = report;
 
     if (ctx->needs & NGX_RL_NEEDS_CLIENT) {
-        rc = ngx_rl_select_begin(&s);
+        selected = ngx_rl_select_client_known(&s);
 
-        if (rc != NGX_OK) {
-            return rc;
+        if (selected != NGX_RL_SELECT_OK) {
+            return selected;
         }
     }
 
@@ -406,22 +992,20 @@ ngx_rl_select(ngx_http_request_t *r, ngx_rl_ctx_t *ctx, ngx_rl_report_t *report)
     full = 0;
 
     for (i = 0; i < conf->limits->nelts; i++) {
-        limit = limits[i];
-
-        s.of = limit;
+        s.of = limits[i];
         s.nfree = 0;
-        s.limiter = limit->limiter;
+        s.limiter = s.of->limiter;
         s.policy = ctx->policies[i];
 
         if (ctx->needs & NGX_RL_NEEDS_CLIENT) {
-            rc = ngx_rl_select_zone(&s, i);
+            selected = ngx_rl_select_zone(&s, i);
 
-            if (rc == NGX_DECLINED) {
+            if (selected == NGX_RL_SELECT_SKIPPED) {
                 continue;
             }
 
-            if (rc != NGX_OK) {
-                return rc;
+            if (selected != NGX_RL_SELECT_OK) {
+                return selected;
             }
         }
 
@@ -431,38 +1015,22 @@ ngx_rl_select(ngx_http_request_t *r, ngx_rl_ctx_t *ctx, ngx_rl_report_t *report)
             continue;
         }
 
-        if (limit->number != NGX_RL_ALL) {
-            rules = &s.policy->fixed[limit->number];
-            n = 1;
+        selected = ngx_rl_select_rules(&s);
 
-        } else if (ngx_rl_select_by_path(&s)) {
-
-            rules = ngx_rl_select_found(&s, &n);
-            if (rules == NULL) {
-                return NGX_ERROR;
-            }
-
-        } else {
-            rules = s.policy->rules.elts;
-            n = s.policy->rules.nelts;
+        if (selected == NGX_RL_SELECT_ERROR) {
+            return NGX_RL_SELECT_ERROR;
         }
 
-        rc = ngx_rl_select_rules(&s, rules, n);
-
-        if (rc == NGX_ERROR) {
-            return NGX_ERROR;
-        }
-
-        full = (rc == NGX_DONE);
+        full = (selected == NGX_RL_SELECT_FULL);
 
         /* a client that writes a path so may want to leave rules out */
 
         if (full && report == NULL && !conf->dry_run
             && ngx_rl_path_readings(ctx->path.data, ctx->path.len))
         {
-            return NGX_HTTP_BAD_REQUEST;
+            return NGX_RL_SELECT_BAD_PATH;
         }
     }
 
-    return NGX_OK;
+    return NGX_RL_SELECT_OK;
 }
