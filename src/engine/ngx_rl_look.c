@@ -249,8 +249,9 @@ ngx_rl_look_delete(ngx_rl_look_t *look)
         args[2].len = sizeof(field);
     }
 
-    look->call = ngx_rl_redis_control_call(look->limiter->redis, args, in_set ? 4 : 3,
-                                           1, ngx_rl_look_delete_handler, look);
+    look->call = ngx_rl_redis_control_call(look->limiter->redis, args,
+                                           in_set ? 4 : 3, 1,
+                                           ngx_rl_look_delete_handler, look);
 
     return look->call ? NGX_AGAIN : NGX_ERROR;
 }

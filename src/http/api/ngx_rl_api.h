@@ -181,7 +181,7 @@ void ngx_rl_api_result(ngx_rl_api_t *api, const ngx_rl_sync_result_t *result);
 void ngx_rl_api_wait(ngx_rl_api_t *api);
 
 /*
- * api_turn.c: whose turn it is to edit. take() returns NGX_OK: it is, as
+ * Whose turn it is to edit. take() returns NGX_OK: it is, as
  * api->turn says; NGX_BUSY: the request is woken when it is; NGX_DECLINED: too
  * many wait. The owner of the turn ends it. forget() is for a request that does
  * not edit any more.

@@ -24,10 +24,6 @@ ngx_rl_api_utf8(const ngx_str_t *text)
     u_char   *p, *last;
     uint32_t  n;
 
-    if (text->len == 0) {
-        return 1;
-    }
-
     p = text->data;
     last = p + text->len;
 
@@ -223,14 +219,25 @@ ngx_rl_api_author(ngx_rl_api_t *api, ngx_str_t *author)
 
 
 /*
- * The path below the location: that of a key with its digest, and "?rule=",
- * without which a change of a tier is another one.
+ * The path is that below the location: that of a key with its digest, and
+ * "?rule=", without which a change of a tier is another one.
  */
-static ngx_int_t
-ngx_rl_api_record_path(ngx_rl_api_t *api, ngx_str_t *path)
+ngx_int_t
+ngx_rl_api_record(ngx_rl_api_t *api, ngx_rl_record_t *record)
 {
-    u_char    *p, buf[NGX_RL_DOCUMENT_KEY];
-    ngx_str_t  below, key, rule;
+    u_char              *p, buf[NGX_RL_DOCUMENT_KEY];
+    ngx_str_t            below, key, rule;
+    ngx_http_request_t  *r;
+
+    r = api->request;
+
+    record->reason = api->reason;
+    record->address = r->connection->addr_text;
+    record->method = r->method_name;
+
+    if (ngx_rl_api_author(api, &record->author) != NGX_OK) {
+        return NGX_ERROR;
+    }
 
     below = api->path;
     rule = api->args.rule;
@@ -247,39 +254,20 @@ ngx_rl_api_record_path(ngx_rl_api_t *api, ngx_str_t *path)
         ngx_str_null(&rule);
     }
 
-    path->data = ngx_pnalloc(api->request->pool,
-                             sizeof("/?rule=") + below.len + key.len
+    p = ngx_pnalloc(r->pool, sizeof("/?rule=") + below.len + key.len
                              + rule.len);
-    if (path->data == NULL) {
+    if (p == NULL) {
         return NGX_ERROR;
     }
 
-    p = ngx_sprintf(path->data, "/%V%V", &below, &key);
+    record->path.data = p;
+    p = ngx_sprintf(p, "/%V%V", &below, &key);
 
     if (rule.len) {
         p = ngx_sprintf(p, "?rule=%V", &rule);
     }
 
-    path->len = p - path->data;
+    record->path.len = p - record->path.data;
 
     return NGX_OK;
-}
-
-
-ngx_int_t
-ngx_rl_api_record(ngx_rl_api_t *api, ngx_rl_record_t *record)
-{
-    ngx_http_request_t  *r;
-
-    r = api->request;
-
-    record->reason = api->reason;
-    record->address = r->connection->addr_text;
-    record->method = r->method_name;
-
-    if (ngx_rl_api_author(api, &record->author) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    return ngx_rl_api_record_path(api, &record->path);
 }

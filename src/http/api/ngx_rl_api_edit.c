@@ -342,37 +342,13 @@ ngx_rl_api_edit_changed(ngx_rl_api_t *api)
 }
 
 
-static ngx_int_t
-ngx_rl_api_edit_put(ngx_rl_api_t *api)
-{
-    ngx_time_t      *now;
-    ngx_rl_edit_t   *edit;
-    ngx_rl_record_t  record;
-
-    edit = &api->work->edit;
-    now = ngx_timeofday();
-
-    ngx_memzero(&record, sizeof(ngx_rl_record_t));
-
-    record.lineage = api->work->lineage;
-    record.time_ms = (uint64_t) now->sec * 1000 + now->msec;
-    record.document = edit->document;
-
-    if (ngx_rl_api_record(api, &record) != NGX_OK) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    api->writing = 1;
-
-    return ngx_rl_api_call(api, NGX_RL_SYNC_PUT, edit->version, api->work->id,
-                           &record, ngx_rl_api_called, ngx_rl_api_edit_changed);
-}
-
-
+/* The edit is possible: it is shown, or the next document is put. */
 static ngx_int_t
 ngx_rl_api_edit_made(ngx_rl_api_t *api)
 {
+    ngx_time_t         *now;
     ngx_rl_edit_t      *edit;
+    ngx_rl_record_t     record;
     ngx_rl_api_work_t  *work;
 
     work = api->work;
@@ -383,9 +359,9 @@ ngx_rl_api_edit_made(ngx_rl_api_t *api)
 
         ngx_rl_api_etag(api, api->version, work->id);
 
-        return ngx_rl_api_problem(api,
-                   NGX_HTTP_PRECONDITION_FAILED, "exists", "it is there, and "
-                   "\"If-None-Match: *\" only creates; nothing is changed");
+        return ngx_rl_api_problem(api, NGX_HTTP_PRECONDITION_FAILED, "exists",
+            "it is there, and \"If-None-Match: *\" only creates; nothing is "
+            "changed");
     }
 
     if (edit->resource == NGX_RL_EDIT_VALIDATE) {
@@ -400,14 +376,30 @@ ngx_rl_api_edit_made(ngx_rl_api_t *api)
         return ngx_rl_api_edit_answer(api);
     }
 
-    if (edit->document.len) {
-        return ngx_rl_api_edit_put(api);
-    }
-
     /* the document stays as it is here; does the fleet have the same? */
 
-    return ngx_rl_api_call(api, NGX_RL_SYNC_CHECK, edit->version, work->id,
-                           NULL, ngx_rl_api_called, ngx_rl_api_edit_changed);
+    if (edit->document.len == 0) {
+        return ngx_rl_api_call(api, NGX_RL_SYNC_CHECK, edit->version, work->id,
+                               NULL, ngx_rl_api_called,
+                               ngx_rl_api_edit_changed);
+    }
+
+    now = ngx_timeofday();
+
+    ngx_memzero(&record, sizeof(ngx_rl_record_t));
+
+    record.lineage = work->lineage;
+    record.time_ms = (uint64_t) now->sec * 1000 + now->msec;
+    record.document = edit->document;
+
+    if (ngx_rl_api_record(api, &record) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    api->writing = 1;
+
+    return ngx_rl_api_call(api, NGX_RL_SYNC_PUT, edit->version, work->id,
+                           &record, ngx_rl_api_called, ngx_rl_api_edit_changed);
 }
 
 
@@ -607,12 +599,21 @@ ngx_rl_api_edit(ngx_rl_api_t *api)
 }
 
 
-static json_t *
-ngx_rl_api_versions_json(const ngx_rl_sync_result_t *result)
+static void
+ngx_rl_api_versions_handler(void *data, const ngx_rl_sync_result_t *result)
 {
+    ngx_rl_api_t *api = data;
+
     json_t                 *list;
     ngx_uint_t              i;
     const ngx_rl_record_t  *record;
+
+    ngx_rl_api_result(api, result);
+
+    if (api->status != NGX_RL_SYNC_OK) {
+        ngx_rl_api_wake(api, &ngx_posted_events);
+        return;
+    }
 
     list = json_array();
 
@@ -632,22 +633,12 @@ ngx_rl_api_versions_json(const ngx_rl_sync_result_t *result)
                 "bytes", (json_int_t) record->document.len));
     }
 
-    return json_pack("{s:I, s:o}", "version", (json_int_t) result->version,
-                     "versions", list);
-}
-
-
-static void
-ngx_rl_api_versions_handler(void *data, const ngx_rl_sync_result_t *result)
-{
-    ngx_rl_api_t *api = data;
-
-    ngx_rl_api_result(api, result);
-
-    if (api->status == NGX_RL_SYNC_OK
-        && ngx_rl_json_dump(api->request->pool,
-                            ngx_rl_api_versions_json(result), &api->text)
-           != NGX_OK)
+    if (ngx_rl_json_dump(api->request->pool,
+                         json_pack("{s:I, s:o}",
+                                   "version", (json_int_t) result->version,
+                                   "versions", list),
+                         &api->text)
+        != NGX_OK)
     {
         api->status = NGX_RL_SYNC_FAILED;
     }

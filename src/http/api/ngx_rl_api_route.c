@@ -19,24 +19,7 @@ typedef struct {
     size_t      offset;  /* of an ngx_str_t in args; of keys: the first */
 } ngx_rl_api_arg_t;
 
-static ngx_int_t ngx_rl_api_route(ngx_rl_api_t *api);
-static ngx_uint_t ngx_rl_api_route_is(ngx_rl_api_t *api,
-    const ngx_rl_api_route_t *route);
-static ngx_int_t ngx_rl_api_path(ngx_http_request_t *r, ngx_str_t *path);
-static ngx_uint_t ngx_rl_api_path_match(const ngx_str_t *pattern,
-    const ngx_str_t *path, ngx_str_t *name);
-static ngx_uint_t ngx_rl_api_path_exact(ngx_http_request_t *r);
-static ngx_int_t ngx_rl_api_query(ngx_rl_api_t *api);
-static const ngx_rl_api_arg_t *ngx_rl_api_query_arg(
-    const ngx_str_t *name, ngx_uint_t allowed, ngx_uint_t *seen);
-static ngx_int_t ngx_rl_api_query_value(ngx_rl_api_t *api,
-    const ngx_rl_api_arg_t *arg, u_char *src, size_t len);
-static ngx_uint_t ngx_rl_api_has_body(ngx_rl_api_t *api);
-static ngx_int_t ngx_rl_api_media_type(ngx_rl_api_t *api);
-static ngx_uint_t ngx_rl_api_is_type(const ngx_str_t *value, const char *type);
 static ngx_int_t ngx_rl_api_index(ngx_rl_api_t *api);
-static void ngx_rl_api_allow(ngx_rl_api_t *api);
-static void ngx_rl_api_put_methods(u_char *p, ngx_uint_t methods);
 
 #define GET     NGX_HTTP_GET
 #define PUT     NGX_HTTP_PUT
@@ -143,131 +126,6 @@ static const char  ngx_rl_api_patches[] =
     "application/merge-patch+json, application/json";
 
 
-ngx_int_t
-ngx_rl_api_handler(ngx_http_request_t *r)
-{
-    ngx_int_t           rc;
-    ngx_rl_api_t       *api;
-    ngx_rl_loc_conf_t  *conf;
-
-    if (r != r->main) {
-        return NGX_HTTP_FORBIDDEN;
-    }
-
-    conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
-
-    api = ngx_rl_api_create(r, conf->api);
-    if (api == NULL) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    ngx_rl_api_guard(api);
-
-    rc = ngx_rl_api_route(api);
-    if (rc != NGX_DECLINED) {
-        return rc;
-    }
-
-    api->next = api->route->handler;
-
-    if (ngx_rl_api_has_body(api)) {
-
-        rc = ngx_rl_api_media_type(api);
-        if (rc != NGX_DECLINED) {
-            return rc;
-        }
-
-        return ngx_rl_api_read_body(api);
-    }
-
-    rc = ngx_http_discard_request_body(r);
-    if (rc != NGX_OK) {
-        return rc;
-    }
-
-    r->main->count++;
-    ngx_rl_api_run(api, NGX_DECLINED);
-
-    return NGX_DONE;
-}
-
-
-/* NGX_DECLINED, with the route and its name, or it is answered. */
-static ngx_int_t
-ngx_rl_api_route(ngx_rl_api_t *api)
-{
-    ngx_int_t                  rc;
-    ngx_http_request_t        *r;
-    const ngx_rl_api_route_t  *route;
-
-    r = api->request;
-    route = ngx_rl_api_routes;
-
-    if (ngx_rl_api_path(r, &api->path) != NGX_OK) {
-        ngx_str_set(&api->path, "/");
-    }
-
-    while (route->handler && !ngx_rl_api_route_is(api, route)) {
-        route++;
-    }
-
-    /* the page says nothing of the gateway, and tells a person what to do */
-
-    if (!(route->flags & NGX_RL_API_PAGE)) {
-        rc = ngx_rl_api_authorized(api);
-        if (rc != NGX_DECLINED) {
-            return rc;
-        }
-    }
-
-    if (route->handler == NULL) {
-        return ngx_rl_api_problem(api, NGX_HTTP_NOT_FOUND, "not-found",
-                                  "the endpoint has no such path");
-    }
-
-    api->route = route;
-
-    if (r->method == NGX_HTTP_OPTIONS) {
-        ngx_rl_api_allow(api);
-        return ngx_rl_api_answer(api, NGX_HTTP_NO_CONTENT, NULL);
-    }
-
-    if (!(r->method & route->methods)
-        && !(r->method == NGX_HTTP_HEAD && route->methods & NGX_HTTP_GET))
-    {
-        ngx_rl_api_allow(api);
-        return ngx_rl_api_problem(api, NGX_HTTP_NOT_ALLOWED,
-                                  "method-not-allowed",
-                                  "this path has other methods");
-    }
-
-    if (api->name.len && !ngx_rl_api_path_exact(r)) {
-        return ngx_rl_api_problem(api, NGX_HTTP_BAD_REQUEST, "invalid",
-            "nginx reads this path as another one: expected no \"//\", \"/./\" "
-            "or \"/../\" in it; an API key has a name without them, "
-            "\"sha256:...\"");
-    }
-
-    if (!(r->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))) {
-        rc = ngx_rl_api_guard_write(api);
-        if (rc != NGX_DECLINED) {
-            return rc;
-        }
-    }
-
-    return ngx_rl_api_query(api);
-}
-
-
-static ngx_uint_t
-ngx_rl_api_route_is(ngx_rl_api_t *api, const ngx_rl_api_route_t *route)
-{
-    return ngx_rl_api_path_match(&route->path, &api->path, &api->name)
-           && (!(route->flags & NGX_RL_API_PAGE)
-               || ngx_rl_api_page_wanted(api));
-}
-
-
 /* The path below the location's name, without the "/" between them. */
 static ngx_int_t
 ngx_rl_api_path(ngx_http_request_t *r, ngx_str_t *path)
@@ -287,11 +145,7 @@ ngx_rl_api_path(ngx_http_request_t *r, ngx_str_t *path)
     path->data = r->uri.data + name->len;
     path->len = r->uri.len - name->len;
 
-    if (name->len && name->data[name->len - 1] == '/') {
-        return NGX_OK;
-    }
-
-    if (path->len == 0) {
+    if (path->len == 0 || (name->len && name->data[name->len - 1] == '/')) {
         return NGX_OK;
     }
 
@@ -378,25 +232,71 @@ ngx_rl_api_path_exact(ngx_http_request_t *r)
 
 
 /*
- * Reads the arguments. One that has no meaning here was mistyped: without its
- * "?rule=" a DELETE of a tier takes it out of all rules. NGX_DECLINED, or it is
- * answered.
+ * Reads an argument to its place. One that has no meaning here was mistyped:
+ * without its "?rule=" a DELETE of a tier takes it out of all rules. The rule's
+ * key has no parts beyond the last one. NGX_DECLINED: no argument of this name
+ * is allowed, or no further one.
  */
 static ngx_int_t
-ngx_rl_api_query(ngx_rl_api_t *api)
+ngx_rl_api_query_arg(ngx_rl_api_t *api, const ngx_str_t *name, ngx_str_t *text,
+    ngx_uint_t *allowed)
 {
-    u_char                  *p, *last, *next, *end;
-    ngx_str_t                name;
-    ngx_uint_t               allowed, seen;
+    u_char                  *src, *dst;
+    ngx_str_t               *value;
     const ngx_rl_api_arg_t  *arg;
 
-    if (api->request->args.len == 0) {
+    arg = ngx_rl_api_args;
+
+    while (arg->bits && !ngx_rl_equal(name, &arg->name)) {
+        arg++;
+    }
+
+    if (!(arg->bits & *allowed)) {
         return NGX_DECLINED;
     }
 
+    *allowed &= ~arg->bits | KEYS;
+
+    if (text->data == NULL) {
+        return NGX_OK;
+    }
+
+    value = (ngx_str_t *) ((u_char *) &api->args + arg->offset);
+
+    if (value == api->args.keys) {
+
+        if (api->args.nkeys == NGX_RL_MAX_PARTS) {
+            return NGX_OK;
+        }
+
+        value += api->args.nkeys++;
+    }
+
+    dst = ngx_pnalloc(api->request->pool, text->len + 1);
+    if (dst == NULL) {
+        return NGX_ERROR;
+    }
+
+    src = text->data;
+    value->data = dst;
+    ngx_unescape_uri(&dst, &src, text->len, 0);
+    value->len = dst - value->data;
+
+    return NGX_OK;
+}
+
+
+/* Reads the arguments. NGX_DECLINED, or it is answered. */
+static ngx_int_t
+ngx_rl_api_query(ngx_rl_api_t *api)
+{
+    u_char     *p, *last, *next, *end;
+    ngx_int_t   rc;
+    ngx_str_t   name, text;
+    ngx_uint_t  allowed;
+
     p = api->request->args.data;
     last = p + api->request->args.len;
-    seen = 0;
     allowed = (api->request->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))
               ? api->route->reads : api->route->writes;
 
@@ -413,10 +313,12 @@ ngx_rl_api_query(ngx_rl_api_t *api)
 
         name.data = p;
         name.len = (end ? end : next) - p;
+        text.data = end ? end + 1 : NULL;
+        text.len = end ? next - end - 1 : 0;
 
-        arg = ngx_rl_api_query_arg(&name, allowed, &seen);
+        rc = ngx_rl_api_query_arg(api, &name, &text, &allowed);
 
-        if (arg == NULL) {
+        if (rc == NGX_DECLINED) {
             name.len = ngx_min(name.len, NGX_RL_API_NAME);
 
             return ngx_rl_api_problem(api, NGX_HTTP_BAD_REQUEST, "invalid",
@@ -424,10 +326,7 @@ ngx_rl_api_query(ngx_rl_api_t *api)
                 "given twice; nothing is changed", &name);
         }
 
-        if (end
-            && ngx_rl_api_query_value(api, arg, end + 1, next - end - 1)
-               != NGX_OK)
-        {
+        if (rc == NGX_ERROR) {
             return NGX_HTTP_INTERNAL_SERVER_ERROR;
         }
     }
@@ -436,81 +335,22 @@ ngx_rl_api_query(ngx_rl_api_t *api)
 }
 
 
-/* NULL: no argument of this name is allowed, or no further one. */
-static const ngx_rl_api_arg_t *
-ngx_rl_api_query_arg(const ngx_str_t *name, ngx_uint_t allowed,
-    ngx_uint_t *seen)
-{
-    ngx_uint_t               bits;
-    const ngx_rl_api_arg_t  *arg;
-
-    for (arg = ngx_rl_api_args; arg->bits; arg++) {
-
-        if (!ngx_rl_equal(name, &arg->name)) {
-            continue;
-        }
-
-        bits = arg->bits & allowed & ~(*seen & ~KEYS);
-        *seen |= bits;
-
-        return bits ? arg : NULL;
-    }
-
-    return NULL;
-}
-
-
-/* Decodes it to its place. The rule's key has no parts beyond the last one. */
-static ngx_int_t
-ngx_rl_api_query_value(ngx_rl_api_t *api, const ngx_rl_api_arg_t *arg,
-    u_char *src, size_t len)
-{
-    u_char     *dst;
-    ngx_str_t  *value;
-
-    value = (ngx_str_t *) ((u_char *) &api->args + arg->offset);
-
-    if (value == api->args.keys) {
-
-        if (api->args.nkeys == NGX_RL_MAX_PARTS) {
-            return NGX_OK;
-        }
-
-        value += api->args.nkeys++;
-    }
-
-    dst = ngx_pnalloc(api->request->pool, len + 1);
-    if (dst == NULL) {
-        return NGX_ERROR;
-    }
-
-    value->data = dst;
-    ngx_unescape_uri(&dst, &src, len, 0);
-    value->len = dst - value->data;
-
-    return NGX_OK;
-}
-
-
+/* With or without a parameter. */
 static ngx_uint_t
-ngx_rl_api_has_body(ngx_rl_api_t *api)
+ngx_rl_api_is_type(const ngx_str_t *value, const char *type)
 {
-    ngx_http_request_t  *r;
+    size_t  len;
 
-    r = api->request;
+    len = ngx_strlen(type);
 
-    if (api->route->flags & NGX_RL_API_NO_BODY) {
+    if (value->len < len
+        || ngx_strncasecmp(value->data, (u_char *) type, len) != 0)
+    {
         return 0;
     }
 
-    if (r->method & (NGX_HTTP_PUT|NGX_HTTP_POST|NGX_HTTP_PATCH)) {
-        return 1;
-    }
-
-    /* a body may name the entries that leave a list */
-
-    return r->method == NGX_HTTP_DELETE
-           && (r->headers_in.content_length_n > 0 || r->headers_in.chunked);
+    return value->len == len || value->data[len] == ';'
+           || value->data[len] == ' ' || value->data[len] == '\t';
 }
 
 
@@ -544,22 +384,22 @@ ngx_rl_api_media_type(ngx_rl_api_t *api)
 }
 
 
-/* With or without a parameter. */
-static ngx_uint_t
-ngx_rl_api_is_type(const ngx_str_t *value, const char *type)
+static void
+ngx_rl_api_put_methods(u_char *p, ngx_uint_t methods)
 {
-    size_t  len;
+    ngx_uint_t   i;
+    const char  *comma;
 
-    len = ngx_strlen(type);
+    comma = "";
 
-    if (value->len < len
-        || ngx_strncasecmp(value->data, (u_char *) type, len) != 0)
-    {
-        return 0;
+    for (i = 0; ngx_rl_api_methods[i].name; i++) {
+        if (methods & ngx_rl_api_methods[i].method) {
+            p = ngx_sprintf(p, "%s%s", comma, ngx_rl_api_methods[i].name);
+            comma = ", ";
+        }
     }
 
-    return value->len == len || value->data[len] == ';'
-           || value->data[len] == ' ' || value->data[len] == '\t';
+    *p = '\0';
 }
 
 
@@ -618,20 +458,124 @@ ngx_rl_api_allow(ngx_rl_api_t *api)
 }
 
 
-static void
-ngx_rl_api_put_methods(u_char *p, ngx_uint_t methods)
+/* NGX_DECLINED, with the route and its name, or it is answered. */
+static ngx_int_t
+ngx_rl_api_route(ngx_rl_api_t *api)
 {
-    ngx_uint_t   i;
-    const char  *comma;
+    ngx_int_t                  rc;
+    ngx_http_request_t        *r;
+    const ngx_rl_api_route_t  *route;
 
-    comma = "";
+    r = api->request;
+    route = ngx_rl_api_routes;
 
-    for (i = 0; ngx_rl_api_methods[i].name; i++) {
-        if (methods & ngx_rl_api_methods[i].method) {
-            p = ngx_sprintf(p, "%s%s", comma, ngx_rl_api_methods[i].name);
-            comma = ", ";
+    if (ngx_rl_api_path(r, &api->path) != NGX_OK) {
+        ngx_str_set(&api->path, "/");
+    }
+
+    while (route->handler
+           && (!ngx_rl_api_path_match(&route->path, &api->path, &api->name)
+               || ((route->flags & NGX_RL_API_PAGE)
+                   && !ngx_rl_api_page_wanted(api))))
+    {
+        route++;
+    }
+
+    /* the page says nothing of the gateway, and tells a person what to do */
+
+    if (!(route->flags & NGX_RL_API_PAGE)) {
+        rc = ngx_rl_api_authorized(api);
+        if (rc != NGX_DECLINED) {
+            return rc;
         }
     }
 
-    *p = '\0';
+    if (route->handler == NULL) {
+        return ngx_rl_api_problem(api, NGX_HTTP_NOT_FOUND, "not-found",
+                                  "the endpoint has no such path");
+    }
+
+    api->route = route;
+
+    if (r->method == NGX_HTTP_OPTIONS) {
+        ngx_rl_api_allow(api);
+        return ngx_rl_api_answer(api, NGX_HTTP_NO_CONTENT, NULL);
+    }
+
+    if (!(r->method & route->methods)
+        && !(r->method == NGX_HTTP_HEAD && route->methods & NGX_HTTP_GET))
+    {
+        ngx_rl_api_allow(api);
+        return ngx_rl_api_problem(api, NGX_HTTP_NOT_ALLOWED,
+                                  "method-not-allowed",
+                                  "this path has other methods");
+    }
+
+    if (api->name.len && !ngx_rl_api_path_exact(r)) {
+        return ngx_rl_api_problem(api, NGX_HTTP_BAD_REQUEST, "invalid",
+            "nginx reads this path as another one: expected no \"//\", \"/./\" "
+            "or \"/../\" in it; an API key has a name without them, "
+            "\"sha256:...\"");
+    }
+
+    if (!(r->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))) {
+        rc = ngx_rl_api_guard_write(api);
+        if (rc != NGX_DECLINED) {
+            return rc;
+        }
+    }
+
+    return ngx_rl_api_query(api);
+}
+
+
+ngx_int_t
+ngx_rl_api_handler(ngx_http_request_t *r)
+{
+    ngx_int_t           rc;
+    ngx_rl_api_t       *api;
+    ngx_rl_loc_conf_t  *conf;
+
+    if (r != r->main) {
+        return NGX_HTTP_FORBIDDEN;
+    }
+
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
+
+    api = ngx_rl_api_create(r, conf->api);
+    if (api == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    ngx_rl_api_guard(api);
+
+    rc = ngx_rl_api_route(api);
+    if (rc != NGX_DECLINED) {
+        return rc;
+    }
+
+    api->next = api->route->handler;
+
+    /* the body of a DELETE may name the entries that leave a list */
+
+    if (!(api->route->flags & NGX_RL_API_NO_BODY)
+        && ((r->method & (NGX_HTTP_PUT|NGX_HTTP_POST|NGX_HTTP_PATCH))
+            || (r->method == NGX_HTTP_DELETE
+                && (r->headers_in.content_length_n > 0
+                    || r->headers_in.chunked))))
+    {
+        rc = ngx_rl_api_media_type(api);
+
+        return (rc == NGX_DECLINED) ? ngx_rl_api_read_body(api) : rc;
+    }
+
+    rc = ngx_http_discard_request_body(r);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    r->main->count++;
+    ngx_rl_api_run(api, NGX_DECLINED);
+
+    return NGX_DONE;
 }

@@ -5,7 +5,6 @@
  */
 
 #include "ngx_rl_api.h"
-#include "ngx_rl_observe.h"
 
 #include "ngx_rl_date.h"
 #include "ngx_rl_text.h"
@@ -78,23 +77,12 @@ ngx_rl_api_wanted(ngx_rl_api_t *api, ngx_rl_api_wanted_t *wanted)
 static ngx_uint_t
 ngx_rl_api_most(ngx_rl_api_t *api, uint64_t max, uint64_t *n)
 {
-    return api->args.n.data == NULL
-           || ngx_rl_number_parse(api->args.n.data, api->args.n.len, 1, max, n)
-              == 0;
-}
+    ngx_str_t  *text;
 
+    text = &api->args.n;
 
-/*
- * Whether it is of the rule, or penalty, that the query names, if it does. may:
- * it can be.
- */
-static ngx_uint_t
-ngx_rl_api_is_named(const ngx_str_t *id, const ngx_rl_rejection_t *rejection,
-    ngx_uint_t may)
-{
-    return id->data == NULL
-           || (may && id->len == rejection->rule_len
-               && ngx_memcmp(id->data, rejection->rule, id->len) == 0);
+    return text->data == NULL
+           || ngx_rl_number_parse(text->data, text->len, 1, max, n) == 0;
 }
 
 
@@ -131,60 +119,24 @@ ngx_rl_api_is_key(ngx_rl_api_t *api, const ngx_rl_api_wanted_t *wanted,
 }
 
 
+/* Also of the rule, or penalty, that the query names, if it does. */
 static ngx_uint_t
 ngx_rl_api_is_wanted(ngx_rl_api_t *api, const ngx_rl_api_wanted_t *wanted,
     const ngx_rl_rejection_t *rejection)
 {
+    ngx_str_t   id;
     ngx_uint_t  penalized;
 
     penalized = (rejection->by == NGX_RL_REJECTED_BY_PENALTY);
+    id.data = (u_char *) rejection->rule;
+    id.len = rejection->rule_len;
 
     return rejection->time_ms >= wanted->since_ms
-           && ngx_rl_api_is_named(&api->args.rule, rejection, !penalized)
-           && ngx_rl_api_is_named(&api->args.penalty, rejection, penalized)
+           && (api->args.rule.data == NULL
+               || (!penalized && ngx_rl_equal(&api->args.rule, &id)))
+           && (api->args.penalty.data == NULL
+               || (penalized && ngx_rl_equal(&api->args.penalty, &id)))
            && ngx_rl_api_is_key(api, wanted, &rejection->key);
-}
-
-
-/* The same of a penalty. */
-static const ngx_str_t *
-ngx_rl_api_penalty_of(const ngx_rl_limiter_t *limiter, const ngx_str_t *id)
-{
-    ngx_uint_t          i;
-    ngx_rl_penalty_t  **penalties;
-
-    if (limiter->penalties == NULL) {
-        return NULL;
-    }
-
-    penalties = limiter->penalties->elts;
-
-    for (i = 0; i < limiter->penalties->nelts; i++) {
-        if (ngx_rl_equal(&penalties[i]->id, id)) {
-            return &penalties[i]->key;
-        }
-    }
-
-    return NULL;
-}
-
-
-/* A rule's key as it is written; NULL: the rule is gone. */
-static const ngx_str_t *
-ngx_rl_api_rule_key(const ngx_rl_policy_t *policy, const ngx_str_t *id)
-{
-    ngx_uint_t       i;
-    ngx_rl_rule_t  **rules;
-
-    rules = policy->rules.elts;
-
-    for (i = 0; i < policy->rules.nelts; i++) {
-        if (ngx_rl_equal(&rules[i]->id, id)) {
-            return &rules[i]->key;
-        }
-    }
-
-    return NULL;
 }
 
 
@@ -251,16 +203,53 @@ ngx_rl_api_name_json(const ngx_rl_watch_key_t *key)
 }
 
 
+/*
+ * How the rule or the penalty of that id, or the rule whose key has that
+ * number, counts, as written; null: it is gone. NULL: memory is out.
+ */
+static json_t *
+ngx_rl_api_counted_by(const ngx_rl_limiter_t *limiter, const ngx_str_t *id,
+    ngx_uint_t penalty, uint64_t kind)
+{
+    ngx_uint_t          i;
+    ngx_rl_rule_t     **rules;
+    ngx_rl_penalty_t  **penalties;
+
+    if (penalty) {
+        penalties = limiter->penalties ? limiter->penalties->elts : NULL;
+
+        for (i = 0; penalties && i < limiter->penalties->nelts; i++) {
+            if (ngx_rl_equal(&penalties[i]->id, id)) {
+                return ngx_rl_api_parts_json(&penalties[i]->key);
+            }
+        }
+
+        return json_null();
+    }
+
+    rules = limiter->policy->rules.elts;
+
+    for (i = 0; i < limiter->policy->rules.nelts; i++) {
+        if (id ? ngx_rl_equal(&rules[i]->id, id)
+               : ngx_rl_watch_kind(limiter, &rules[i]->key) == kind)
+        {
+            return ngx_rl_api_parts_json(&rules[i]->key);
+        }
+    }
+
+    return json_null();
+}
+
+
 /* NULL: memory is out. */
 static json_t *
 ngx_rl_api_rejection_json(ngx_rl_api_t *api, uint64_t number,
     const ngx_rl_rejection_t *rejection)
 {
-    json_t           *json, *cut;
-    ngx_int_t         rc;
-    ngx_str_t         id, route;
-    ngx_uint_t        penalized;
-    const ngx_str_t  *key;
+    json_t     *json, *cut;
+    ngx_int_t   rc;
+    ngx_str_t   id, route;
+    ngx_uint_t  penalized;
 
     static const ngx_str_t  none = ngx_null_string;
 
@@ -270,8 +259,6 @@ ngx_rl_api_rejection_json(ngx_rl_api_t *api, uint64_t number,
     route.len = rejection->route_len;
 
     penalized = (rejection->by == NGX_RL_REJECTED_BY_PENALTY);
-    key = penalized ? ngx_rl_api_penalty_of(api->conf->limiter, &id)
-                    : ngx_rl_api_rule_key(api->conf->limiter->policy, &id);
 
     json = json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b}",
         "number", (json_int_t) number,
@@ -279,7 +266,8 @@ ngx_rl_api_rejection_json(ngx_rl_api_t *api, uint64_t number,
         "rule", ngx_rl_json_text(penalized ? &none : &id),
         "penalty", penalized ? ngx_rl_json_text(&id) : json_null(),
         "key", ngx_rl_api_name_json(&rejection->key),
-        "counted_by", ngx_rl_api_parts_json(key),
+        "counted_by",
+        ngx_rl_api_counted_by(api->conf->limiter, &id, penalized, 0),
         "route", ngx_rl_json_text(&route),
         "limit", penalized ? json_null() : json_integer(rejection->limit),
         "retry_after_seconds",
@@ -429,47 +417,37 @@ ngx_rl_api_penalties_end(ngx_rl_api_t *api, const ngx_rl_api_wanted_t *wanted)
 
 
 /*
- * A name that "key=" takes: a text that JSON cannot have as it is becomes its
- * hash. NULL: memory is out.
+ * The key is a name that "key=" takes: a text that JSON cannot have as it is
+ * becomes its hash. NULL: memory is out.
  */
-static json_t *
-ngx_rl_api_penalty_key(ngx_rl_api_t *api, const ngx_rl_watch_key_t *key)
-{
-    json_t             *json;
-    ngx_str_t           text;
-    ngx_rl_watch_key_t  hash;
-
-    if (key->len == 0) {
-        return ngx_rl_api_name_json(key);
-    }
-
-    json = json_stringn((char *) key->data, key->len);
-
-    if (json) {
-        return json;
-    }
-
-    text.data = (u_char *) key->data;
-    text.len = key->len;
-
-    return (ngx_rl_watch_hash(api->conf->limiter->watch, &text, 0, &hash)
-            == NGX_OK)
-           ? ngx_rl_api_name_json(&hash) : NULL;
-}
-
-
 static json_t *
 ngx_rl_api_penalty_json(ngx_rl_api_t *api, const ngx_rl_penalty_t *penalty,
     const ngx_rl_penalized_t *row)
 {
-    uint64_t  left_ms;
+    json_t             *key;
+    uint64_t            left_ms;
+    ngx_str_t           text;
+    ngx_rl_watch_key_t  name;
 
     left_ms = row->until_ms - ngx_current_msec;
+    name = row->name;
+    key = name.len ? json_stringn((char *) name.data, name.len) : NULL;
+
+    if (name.len && key == NULL) {
+        text.data = (u_char *) row->name.data;
+        text.len = row->name.len;
+
+        if (ngx_rl_watch_hash(api->conf->limiter->watch, &text, 0, &name)
+            != NGX_OK)
+        {
+            return NULL;
+        }
+    }
 
     return json_pack("{s:o, s:s, s:o, s:o, s:o, s:I, s:I}",
         "penalty", ngx_rl_json_text(&penalty->id),
         "action", ngx_rl_penalty_actions[penalty->action],
-        "key", ngx_rl_api_penalty_key(api, &row->name),
+        "key", key ? key : ngx_rl_api_name_json(&name),
         "counted_by", ngx_rl_api_parts_json(&penalty->key),
         "ends_at", ngx_rl_json_later(left_ms),
         "retry_after_seconds", (json_int_t) ((left_ms + 999) / 1000),
@@ -602,25 +580,6 @@ ngx_rl_api_top_penalized(const ngx_rl_limiter_t *limiter,
 }
 
 
-/* A key as the rules have it; NULL: none of them has it any more. */
-static const ngx_str_t *
-ngx_rl_api_top_rule_key(const ngx_rl_limiter_t *limiter, uint64_t kind)
-{
-    ngx_uint_t       i;
-    ngx_rl_rule_t  **rules;
-
-    rules = limiter->policy->rules.elts;
-
-    for (i = 0; i < limiter->policy->rules.nelts; i++) {
-        if (ngx_rl_watch_kind(limiter, &rules[i]->key) == kind) {
-            return &rules[i]->key;
-        }
-    }
-
-    return NULL;
-}
-
-
 /* NULL: memory is out. */
 static json_t *
 ngx_rl_api_top_json(const ngx_rl_limiter_t *limiter,
@@ -634,9 +593,8 @@ ngx_rl_api_top_json(const ngx_rl_limiter_t *limiter,
 
     json = json_pack("{s:o, s:o, s:I, s:I, s:I, s:f, s:b}",
         "key", ngx_rl_api_name_json(&name),
-        "counted_by", ngx_rl_api_parts_json(
-                          ngx_rl_api_top_rule_key(limiter,
-                                                       key->entry->kind)),
+        "counted_by",
+        ngx_rl_api_counted_by(limiter, NULL, 0, key->entry->kind),
         "count", (json_int_t) key->count,
         "at_least", (json_int_t) key->at_least,
         "at_most", (json_int_t) key->at_most,

@@ -67,8 +67,7 @@ ngx_int_t ngx_rl_json_limit(struct json_t *json, const ngx_rl_limit_t *limit,
  * inspected. If Redis has no answer, "unknown" says why. NGX_ERROR: memory is
  * out.
  */
-ngx_int_t ngx_rl_json_counter(struct json_t *json,
-    const ngx_rl_look_t *look);
+ngx_int_t ngx_rl_json_counter(struct json_t *json, const ngx_rl_look_t *look);
 
 /*
  * Writes json to text, in the pool, with a line end, and frees json. NGX_ERROR:

@@ -1,14 +1,54 @@
 /*
- * "ratelimit_metrics": what Prometheus reads. A metric is a row of a table
- * below, with the function that writes its samples of one item: of a row of
- * counts, of a zone, or of a Redis. All is read from memory that the workers of
- * the gateway share, and no request waits meanwhile.
+ * "ratelimit_metrics": what Prometheus reads, as format 0.0.4 or OpenMetrics
+ * 1.0. A metric is a row of a table below, with the function that writes its
+ * samples of one item: of a row of counts, of a zone, or of a Redis. All is
+ * read from memory that the workers of the gateway share, and no request waits
+ * meanwhile.
  */
 
-#include "ngx_rl_metrics.h"
 #include "ngx_rl_conf.h"
+#include "ngx_rl_json.h"
+#include "ngx_rl_request.h"
 
 #include "ngx_rl_sync.h"
+
+/* a byte of a label's value at most: "\\x7f" */
+#define NGX_RL_METRICS_ESCAPE  5
+
+/* labels of a sample, the bound of a bucket among them */
+#define NGX_RL_METRICS_LABELS  16
+
+/* of a time in seconds, or any number */
+#define NGX_RL_METRICS_NUMBER  (NGX_INT64_LEN + sizeof("-.000000"))
+
+typedef struct {
+    const char       *name;
+    const ngx_str_t  *value;
+} ngx_rl_metrics_label_t;
+
+typedef struct {
+    ngx_uint_t              n;
+    ngx_rl_metrics_label_t  list[NGX_RL_METRICS_LABELS];
+} ngx_rl_metrics_labels_t;
+
+typedef struct ngx_rl_metric_s  ngx_rl_metric_t;
+
+typedef struct {
+    ngx_pool_t             *pool;
+    ngx_rl_growing_t        body;
+    const ngx_rl_metric_t  *metric;    /* that is written */
+    unsigned                open:1;    /* OpenMetrics */
+    unsigned                failed:1;  /* memory is out */
+} ngx_rl_metrics_t;
+
+typedef void (*ngx_rl_metric_pt)(ngx_rl_metrics_t *out, const void *item);
+
+struct ngx_rl_metric_s {
+    const char       *name;    /* of a counter it ends with "_total" */
+    ngx_rl_metric_pt  write;   /* NULL: a number of an item */
+    size_t            offset;  /* for write: where the number is */
+    const char       *help;    /* no "\", no line end */
+};
 
 /* a number that an item does not have */
 #define NGX_RL_METRICS_NONE  ((uint64_t) -1)
@@ -50,8 +90,7 @@ typedef struct {
 #define NGX_RL_METRICS_REMEMBERS  0x200   /* rejections */
 
 /* beside the sources: a rejection out of a lease */
-#define NGX_RL_METRICS_MEMORY                                                 \
-    (NGX_RL_SOURCE_FALLBACK + 1)
+#define NGX_RL_METRICS_MEMORY  (NGX_RL_SOURCE_FALLBACK + 1)
 
 /* Bits that are needed for it, and bits that exclude it. */
 typedef struct {
@@ -66,8 +105,7 @@ typedef struct {
     const ngx_rl_limiter_t  *limiter;  /* NULL: none has its name */
 } ngx_rl_metrics_row_t;
 
-#define ngx_rl_metrics_at(member)                                             \
-    offsetof(ngx_rl_metrics_item_t, member)
+#define ngx_rl_at(member)  offsetof(ngx_rl_metrics_item_t, member)
 
 const ngx_str_t  ngx_rl_outcomes[] = {
     ngx_null_string,                   /* BYPASSED */
@@ -100,6 +138,218 @@ static const ngx_str_t  ngx_rl_metrics_lost[] = {
 };
 
 
+static void
+ngx_rl_metrics_collect(ngx_rl_metrics_labels_t *labels, va_list args)
+{
+    const char  *name;
+
+    labels->n = 0;
+
+    while ((name = va_arg(args, const char *)) != NULL) {
+        labels->list[labels->n].name = name;
+        labels->list[labels->n++].value = va_arg(args, const ngx_str_t *);
+    }
+}
+
+
+static ngx_str_t
+ngx_rl_metrics_digits(u_char *p, uint64_t value)
+{
+    ngx_str_t  text;
+
+    text.data = p;
+    text.len = ngx_sprintf(p, "%uL", value) - p;
+
+    return text;
+}
+
+
+/*
+ * The format's three escapes. Bytes that Prometheus might not take, those of
+ * no printable ASCII, stand there as text, "\x7f": one must not cost the rest.
+ */
+static u_char *
+ngx_rl_metrics_escape(u_char *p, const ngx_str_t *text)
+{
+    u_char  ch;
+    size_t  i;
+
+    for (i = 0; i < text->len; i++) {
+        ch = text->data[i];
+
+        if (ch == '\n') {
+            *p++ = '\\';
+            *p++ = 'n';
+
+        } else if (ch < ' ' || ch >= 0x7f) {
+            p = ngx_sprintf(p, "\\\\x%02xd", ch);
+
+        } else {
+            if (ch == '\\' || ch == '"') {
+                *p++ = '\\';
+            }
+
+            *p++ = ch;
+        }
+    }
+
+    return p;
+}
+
+
+static void
+ngx_rl_metrics_line(ngx_rl_metrics_t *out, const char *suffix,
+    const ngx_rl_metrics_labels_t *labels, const ngx_str_t *value)
+{
+    u_char                        *p;
+    size_t                         size;
+    ngx_uint_t                     i;
+    const ngx_rl_metrics_label_t  *label;
+
+    size = ngx_strlen(out->metric->name) + ngx_strlen(suffix) + sizeof("} \n")
+           + value->len;
+
+    for (i = 0; i < labels->n; i++) {
+        label = &labels->list[i];
+        size += sizeof(",=\"\"") + ngx_strlen(label->name)
+                + NGX_RL_METRICS_ESCAPE * label->value->len;
+    }
+
+    p = ngx_rl_grow(out->pool, &out->body, size);
+    if (p == NULL) {
+        out->failed = 1;
+        return;
+    }
+
+    p = ngx_cpymem(p, out->metric->name, ngx_strlen(out->metric->name));
+    p = ngx_cpymem(p, suffix, ngx_strlen(suffix));
+
+    for (i = 0; i < labels->n; i++) {
+        label = &labels->list[i];
+
+        *p++ = i ? ',' : '{';
+        p = ngx_cpymem(p, label->name, ngx_strlen(label->name));
+        *p++ = '=';
+        *p++ = '"';
+        p = ngx_rl_metrics_escape(p, label->value);
+        *p++ = '"';
+    }
+
+    *p++ = '}';
+    *p++ = ' ';
+    p = ngx_cpymem(p, value->data, value->len);
+    *p++ = '\n';
+
+    out->body.text.len = p - out->body.text.data;
+}
+
+
+/*
+ * A sample of out->metric: a number. Behind it its labels, one to four: a name
+ * and an ngx_str_t * each; then NULL. So have the two functions below it.
+ */
+static void
+ngx_rl_metrics_sample(ngx_rl_metrics_t *out, uint64_t value, ...)
+{
+    u_char                   buf[NGX_RL_METRICS_NUMBER];
+    va_list                  args;
+    ngx_str_t                text;
+    ngx_rl_metrics_labels_t  labels;
+
+    va_start(args, value);
+    ngx_rl_metrics_collect(&labels, args);
+    va_end(args);
+
+    text = ngx_rl_metrics_digits(buf, value);
+    ngx_rl_metrics_line(out, "", &labels, &text);
+}
+
+
+/* "0.0025", "1.0", "-12.5": as Prometheus writes the bounds of buckets. */
+static ngx_str_t
+ngx_rl_metrics_time(u_char *p, int64_t us)
+{
+    uint64_t   abs_us;
+    ngx_str_t  text;
+
+    text.data = p;
+    abs_us = (us < 0) ? (uint64_t) -us : (uint64_t) us;
+
+    if (us < 0) {
+        *p++ = '-';
+    }
+
+    p = ngx_sprintf(p, "%uL.%06uL", abs_us / 1000000, abs_us % 1000000);
+
+    while (p[-1] == '0' && p[-2] != '.') {
+        p--;
+    }
+
+    text.len = p - text.data;
+
+    return text;
+}
+
+
+static void
+ngx_rl_metrics_seconds(ngx_rl_metrics_t *out, int64_t us, ...)
+{
+    u_char                   buf[NGX_RL_METRICS_NUMBER];
+    va_list                  args;
+    ngx_str_t                text;
+    ngx_rl_metrics_labels_t  labels;
+
+    va_start(args, us);
+    ngx_rl_metrics_collect(&labels, args);
+    va_end(args);
+
+    text = ngx_rl_metrics_time(buf, us);
+    ngx_rl_metrics_line(out, "", &labels, &text);
+}
+
+
+static void
+ngx_rl_metrics_histogram(ngx_rl_metrics_t *out,
+    const uint64_t words[NGX_RL_HISTOGRAM_WORDS], ...)
+{
+    u_char                   buf[NGX_RL_METRICS_NUMBER];
+    u_char                   of[NGX_RL_METRICS_NUMBER];
+    va_list                  args;
+    uint64_t                 n;
+    ngx_str_t                text, bound;
+    ngx_uint_t               i;
+    ngx_rl_metrics_labels_t  labels;
+
+    va_start(args, words);
+    ngx_rl_metrics_collect(&labels, args);
+    va_end(args);
+
+    labels.list[labels.n].name = "le";
+    labels.list[labels.n++].value = &bound;
+    n = 0;
+
+    for (i = 0; i <= NGX_RL_HISTOGRAM_BOUNDS; i++) {
+
+        if (i < NGX_RL_HISTOGRAM_BOUNDS) {
+            bound = ngx_rl_metrics_time(of,
+                               (int64_t) ngx_rl_histogram_bounds_us[i]);
+        } else {
+            ngx_str_set(&bound, "+Inf");
+        }
+
+        n += words[i];
+        text = ngx_rl_metrics_digits(buf, n);
+        ngx_rl_metrics_line(out, "_bucket", &labels, &text);
+    }
+
+    labels.n--;
+
+    ngx_rl_metrics_line(out, "_count", &labels, &text);
+    text = ngx_rl_metrics_time(buf, (int64_t) words[NGX_RL_HISTOGRAM_SUM]);
+    ngx_rl_metrics_line(out, "_sum", &labels, &text);
+}
+
+
 static ngx_uint_t
 ngx_rl_metrics_can(ngx_uint_t traits, const ngx_rl_metrics_can_t *can)
 {
@@ -115,14 +365,16 @@ ngx_rl_metrics_denied(ngx_rl_metrics_t *out, const ngx_rl_counts_row_t *row)
     ngx_uint_t  i, traits;
 
     static const struct {
-        ngx_str_t                         name;
-        ngx_uint_t                        word;
+        ngx_str_t             name;
+        ngx_uint_t            word;
         ngx_rl_metrics_can_t  can;
     } outcomes[] = {
-        { ngx_string("denied"), NGX_RL_COUNTS_DENIED, { NGX_RL_METRICS_DENIES,
-            0 } }, { ngx_string("denied_dry_run"), NGX_RL_COUNTS_DENIED_DRY_RUN,
-            { 0, NGX_RL_METRICS_LIVE } }, { ngx_string("penalized"),
-            NGX_RL_COUNTS_PENALIZED, { NGX_RL_METRICS_PENALIZES, 0 } }
+        { ngx_string("denied"), NGX_RL_COUNTS_DENIED,
+          { NGX_RL_METRICS_DENIES, 0 } },
+        { ngx_string("denied_dry_run"), NGX_RL_COUNTS_DENIED_DRY_RUN,
+          { 0, NGX_RL_METRICS_LIVE } },
+        { ngx_string("penalized"), NGX_RL_COUNTS_PENALIZED,
+          { NGX_RL_METRICS_PENALIZES, 0 } }
     };
 
     traits = ((const ngx_rl_metrics_row_t *) row)->traits;
@@ -148,27 +400,24 @@ ngx_rl_metrics_outcomes(ngx_rl_metrics_t *out, const ngx_rl_counts_row_t *row,
     ngx_rl_source_e  source;
 
     static const ngx_rl_metrics_can_t  statuses[] = {
-        [NGX_RL_PASSED] = { 0, 0 }, [NGX_RL_DELAYED_DRY_RUN] = {
+        [NGX_RL_PASSED] = { 0, 0 },
+        [NGX_RL_DELAYED_DRY_RUN] = {
             NGX_RL_METRICS_DRY|NGX_RL_METRICS_DELAYS, 0 },
-                [NGX_RL_REJECTED_DRY_RUN] = {
-            NGX_RL_METRICS_DRY, 0 }, [NGX_RL_DELAYED] = {
-            NGX_RL_METRICS_DELAYS, NGX_RL_METRICS_DRY }, [NGX_RL_DEGRADED] = {
-            NGX_RL_METRICS_SHARED, NGX_RL_METRICS_CLOSED },
-                [NGX_RL_DENIED_DRY_RUN] = { 0, NGX_RL_METRICS_LIVE },
-                [NGX_RL_UNAVAILABLE] = {
-            NGX_RL_METRICS_SHARED
-            |NGX_RL_METRICS_CLOSED, 0 },
+        [NGX_RL_REJECTED_DRY_RUN] = { NGX_RL_METRICS_DRY, 0 },
+        [NGX_RL_DELAYED] = { NGX_RL_METRICS_DELAYS, NGX_RL_METRICS_DRY },
+        [NGX_RL_DEGRADED] = { NGX_RL_METRICS_SHARED, NGX_RL_METRICS_CLOSED },
+        [NGX_RL_DENIED_DRY_RUN] = { 0, NGX_RL_METRICS_LIVE },
+        [NGX_RL_UNAVAILABLE] = {
+            NGX_RL_METRICS_SHARED|NGX_RL_METRICS_CLOSED, 0 },
         [NGX_RL_REJECTED] = { 0, NGX_RL_METRICS_DRY }
     };
 
     static const ngx_rl_metrics_can_t  sources[] = {
-        [NGX_RL_SOURCE_LOCAL] = {
-            0, NGX_RL_METRICS_SHARED }, [NGX_RL_SOURCE_LEASE] = {
+        [NGX_RL_SOURCE_LOCAL] = { 0, NGX_RL_METRICS_SHARED },
+        [NGX_RL_SOURCE_LEASE] = {
             NGX_RL_METRICS_SHARED, NGX_RL_METRICS_STRICT },
-                [NGX_RL_SOURCE_REDIS] = {
-            NGX_RL_METRICS_SHARED, 0 }, [NGX_RL_SOURCE_FALLBACK] = {
-            NGX_RL_METRICS_SHARED, 0 },
-
+        [NGX_RL_SOURCE_REDIS] = { NGX_RL_METRICS_SHARED, 0 },
+        [NGX_RL_SOURCE_FALLBACK] = { NGX_RL_METRICS_SHARED, 0 },
         [NGX_RL_METRICS_MEMORY] = {
             NGX_RL_METRICS_SHARED|NGX_RL_METRICS_REMEMBERS, 0 }
     };
@@ -197,8 +446,8 @@ ngx_rl_metrics_outcomes(ngx_rl_metrics_t *out, const ngx_rl_counts_row_t *row,
         }
 
         ngx_rl_metrics_sample(out, n, "zone", &row->zone, "rule", &row->rule,
-                              "outcome", &ngx_rl_outcomes[status], "source",
-                              &ngx_rl_metrics_source[name], NULL);
+                              "outcome", &ngx_rl_outcomes[status],
+                              "source", &ngx_rl_metrics_source[name], NULL);
     }
 }
 
@@ -311,10 +560,10 @@ ngx_rl_metrics_of_zone(ngx_rl_metrics_t *out, const void *item)
     const ngx_rl_metrics_row_t  *of;
 
     static const ngx_rl_metrics_can_t  words[] = {
-        [NGX_RL_COUNTS_LOST] = {
-            NGX_RL_METRICS_SHARED, 0 }, [NGX_RL_COUNTS_LEASE_CALLS] = {
-            NGX_RL_METRICS_SHARED, 0 }, [NGX_RL_COUNTS_BY_NETWORK] = {
-            NGX_RL_METRICS_NEW_KEYS, 0 }, [NGX_RL_COUNTS_TOO_MANY] = { 0, 0 }
+        [NGX_RL_COUNTS_LOST] = { NGX_RL_METRICS_SHARED, 0 },
+        [NGX_RL_COUNTS_LEASE_CALLS] = { NGX_RL_METRICS_SHARED, 0 },
+        [NGX_RL_COUNTS_BY_NETWORK] = { NGX_RL_METRICS_NEW_KEYS, 0 },
+        [NGX_RL_COUNTS_TOO_MANY] = { 0, 0 }
     };
 
     of = item;
@@ -354,46 +603,40 @@ ngx_rl_metrics_saved(ngx_rl_metrics_t *out, const void *item)
 
 static const ngx_rl_metric_t  ngx_rl_row_metrics[] =
 {
-    { "ratelimit_requests_total", "counter",
-      "Requests by what a rule decided. One that is refused counts once.",
-      ngx_rl_metrics_requests, 0 },
+    { "ratelimit_requests_total", ngx_rl_metrics_requests, 0,
+      "Requests by what a rule decided. One that is refused counts once." },
 
-    { "ratelimit_cost_total", "counter",
-      "Tokens that requests have taken from a rule's counters.",
-      ngx_rl_metrics_costs, 0 },
+    { "ratelimit_cost_total", ngx_rl_metrics_costs, 0,
+      "Tokens that requests have taken from a rule's counters." },
 
-    { "ratelimit_wait_seconds", "histogram",
-      "How long checks waited for Redis, those that did.",
-      ngx_rl_metrics_times, NGX_RL_COUNTS_WAIT },
+    { "ratelimit_wait_seconds", ngx_rl_metrics_times, NGX_RL_COUNTS_WAIT,
+      "How long checks waited for Redis, those that did." },
 
-    { "ratelimit_delay_seconds", "histogram",
-      "For how long leaky buckets delayed requests, those that they did.",
-      ngx_rl_metrics_times, NGX_RL_COUNTS_DELAY },
+    { "ratelimit_delay_seconds", ngx_rl_metrics_times, NGX_RL_COUNTS_DELAY,
+      "For how long leaky buckets delayed requests, those that they did." },
 
-    { "ratelimit_penalties_total", "counter",
-      "Penalties that began on this gateway.", ngx_rl_metrics_penalties, 0 },
+    { "ratelimit_penalties_total", ngx_rl_metrics_penalties, 0,
+      "Penalties that began on this gateway." },
 
-    { "ratelimit_rules_not_counted_total", "counter",
-      "Requests with more matching rules than are counted, by zone.",
-      ngx_rl_metrics_of_zone, NGX_RL_COUNTS_TOO_MANY },
+    { "ratelimit_rules_not_counted_total", ngx_rl_metrics_of_zone,
+      NGX_RL_COUNTS_TOO_MANY,
+      "Requests with more matching rules than are counted, by zone." },
 
-    { "ratelimit_new_keys_exceeded_total", "counter",
-      "Requests that their network stands for: it has brought too many keys.",
-      ngx_rl_metrics_of_zone, NGX_RL_COUNTS_BY_NETWORK },
+    { "ratelimit_new_keys_exceeded_total", ngx_rl_metrics_of_zone,
+      NGX_RL_COUNTS_BY_NETWORK,
+      "Requests that their network stands for: it has brought too many keys." },
 
-    { "ratelimit_lease_calls_total", "counter",
-      "Calls to Redis for leases, for many requests each.",
-      ngx_rl_metrics_of_zone, NGX_RL_COUNTS_LEASE_CALLS },
+    { "ratelimit_lease_calls_total", ngx_rl_metrics_of_zone,
+      NGX_RL_COUNTS_LEASE_CALLS,
+      "Calls to Redis for leases, for many requests each." },
 
-    { "ratelimit_lease_calls_saved_total", "counter",
-      "Decisions that took no call, since this gateway knew the answer.",
-      ngx_rl_metrics_saved, 0 },
+    { "ratelimit_lease_calls_saved_total", ngx_rl_metrics_saved, 0,
+      "Decisions that took no call, since this gateway knew the answer." },
 
-    { "ratelimit_state_lost_total", "counter",
-      "Counters that Redis has no more, while this gateway knew them in use.",
-      ngx_rl_metrics_of_zone, NGX_RL_COUNTS_LOST },
+    { "ratelimit_state_lost_total", ngx_rl_metrics_of_zone, NGX_RL_COUNTS_LOST,
+      "Counters that Redis has no more, while this gateway knew them in use." },
 
-    { NULL, NULL, NULL, NULL, 0 }
+    { NULL, NULL, 0, NULL }
 };
 
 
@@ -453,10 +696,31 @@ ngx_rl_metrics_skipped(ngx_rl_metrics_t *out, const void *item)
 }
 
 
+/* Of each Redis node. */
 static void
 ngx_rl_metrics_nodes(ngx_rl_metrics_t *out, const void *item)
 {
-    uint64_t                      value;
+    ngx_uint_t                    state;
+    ngx_queue_t                  *at;
+    ngx_rl_redis_node_stat_t      node;
+    const ngx_rl_metrics_item_t  *it;
+
+    it = item;
+    at = NULL;
+    state = (out->metric->offset == offsetof(ngx_rl_redis_node_stat_t, state));
+
+    while (it->redis && ngx_rl_redis_node_stat(it->redis, &at, &node) == NGX_OK)
+    {
+        ngx_rl_metrics_sample(out, state ? (uint64_t) node.state
+                                         : (uint64_t) node.connected,
+                              "redis", it->name, "node", &node.name, NULL);
+    }
+}
+
+
+static void
+ngx_rl_metrics_calls(ngx_rl_metrics_t *out, const void *item)
+{
     ngx_queue_t                  *at;
     ngx_rl_redis_node_stat_t      node;
     const ngx_rl_metrics_item_t  *it;
@@ -466,31 +730,8 @@ ngx_rl_metrics_nodes(ngx_rl_metrics_t *out, const void *item)
 
     while (it->redis && ngx_rl_redis_node_stat(it->redis, &at, &node) == NGX_OK)
     {
-        if (out->metric->offset == offsetof(ngx_rl_redis_node_stat_t, times)) {
-            ngx_rl_metrics_histogram(out, node.times, "redis", it->name, "node",
-                                     &node.name, NULL);
-            continue;
-        }
-
-        value = out->metric->offset == offsetof(ngx_rl_redis_node_stat_t, state)
-                ? (uint64_t) node.state : (uint64_t) node.connected;
-
-        ngx_rl_metrics_sample(out, value, "redis", it->name,
-                              "node", &node.name, NULL);
-    }
-}
-
-
-static void
-ngx_rl_metrics_clocks(ngx_rl_metrics_t *out, const void *item)
-{
-    const ngx_rl_metrics_item_t  *it;
-
-    it = item;
-
-    if (it->redis && it->stat.clocked) {
-        ngx_rl_metrics_seconds(out, it->stat.clock_ms * 1000,
-                               "redis", it->name, NULL);
+        ngx_rl_metrics_histogram(out, node.times, "redis", it->name, "node",
+                                 &node.name, NULL);
     }
 }
 
@@ -507,7 +748,7 @@ ngx_rl_metrics_statuses(ngx_rl_metrics_t *out, const void *item)
     const ngx_rl_metrics_item_t  *it;
 
     it = item;
-    errors = (out->metric->offset == ngx_rl_metrics_at(stat.replies));
+    errors = (out->metric->offset == ngx_rl_at(stat.replies));
     values = errors ? it->stat.replies : it->stat.calls;
 
     for (status = errors ? NGX_RL_REDIS_MOVED : NGX_RL_REDIS_OK;
@@ -521,15 +762,19 @@ ngx_rl_metrics_statuses(ngx_rl_metrics_t *out, const void *item)
 }
 
 
+/* Seconds of a Redis, if they are known. */
 static void
-ngx_rl_metrics_topology(ngx_rl_metrics_t *out, const void *item)
+ngx_rl_metrics_ages(ngx_rl_metrics_t *out, const void *item)
 {
+    ngx_uint_t                    clock;
     const ngx_rl_metrics_item_t  *it;
 
     it = item;
+    clock = (out->metric->offset == ngx_rl_at(stat.clock_ms));
 
-    if (it->redis && it->stat.mapped) {
-        ngx_rl_metrics_seconds(out, it->stat.map_age_ms * 1000,
+    if (it->redis && (clock ? it->stat.clocked : it->stat.mapped)) {
+        ngx_rl_metrics_seconds(out, clock ? it->stat.clock_ms * 1000
+                                          : it->stat.map_age_ms * 1000,
                                "redis", it->name, NULL);
     }
 }
@@ -537,152 +782,140 @@ ngx_rl_metrics_topology(ngx_rl_metrics_t *out, const void *item)
 
 static const ngx_rl_metric_t  ngx_rl_item_metrics[] =
 {
-    { "ratelimit_penalties_active", "gauge", "Keys that are penalized now.",
-      ngx_rl_metrics_number, ngx_rl_metrics_at(penalties) },
+    { "ratelimit_penalties_active", NULL, ngx_rl_at(penalties),
+      "Keys that are penalized now." },
 
-    { "ratelimit_table_places", "gauge",
-      "Counters that a zone's table has room for.", ngx_rl_metrics_number,
-      ngx_rl_metrics_at(table.places) },
+    { "ratelimit_table_places", NULL, ngx_rl_at(table.places),
+      "Counters that a zone's table has room for." },
 
-    { "ratelimit_table_used", "gauge",
-      "Places of live counters; of a large table an estimate.",
-      ngx_rl_metrics_number, ngx_rl_metrics_at(table.busy) },
+    { "ratelimit_table_used", NULL, ngx_rl_at(table.busy),
+      "Places of live counters; of a large table an estimate." },
 
-    { "ratelimit_table_evicted_total", "counter",
-      "Live counters that a full table lost.", ngx_rl_metrics_evicted, 0 },
+    { "ratelimit_table_evicted_total", ngx_rl_metrics_evicted, 0,
+      "Live counters that a full table lost." },
 
-    { "ratelimit_lease_places", "gauge", "Leases that a zone has room for.",
-      ngx_rl_metrics_number, ngx_rl_metrics_at(leases.places) },
+    { "ratelimit_lease_places", NULL, ngx_rl_at(leases.places),
+      "Leases that a zone has room for." },
 
-    { "ratelimit_lease_used", "gauge",
-      "Places of leases in use; of a large table an estimate.",
-      ngx_rl_metrics_number, ngx_rl_metrics_at(leases.busy) },
+    { "ratelimit_lease_used", NULL, ngx_rl_at(leases.busy),
+      "Places of leases in use; of a large table an estimate." },
 
-    { "ratelimit_lease_tokens", "gauge",
-      "Tokens in hand, debited in Redis; of a large table an estimate.",
-      ngx_rl_metrics_number, ngx_rl_metrics_at(leases.tokens) },
+    { "ratelimit_lease_tokens", NULL, ngx_rl_at(leases.tokens),
+      "Tokens in hand, debited in Redis; of a large table an estimate." },
 
-    { "ratelimit_lease_refused_total", "counter",
-      "Leases that had no place: their requests ask Redis.",
-      ngx_rl_metrics_number, ngx_rl_metrics_at(leases.lost) },
+    { "ratelimit_lease_refused_total", NULL, ngx_rl_at(leases.lost),
+      "Leases that had no place: their requests ask Redis." },
 
-    { "ratelimit_top_key_requests_per_second", "gauge",
-      "Requests of the heaviest key; of the last minute or two, an estimate.",
-      ngx_rl_metrics_number, ngx_rl_metrics_at(heaviest) },
+    { "ratelimit_top_key_requests_per_second", NULL, ngx_rl_at(heaviest),
+      "Requests of the heaviest key; of the last minute or two, an estimate." },
 
-    { "ratelimit_rules_version", "gauge",
-      "Version of a zone's document that requests go by, 0: none.",
-      ngx_rl_metrics_number, ngx_rl_metrics_at(version) },
+    { "ratelimit_rules_version", NULL, ngx_rl_at(version),
+      "Version of a zone's document that requests go by, 0: none." },
 
-    { "ratelimit_rules_age_seconds", "gauge",
-      "For how long requests have gone by that version.", ngx_rl_metrics_number,
-      ngx_rl_metrics_at(age) },
+    { "ratelimit_rules_age_seconds", NULL, ngx_rl_at(age),
+      "For how long requests have gone by that version." },
 
-    { "ratelimit_rules_reachable", "gauge",
-      "1: Redis has answered the last poll for the document.",
-      ngx_rl_metrics_number, ngx_rl_metrics_at(reachable) },
+    { "ratelimit_rules_reachable", NULL, ngx_rl_at(reachable),
+      "1: Redis has answered the last poll for the document." },
 
-    { "ratelimit_rules_saved", "gauge",
-      "1: the state file has the newest version, or the zone has none.",
-      ngx_rl_metrics_number, ngx_rl_metrics_at(saved) },
+    { "ratelimit_rules_saved", NULL, ngx_rl_at(saved),
+      "1: the state file has the newest version, or the zone has none." },
 
-    { "ratelimit_rules_refused_version", "gauge",
-      "Version of the document that is not used here, 0: none.",
-      ngx_rl_metrics_number, ngx_rl_metrics_at(refused) },
+    { "ratelimit_rules_refused_version", NULL, ngx_rl_at(refused),
+      "Version of the document that is not used here, 0: none." },
 
-    { "ratelimit_rules_skipped", "gauge",
-      "Rules and entries of the document that do not count here.",
-      ngx_rl_metrics_number, ngx_rl_metrics_at(skipped) },
+    { "ratelimit_rules_skipped", NULL, ngx_rl_at(skipped),
+      "Rules and entries of the document that do not count here." },
 
-    { "ratelimit_rules_skipped_info", "gauge",
-      "1 for each of them, with its place and the reason.",
-      ngx_rl_metrics_skipped, 0 },
+    { "ratelimit_rules_skipped_info", ngx_rl_metrics_skipped, 0,
+      "1 for each of them, with its place and the reason." },
 
-    { "ratelimit_rules_uncounted", "gauge",
-      "Rules without series of their own: there is no room for them.",
-      ngx_rl_metrics_number, ngx_rl_metrics_at(uncounted) },
+    { "ratelimit_rules_uncounted", NULL, ngx_rl_at(uncounted),
+      "Rules without series of their own: there is no room for them." },
 
-    { "ratelimit_redis_call_seconds", "histogram",
-      "How long calls of checks took, from the write to the reply.",
-      ngx_rl_metrics_nodes, offsetof(ngx_rl_redis_node_stat_t, times) },
+    { "ratelimit_redis_call_seconds", ngx_rl_metrics_calls, 0,
+      "How long calls of checks took, from the write to the reply." },
 
-    { "ratelimit_redis_clock_offset_seconds", "gauge",
-      "Redis' clock less this gateway's.", ngx_rl_metrics_clocks, 0 },
+    { "ratelimit_redis_clock_offset_seconds", ngx_rl_metrics_ages,
+      ngx_rl_at(stat.clock_ms), "Redis' clock less this gateway's." },
 
-    { "ratelimit_redis_calls_total", "counter",
-      "Calls to Redis, by what became of them.", ngx_rl_metrics_statuses,
-      ngx_rl_metrics_at(stat.calls) },
+    { "ratelimit_redis_calls_total", ngx_rl_metrics_statuses,
+      ngx_rl_at(stat.calls), "Calls to Redis, by what became of them." },
 
-    { "ratelimit_redis_error_replies_total", "counter",
-      "Error replies to calls, those that were healed too.",
-      ngx_rl_metrics_statuses, ngx_rl_metrics_at(stat.replies) },
+    { "ratelimit_redis_error_replies_total", ngx_rl_metrics_statuses,
+      ngx_rl_at(stat.replies),
+      "Error replies to calls, those that were healed too." },
 
-    { "ratelimit_redis_refreshes_total", "counter",
-      "Questions to Redis which node serves what.", ngx_rl_metrics_number,
-      ngx_rl_metrics_at(stat.refreshes) },
+    { "ratelimit_redis_refreshes_total", NULL, ngx_rl_at(stat.refreshes),
+      "Questions to Redis which node serves what." },
 
-    { "ratelimit_redis_reconnects_total", "counter",
-      "Connections that came back after they broke.", ngx_rl_metrics_number,
-      ngx_rl_metrics_at(stat.reconnects) },
+    { "ratelimit_redis_reconnects_total", NULL, ngx_rl_at(stat.reconnects),
+      "Connections that came back after they broke." },
 
-    { "ratelimit_redis_tls_handshakes_total", "counter",
-      "TLS handshakes with Redis that succeeded.", ngx_rl_metrics_number,
-      ngx_rl_metrics_at(stat.handshakes) },
+    { "ratelimit_redis_tls_handshakes_total", NULL, ngx_rl_at(stat.handshakes),
+      "TLS handshakes with Redis that succeeded." },
 
-    { "ratelimit_redis_tls_resumed_total", "counter",
-      "TLS handshakes with Redis that resumed a session.",
-      ngx_rl_metrics_number, ngx_rl_metrics_at(stat.resumed) },
+    { "ratelimit_redis_tls_resumed_total", NULL, ngx_rl_at(stat.resumed),
+      "TLS handshakes with Redis that resumed a session." },
 
-    { "ratelimit_redis_breaker_opened_total", "counter",
-      "Times that the breaker of a Redis node opened.", ngx_rl_metrics_number,
-      ngx_rl_metrics_at(stat.opened) },
+    { "ratelimit_redis_breaker_opened_total", NULL, ngx_rl_at(stat.opened),
+      "Times that the breaker of a Redis node opened." },
 
-    { "ratelimit_redis_breaker_state", "gauge",
-      "The breaker of a Redis node: 0 closed, 1 open, 2 readmits calls.",
-      ngx_rl_metrics_nodes, offsetof(ngx_rl_redis_node_stat_t, state) },
+    { "ratelimit_redis_breaker_state", ngx_rl_metrics_nodes,
+      offsetof(ngx_rl_redis_node_stat_t, state),
+      "The breaker of a Redis node: 0 closed, 1 open, 2 readmits calls." },
 
-    { "ratelimit_redis_topology_age_seconds", "gauge",
-      "Time since a Sentinel named the master.", ngx_rl_metrics_topology, 0 },
+    { "ratelimit_redis_topology_age_seconds", ngx_rl_metrics_ages,
+      ngx_rl_at(stat.map_age_ms), "Time since a Sentinel named the master." },
 
-    { "ratelimit_redis_connected", "gauge",
-      "Whether a worker is connected to the Redis node.", ngx_rl_metrics_nodes,
-      offsetof(ngx_rl_redis_node_stat_t, connected) },
+    { "ratelimit_redis_connected", ngx_rl_metrics_nodes,
+      offsetof(ngx_rl_redis_node_stat_t, connected),
+      "Whether a worker is connected to the Redis node." },
 
-    { "ratelimit_gateways", "gauge",
-      "Live gateways that share the limits, this one among them.",
-      ngx_rl_metrics_number, ngx_rl_metrics_at(stat.gateways) },
+    { "ratelimit_gateways", NULL, ngx_rl_at(stat.gateways),
+      "Live gateways that share the limits, this one among them." },
 
-    { NULL, NULL, NULL, NULL, 0 }
+    { NULL, NULL, 0, NULL }
 };
 
 
-/* NGX_DECLINED, or what the request ends with. */
-static ngx_int_t
-ngx_rl_metrics_guard(ngx_http_request_t *r)
+/* What stands above the samples of a metric. */
+static void
+ngx_rl_metrics_head(ngx_rl_metrics_t *out)
 {
-    ngx_int_t           rc;
-    ngx_str_t           name;
-    const char         *why;
-    ngx_rl_loc_conf_t  *conf;
+    u_char                 *p;
+    size_t                  size, len;
+    ngx_uint_t              total;
+    const char             *type;
+    const ngx_rl_metric_t  *metric;
 
-    conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
+    metric = out->metric;
+    len = ngx_strlen(metric->name);
+    total = (ngx_strcmp(metric->name + len - (sizeof("_total") - 1), "_total")
+             == 0);
+    type = total ? "counter"
+           : (metric->write == ngx_rl_metrics_times
+              || metric->write == ngx_rl_metrics_calls) ? "histogram"
+           : "gauge";
+    size = sizeof("# HELP  \n# TYPE  \n") + 2 * len + ngx_strlen(metric->help)
+           + ngx_strlen(type);
 
-    rc = ngx_rl_guard(r, conf->guard, &name, &why);
+    /* there, a counter's name is without what its samples end with */
 
-    if (rc == NGX_OK || rc == NGX_DECLINED) {
-        return NGX_DECLINED;
+    if (out->open && total) {
+        len -= sizeof("_total") - 1;
     }
 
-    ngx_rl_guard_log(r, why);
-
-    if (rc == NGX_HTTP_UNAUTHORIZED
-        && ngx_rl_header(r, "WWW-Authenticate", NGX_RL_GUARD_CHALLENGE)
-           != NGX_OK)
-    {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    p = ngx_rl_grow(out->pool, &out->body, size);
+    if (p == NULL) {
+        out->failed = 1;
+        return;
     }
 
-    return rc;
+    p = ngx_sprintf(p, "# HELP %*s %s\n# TYPE %*s %s\n", len, metric->name,
+                    metric->help, len, metric->name, type);
+
+    out->body.text.len = p - out->body.text.data;
 }
 
 
@@ -952,19 +1185,66 @@ ngx_rl_metrics_items(ngx_http_request_t *r, ngx_array_t *items)
 
 
 static ngx_int_t
+ngx_rl_metrics_send(ngx_http_request_t *r, ngx_rl_metrics_t *out)
+{
+    u_char  *p;
+
+    static const ngx_str_t  type =
+        ngx_string("text/plain; version=0.0.4; charset=utf-8");
+    static const ngx_str_t  open =
+        ngx_string("application/openmetrics-text; version=1.0.0; "
+                   "charset=utf-8");
+
+    if (out->open) {
+        p = ngx_rl_grow(out->pool, &out->body, sizeof("# EOF\n"));
+        if (p == NULL) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
+        p = ngx_cpymem(p, "# EOF\n", sizeof("# EOF\n") - 1);
+        out->body.text.len = p - out->body.text.data;
+    }
+
+    if (out->failed || ngx_rl_header(r, "Vary", "Accept") != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    return ngx_rl_send(r, NGX_HTTP_OK, out->open ? &open : &type,
+                       &out->body.text);
+}
+
+
+static ngx_int_t
 ngx_rl_metrics_handler(ngx_http_request_t *r)
 {
-    u_char           *item;
-    ngx_int_t         rc;
-    ngx_uint_t        i, n;
-    ngx_array_t       lists[2];
-    ngx_rl_metrics_t  out;
+    u_char             *item;
+    ngx_int_t           rc;
+    ngx_str_t           name;
+    ngx_uint_t          i, n;
+    const char         *why;
+    ngx_array_t         lists[2];
+    ngx_table_elt_t    *h;
+    ngx_rl_metrics_t    out;
+    ngx_rl_loc_conf_t  *conf;
 
+    static const ngx_str_t  accept = ngx_string("accept");
     static const ngx_rl_metric_t  *const tables[] = {
         ngx_rl_row_metrics, ngx_rl_item_metrics };
 
-    rc = ngx_rl_metrics_guard(r);
-    if (rc != NGX_DECLINED) {
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
+
+    rc = ngx_rl_guard(r, conf->guard, &name, &why);
+
+    if (rc != NGX_OK && rc != NGX_DECLINED) {
+        ngx_rl_guard_log(r, why);
+
+        if (rc == NGX_HTTP_UNAUTHORIZED
+            && ngx_rl_header(r, "WWW-Authenticate", NGX_RL_GUARD_CHALLENGE)
+               != NGX_OK)
+        {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
         return rc;
     }
 
@@ -974,9 +1254,14 @@ ngx_rl_metrics_handler(ngx_http_request_t *r)
     }
 
     ngx_memzero(&out, sizeof(ngx_rl_metrics_t));
+    h = ngx_rl_find_header(&r->headers_in.headers, &accept);
 
     out.pool = r->pool;
-    out.open = ngx_rl_metrics_open(r);
+    out.open = (h && ngx_strlcasestrn(h->value.data,
+                         h->value.data + h->value.len,
+                         (u_char *) "application/openmetrics-text",
+                         sizeof("application/openmetrics-text") - 2)
+                     != NULL);
 
     if (ngx_rl_metrics_rows(r, &lists[0]) != NGX_OK
         || ngx_rl_metrics_items(r, &lists[1]) != NGX_OK)
@@ -990,7 +1275,12 @@ ngx_rl_metrics_handler(ngx_http_request_t *r)
             item = lists[i].elts;
 
             for (n = 0; n < lists[i].nelts; n++, item += lists[i].size) {
-                out.metric->write(&out, item);
+                if (out.metric->write) {
+                    out.metric->write(&out, item);
+
+                } else {
+                    ngx_rl_metrics_number(&out, item);
+                }
             }
         }
     }

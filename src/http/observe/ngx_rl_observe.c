@@ -3,7 +3,7 @@
  * is decided, and shown by the endpoint.
  */
 
-#include "ngx_rl_observe.h"
+#include "ngx_rl_request.h"
 #include "ngx_rl_key.h"
 
 
@@ -133,11 +133,14 @@ ngx_rl_watch_sample(const ngx_rl_client_t *client, const ngx_rl_rule_t *rule,
 }
 
 
-/* With the names of the rule, the key, maybe a network, and the route. */
+/*
+ * Keeps a rejection with the names of the rule, the key, maybe a network, and
+ * the route.
+ */
 static void
-ngx_rl_watch_keep(ngx_http_request_t *r, ngx_rl_watch_t *watch,
-    const ngx_rl_rule_t *rule, const ngx_str_t *key, ngx_uint_t network,
-    ngx_rl_rejection_t *rejection)
+ngx_rl_watch_keep(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
+    ngx_rl_watch_t *watch, const ngx_rl_rule_t *rule, const ngx_str_t *key,
+    ngx_uint_t network, ngx_rl_rejection_t *rejection)
 {
     ngx_int_t                  rc;
     ngx_http_variable_value_t  route;
@@ -151,6 +154,8 @@ ngx_rl_watch_keep(ngx_http_request_t *r, ngx_rl_watch_t *watch,
         return;
     }
 
+    rejection->time_ms = ctx->decided_ms;
+
     rejection->rule_len = (u_char) ngx_min(rule->id.len, NGX_RL_WATCH_RULE);
     ngx_memcpy(rejection->rule, rule->id.data, rejection->rule_len);
 
@@ -162,19 +167,54 @@ ngx_rl_watch_keep(ngx_http_request_t *r, ngx_rl_watch_t *watch,
 }
 
 
-static void
-ngx_rl_watch_rejected(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
-    ngx_rl_rejection_t *rejection)
+void
+ngx_rl_watch_outcome(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
 {
     ngx_rl_watch_t          *watch;
+    ngx_rl_rejection_t       rejection;
     const ngx_rl_limit_t    *limit;
+    const ngx_rl_penalty_t  *penalty;
     const ngx_rl_counter_t  *counter;
+
+    if (ctx->check.status == NGX_RL_PENALIZED) {
+        penalty = ctx->penalized->penalty;
+        watch = penalty->limiter->watch;
+
+        /*
+         * A penalty is cheap, and others shall stay in the list: a worker
+         * keeps one request a second.
+         */
+
+        if (watch == NULL || watch->penalized == ngx_time()) {
+            return;
+        }
+
+        watch->penalized = ngx_time();
+
+        rejection.by = NGX_RL_REJECTED_BY_PENALTY;
+        rejection.retry_us = ngx_rl_penalty_seconds(ctx) * 1000000;
+        rejection.limit = 0;
+        rejection.window_sec = 0;
+
+        ngx_rl_watch_keep(r, ctx, watch, &penalty->rule, &ctx->penalized->key,
+                          ctx->penalized->network, &rejection);
+        return;
+    }
+
+    if (ctx->check.status != NGX_RL_REJECTED
+        && ctx->check.status != NGX_RL_REJECTED_DRY_RUN)
+    {
+        return;
+    }
 
     counter = ctx->check.decisive;
     limit = ngx_rl_counter_limit(counter);
     watch = counter->client->limiter->watch;
 
-    if (rejection->by == NGX_RL_REJECTED_BY_RULE
+    rejection.by = (ctx->check.status == NGX_RL_REJECTED)
+                   ? NGX_RL_REJECTED_BY_RULE : NGX_RL_REJECTED_BY_DRY_RUN;
+
+    if (rejection.by == NGX_RL_REJECTED_BY_RULE
         && ngx_rl_watch_due(watch, NGX_RL_WATCH_REJECTED))
     {
         ngx_rl_watch_sample(counter->client, counter->rule,
@@ -185,68 +225,11 @@ ngx_rl_watch_rejected(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
         return;
     }
 
-    rejection->time_ms = ctx->decided_ms;
-    rejection->retry_us = counter->answer.retry_us;
-    rejection->limit = limit->capacity;
-    rejection->window_sec = (limit->algorithm == NGX_RL_CONCURRENCY)
-                            ? 0 : ngx_rl_limit_seconds(limit);
+    rejection.retry_us = counter->answer.retry_us;
+    rejection.limit = limit->capacity;
+    rejection.window_sec = (limit->algorithm == NGX_RL_CONCURRENCY)
+                           ? 0 : ngx_rl_limit_seconds(limit);
 
-    ngx_rl_watch_keep(r, watch, counter->rule,
-                      &counter->client->key, 0, rejection);
-}
-
-
-/*
- * A penalty is cheap, and others shall stay in the list: a worker keeps one
- * request a second.
- */
-static void
-ngx_rl_watch_penalized(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
-    ngx_rl_rejection_t *rejection)
-{
-    ngx_rl_watch_t  *watch;
-
-    watch = ctx->penalized->penalty->limiter->watch;
-
-    if (watch == NULL || watch->penalized == ngx_time()) {
-        return;
-    }
-
-    watch->penalized = ngx_time();
-
-    rejection->time_ms = ctx->decided_ms;
-    rejection->retry_us = ngx_rl_penalty_seconds(ctx) * 1000000;
-    rejection->limit = 0;
-    rejection->window_sec = 0;
-
-    ngx_rl_watch_keep(r, watch, &ctx->penalized->penalty->rule,
-                      &ctx->penalized->key, ctx->penalized->network, rejection);
-}
-
-
-void
-ngx_rl_watch_outcome(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
-{
-    ngx_rl_rejection_t  rejection;
-
-    switch (ctx->check.status) {
-
-    case NGX_RL_REJECTED:
-        rejection.by = NGX_RL_REJECTED_BY_RULE;
-        ngx_rl_watch_rejected(r, ctx, &rejection);
-        break;
-
-    case NGX_RL_REJECTED_DRY_RUN:
-        rejection.by = NGX_RL_REJECTED_BY_DRY_RUN;
-        ngx_rl_watch_rejected(r, ctx, &rejection);
-        break;
-
-    case NGX_RL_PENALIZED:
-        rejection.by = NGX_RL_REJECTED_BY_PENALTY;
-        ngx_rl_watch_penalized(r, ctx, &rejection);
-        break;
-
-    default:
-        break;
-    }
+    ngx_rl_watch_keep(r, ctx, watch, counter->rule, &counter->client->key, 0,
+                      &rejection);
 }

@@ -5,7 +5,7 @@
  * NGX_OK would grant access under "satisfy any".
  */
 
-#include "ngx_rl_observe.h"
+#include "ngx_rl_request.h"
 
 
 /*

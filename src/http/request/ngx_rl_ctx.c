@@ -24,59 +24,44 @@ ngx_rl_ctx_release(ngx_rl_ctx_t *ctx)
 }
 
 
-static void
-ngx_rl_ctx_untimed(ngx_rl_ctx_t *ctx)
-{
-    if (ctx->timer->timer_set) {
-        ngx_del_timer(ctx->timer);
-    }
-
-    if (ctx->held) {
-        ngx_rl_ctx_release(ctx);
-    }
-}
-
-
-/* Without a response no status counts; tokens taken ahead are spent. */
-static void
-ngx_rl_ctx_unsettled(ngx_rl_ctx_t *ctx)
-{
-    ngx_uint_t       i;
-    ngx_rl_check_t  *check;
-
-    check = &ctx->check;
-
-    ngx_rl_check_cost(check);
-
-    for (i = 0; i < check->ncounters; i++) {
-        if (check->counters[i].look) {
-            check->counters[i].cost = 0;
-        }
-    }
-
-    ngx_rl_request_once_end(ctx, NGX_RL_NEEDS_SETTLE);
-}
-
-
 /* The request ends, answered or aborted: no event may find it any more. */
 static void
 ngx_rl_ctx_cleanup(void *data)
 {
     ngx_rl_ctx_t *ctx = data;
 
-    ngx_uint_t  i;
+    ngx_uint_t       i;
+    ngx_rl_check_t  *check;
+
+    check = &ctx->check;
 
     if (ctx->timer) {
-        ngx_rl_ctx_untimed(ctx);
+        if (ctx->timer->timer_set) {
+            ngx_del_timer(ctx->timer);
+        }
+
+        if (ctx->held) {
+            ngx_rl_ctx_release(ctx);
+        }
     }
 
     if (ctx->started) {
 
+        /* without a response no status counts; tokens taken ahead are spent */
+
         if ((ctx->needs & NGX_RL_NEEDS_SETTLE) && ctx->answered) {
-            ngx_rl_ctx_unsettled(ctx);
+            ngx_rl_check_cost(check);
+
+            for (i = 0; i < check->ncounters; i++) {
+                if (check->counters[i].look) {
+                    check->counters[i].cost = 0;
+                }
+            }
+
+            ngx_rl_request_once_end(ctx, NGX_RL_NEEDS_SETTLE);
         }
 
-        ngx_rl_check_end(&ctx->check);
+        ngx_rl_check_end(check);
     }
 
     /* last: the check names their rules */
@@ -109,20 +94,6 @@ ngx_rl_ctx_find(ngx_http_request_t *r)
 }
 
 
-/* The part of the check for Redis, in the memory behind the others. */
-static void
-ngx_rl_ctx_remote(ngx_rl_check_t *check, ngx_uint_t n, void *memory)
-{
-    ngx_rl_remote_check_t  *remote;
-
-    remote = memory;
-    remote->counters = (ngx_rl_remote_t *) &remote[1];
-    remote->clients = (ngx_rl_remote_client_t *) &remote->counters[n];
-
-    check->remote = remote;
-}
-
-
 /*
  * One allocation: the context, its counters, their clients, the policies, and
  * what Redis needs.
@@ -137,6 +108,7 @@ ngx_rl_ctx_create(ngx_http_request_t *r, ngx_rl_loc_conf_t *conf,
     ngx_rl_check_t            *check;
     ngx_rl_policy_t           *policy;
     ngx_rl_ctx_t              *ctx;
+    ngx_rl_remote_check_t     *remote;
     ngx_rl_location_limit_t  **limits;
 
     limits = conf->limits->elts;
@@ -191,7 +163,11 @@ ngx_rl_ctx_create(ngx_http_request_t *r, ngx_rl_loc_conf_t *conf,
     ctx->policies = (ngx_rl_policy_t **) &check->clients[n];
 
     if (needs & NGX_RL_NEEDS_REDIS) {
-        ngx_rl_ctx_remote(check, n, &ctx->policies[nlimits]);
+        remote = (ngx_rl_remote_check_t *) &ctx->policies[nlimits];
+        remote->counters = (ngx_rl_remote_t *) &remote[1];
+        remote->clients = (ngx_rl_remote_client_t *) &remote->counters[n];
+
+        check->remote = remote;
     }
 
     /* a request goes by the policies of its beginning, whatever comes */

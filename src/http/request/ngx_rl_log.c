@@ -36,54 +36,6 @@ static const ngx_rl_log_line_t  ngx_rl_log_lines[] = {
 };
 
 
-static void
-ngx_rl_log_penalized(ngx_http_request_t *r, ngx_rl_ctx_t *ctx, const char *what,
-    ngx_uint_t level, const char *note)
-{
-    ngx_str_t                key;
-    const ngx_rl_penalty_t  *penalty;
-
-    penalty = ctx->penalized->penalty;
-
-    if (ngx_rl_penalty_name(r, ctx->penalized, &key) != NGX_OK) {
-        return;
-    }
-
-    ngx_log_error(level, r->connection->log, 0,
-        "request %s by ratelimit penalty \"%V\" of zone \"%V\", key \"%V\", "
-        "retry after %uL s%s", what, &penalty->id, &penalty->limiter->zone.name,
-        &key, ngx_rl_penalty_seconds(ctx), note);
-}
-
-
-static void
-ngx_rl_log_denied(ngx_http_request_t *r, ngx_rl_ctx_t *ctx, const char *what,
-    ngx_uint_t level, const char *note)
-{
-    ngx_str_t  key;
-
-    if (ctx->token) {
-        ngx_log_error(level, r->connection->log, 0,
-            "request %s for its bearer token by ratelimit zone \"%V\": %s%s",
-            what, &ctx->denies->zone.name, ctx->token, note);
-        return;
-    }
-
-    key = r->connection->addr_text;
-
-    if (ctx->key_denied
-        && (ngx_rl_api_key_text(r, &key) != NGX_OK
-            || ngx_rl_key_name(r, NULL, &key) != NGX_OK))
-    {
-        return;
-    }
-
-    ngx_log_error(level, r->connection->log, 0,
-                  "request %s by the list of ratelimit zone \"%V\", "
-                  "key \"%V\"%s", what, &ctx->denies->zone.name, &key, note);
-}
-
-
 /* ", limit 5 in 60 s", and what the client has to wait. */
 static ngx_str_t
 ngx_rl_log_amount(const ngx_rl_check_t *check, u_char *out)
@@ -130,45 +82,27 @@ ngx_rl_log_amount(const ngx_rl_check_t *check, u_char *out)
 }
 
 
-static void
-ngx_rl_log_rule(ngx_http_request_t *r, ngx_rl_ctx_t *ctx, const char *what,
-    ngx_uint_t level, const char *note)
-{
-    u_char                   out[NGX_RL_LOG_LIMIT_BYTES];
-    ngx_str_t                key, limit;
-    const ngx_rl_counter_t  *counter;
-
-    counter = ctx->check.decisive;
-    key = counter->client->key;
-
-    if (ngx_rl_key_name(r, &counter->rule->key, &key) != NGX_OK) {
-        return;
-    }
-
-    limit = ngx_rl_log_amount(&ctx->check, out);
-
-    ngx_log_error(level, r->connection->log, 0,
-                  "request %s by ratelimit rule \"%V\" of zone \"%V\", "
-                  "key \"%V\"%V%s", what, &counter->rule->id,
-                  &counter->client->limiter->zone.name, &key, &limit, note);
-}
-
-
 void
 ngx_rl_log_outcome(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
 {
     char                      note[NGX_RL_LOG_NOTE];
+    u_char                    out[NGX_RL_LOG_LIMIT_BYTES];
+    ngx_str_t                 key, limit;
+    ngx_log_t                *log;
     ngx_uint_t                level;
+    const ngx_rl_counter_t   *counter;
+    const ngx_rl_penalty_t   *penalty;
     const ngx_rl_log_line_t  *line;
 
     line = &ngx_rl_log_lines[ctx->check.status];
     level = ctx->conf->log_level;
+    log = r->connection->log;
 
     if (line->lower && level != NGX_LOG_INFO) {
         level++;
     }
 
-    if (line->what == NULL || r->connection->log->log_level < level) {
+    if (line->what == NULL || log->log_level < level) {
         return;
     }
 
@@ -181,14 +115,58 @@ ngx_rl_log_outcome(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
     }
 
     if (ctx->penalized) {
-        ngx_rl_log_penalized(r, ctx, line->what, level, note);
+        penalty = ctx->penalized->penalty;
 
-    } else if (ctx->check.status == NGX_RL_DENIED
-               || ctx->check.status == NGX_RL_DENIED_DRY_RUN)
-    {
-        ngx_rl_log_denied(r, ctx, line->what, level, note);
+        if (ngx_rl_penalty_name(r, ctx->penalized, &key) != NGX_OK) {
+            return;
+        }
 
-    } else {
-        ngx_rl_log_rule(r, ctx, line->what, level, note);
+        ngx_log_error(level, log, 0,
+                      "request %s by ratelimit penalty \"%V\" of zone \"%V\", "
+                      "key \"%V\", retry after %uL s%s", line->what,
+                      &penalty->id, &penalty->limiter->zone.name, &key,
+                      ngx_rl_penalty_seconds(ctx), note);
+        return;
     }
+
+    if (ctx->check.status != NGX_RL_DENIED
+        && ctx->check.status != NGX_RL_DENIED_DRY_RUN)
+    {
+        counter = ctx->check.decisive;
+        key = counter->client->key;
+
+        if (ngx_rl_key_name(r, &counter->rule->key, &key) != NGX_OK) {
+            return;
+        }
+
+        limit = ngx_rl_log_amount(&ctx->check, out);
+
+        ngx_log_error(level, log, 0,
+                      "request %s by ratelimit rule \"%V\" of zone \"%V\", "
+                      "key \"%V\"%V%s", line->what, &counter->rule->id,
+                      &counter->client->limiter->zone.name, &key, &limit, note);
+        return;
+    }
+
+    if (ctx->token) {
+        ngx_log_error(level, log, 0,
+                      "request %s for its bearer token by ratelimit zone "
+                      "\"%V\": %s%s", line->what, &ctx->denies->zone.name,
+                      ctx->token, note);
+        return;
+    }
+
+    key = r->connection->addr_text;
+
+    if (ctx->key_denied
+        && (ngx_rl_api_key_text(r, &key) != NGX_OK
+            || ngx_rl_key_name(r, NULL, &key) != NGX_OK))
+    {
+        return;
+    }
+
+    ngx_log_error(level, log, 0,
+                  "request %s by the list of ratelimit zone \"%V\", "
+                  "key \"%V\"%s", line->what, &ctx->denies->zone.name, &key,
+                  note);
 }

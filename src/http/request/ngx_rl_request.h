@@ -34,6 +34,9 @@ typedef enum {
     NGX_RL_LOG_KINDS
 } ngx_rl_log_e;
 
+#define NGX_RL_KEY_SHA256      "sha256:"
+#define NGX_RL_KEY_SHA256_LEN  (sizeof(NGX_RL_KEY_SHA256) - 1)
+
 /* of a response: what is left, twice, two resets, Retry-After */
 #define NGX_RL_NUMBERS_BYTES  (5 * NGX_INT64_LEN)
 
@@ -379,6 +382,38 @@ u_char *ngx_rl_put_name(u_char *p, const ngx_rl_check_t *check,
 
 /* log.c: the line of a request that was rejected, delayed or tried. */
 void ngx_rl_log_outcome(ngx_http_request_t *r, ngx_rl_ctx_t *ctx);
+
+/*
+ * observe.c, the lists of single clients for operators. The request is decided:
+ * keeps a rejection, also one of a dry run, and some of the penalized requests.
+ */
+void ngx_rl_watch_outcome(ngx_http_request_t *r, ngx_rl_ctx_t *ctx);
+
+/*
+ * One of a list's stream is taken: the client counts, by the key of a rule that
+ * counts it.
+ */
+void ngx_rl_watch_sample(const ngx_rl_client_t *client,
+    const ngx_rl_rule_t *rule, ngx_rl_watch_top_e which);
+
+/* The number of a rule's key in these lists. */
+uint64_t ngx_rl_watch_kind(const ngx_rl_limiter_t *limiter,
+    const ngx_str_t *rule_key);
+
+/*
+ * Sets a key to its text, as the lists of a zone that keeps keys in clear have
+ * it: an address of $binary_remote_addr is readable. NGX_DECLINED: the text
+ * would be read as the hash of another key.
+ */
+ngx_int_t ngx_rl_watch_text(const ngx_str_t *rule_key, const ngx_str_t *text,
+    ngx_rl_watch_key_t *key);
+
+/*
+ * Sets a key to its SHA-256. hashed: a text like "sha256:<64 digits>" is a hash
+ * itself. NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_rl_watch_hash(const ngx_rl_watch_t *watch, const ngx_str_t *text,
+    ngx_uint_t hashed, ngx_rl_watch_key_t *key);
 
 /* headers.c: installs the header filter. */
 ngx_int_t ngx_rl_headers_init(ngx_conf_t *cf);

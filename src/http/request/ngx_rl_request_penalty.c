@@ -4,7 +4,7 @@
  */
 
 #include "ngx_rl_key.h"
-#include "ngx_rl_observe.h"
+#include "ngx_rl_request.h"
 
 /* of a worker's connections those whose answers may be held back: one in */
 #define NGX_RL_HELD  8
@@ -251,8 +251,8 @@ ngx_rl_penalty_crowded(ngx_http_request_t *r, ngx_rl_penalty_key_t *entry,
     }
 
     return ngx_rl_penalties_begin(
-                        ngx_rl_zone_penalties(&penalty->limiter->zone),
-                        made, NULL, ngx_current_msec);
+               ngx_rl_zone_penalties(&penalty->limiter->zone), made, NULL,
+               ngx_current_msec);
 }
 
 
@@ -268,30 +268,13 @@ ngx_rl_penalty_name(ngx_http_request_t *r, const ngx_rl_penalty_key_t *entry,
 
 
 static void
-ngx_rl_penalty_none(ngx_http_request_t *r, const ngx_rl_penalty_t *penalty,
-    const char *where)
-{
-    char  note[NGX_RL_LOG_NOTE];
-
-    ngx_rl_count(penalty->limiter->rows[NGX_RL_COUNTS_ZONE],
-                 NGX_RL_COUNTS_PENALTIES + NGX_RL_PENALTY_NONE, 1);
-
-    if (ngx_rl_request_log_due(r, NGX_RL_LOG_NO_PENALTY, note)) {
-        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                      "ratelimit penalty \"%V\" of zone \"%V\" does not begin: "
-                      "too many keys%s are penalized%s", &penalty->id,
-                      &penalty->limiter->zone.name, where, note);
-    }
-}
-
-
-static void
 ngx_rl_penalty_begin(ngx_http_request_t *r, const ngx_rl_penalty_key_t *of)
 {
     char                     note[NGX_RL_LOG_NOTE];
     ngx_int_t                rc;
     u_char                   address[NGX_RL_ADDRESS];
     ngx_str_t                key;
+    ngx_uint_t               count;
     ngx_rl_penalty_t        *penalty;
     ngx_rl_penalized_t       made;
     const ngx_rl_limiter_t  *limiter;
@@ -326,27 +309,39 @@ ngx_rl_penalty_begin(ngx_http_request_t *r, const ngx_rl_penalty_key_t *of)
         return;
     }
 
+    count = entry.network ? NGX_RL_PENALTY_NETWORK
+                          : (ngx_uint_t) penalty->action;
+
     if (rc == NGX_DECLINED || rc == NGX_ABORT) {
-        ngx_rl_penalty_none(r, penalty,
-                            (rc == NGX_ABORT) ? " of its network" : "");
-        return;
+        count = NGX_RL_PENALTY_NONE;
     }
 
     ngx_rl_count(limiter->rows[NGX_RL_COUNTS_ZONE],
-                 NGX_RL_COUNTS_PENALTIES
-                 + (entry.network ? NGX_RL_PENALTY_NETWORK
-                                         : (ngx_uint_t) penalty->action), 1);
+                 NGX_RL_COUNTS_PENALTIES + count, 1);
 
-    if (ngx_rl_request_log_due(r, entry.network
-                                      ? NGX_RL_LOG_NETWORK
-                                      : NGX_RL_LOG_PENALTY, note))
+    if (count == NGX_RL_PENALTY_NONE) {
+
+        if (ngx_rl_request_log_due(r, NGX_RL_LOG_NO_PENALTY, note)) {
+            ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                          "ratelimit penalty \"%V\" of zone \"%V\" does not "
+                          "begin: too many keys%s are penalized%s",
+                          &penalty->id, &limiter->zone.name,
+                          (rc == NGX_ABORT) ? " of its network" : "", note);
+        }
+
+        return;
+    }
+
+    if (ngx_rl_request_log_due(r, entry.network ? NGX_RL_LOG_NETWORK
+                                                : NGX_RL_LOG_PENALTY, note))
     {
         ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
-            "ratelimit penalty \"%V\" of zone \"%V\" begins: %s for %uL s, key "
-            "\"%V\", number %uD of this key%s", &penalty->id,
-            &limiter->zone.name, ngx_rl_penalty_actions[penalty->action],
-            (made.until_ms - ngx_current_msec + 999) / 1000, &key, made.times,
-            note);
+                      "ratelimit penalty \"%V\" of zone \"%V\" begins: %s for "
+                      "%uL s, key \"%V\", number %uD of this key%s",
+                      &penalty->id, &limiter->zone.name,
+                      ngx_rl_penalty_actions[penalty->action],
+                      (made.until_ms - ngx_current_msec + 999) / 1000, &key,
+                      made.times, note);
     }
 }
 

@@ -5,7 +5,7 @@
  */
 
 #include "ngx_rl_key.h"
-#include "ngx_rl_observe.h"
+#include "ngx_rl_request.h"
 
 #include "ngx_rl_route.h"
 
