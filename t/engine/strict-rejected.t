@@ -7,7 +7,7 @@ use t::Clock qw( advance );
 use t::Gateway qw( header passed wait_for );
 use t::Api;
 
-my $port = redis_start();
+my ($port, $far) = (redis_start(), redis_start());
 my %LIMITS = (
     bucket => 'rate=2r/h',
     leaky => 'rate=2r/h algorithm=leaky_bucket burst=1 nodelay',
@@ -27,6 +27,7 @@ my %OTHERS = (
     permits => 'algorithm=concurrency limit=1',
     later => 'rate=1r/30d',
     oldest => 'limit=2 window=1m algorithm=sliding_log cost=$arg_cost',
+    given => 'rate=1r/h match=/given/**',
 );
 
 sub rules {
@@ -36,9 +37,18 @@ sub rules {
                  . " $limits{$_} sync=strict" } sort keys %limits;
 }
 
-my $gateway = t::Gateway->limited(redis => $port, timeout => "200ms", api => 1,
-                                  zone => '',
-                                  rules => [rules(%LIMITS, %OTHERS)]);
+my $gateway = t::Gateway->limited(
+    redis => { r => $port, far => $far }, timeout => '200ms', api => 1,
+    zone => { z => 'redis=r',
+              far => 'key=$arg_a redis=far rate=1r/h sync=strict' },
+    rules => [rules(%LIMITS, %OTHERS)],
+    locations => {
+        '/' => 'ratelimit zone=z;',
+        '/given/' => 'ratelimit zone=z rule=given; ratelimit zone=far;',
+        '/given/one' => 'ratelimit zone=z rule=given;',
+        '/far' => 'ratelimit zone=far;',
+        '/permits' => 'ratelimit zone=z; proxy_pass http://127.0.0.1:%%PORT%%/up;',
+        '/up' => 'return 200;' });
 my $api = t::Api->new($gateway);
 
 # Calls that Redis has had for counters.
@@ -133,8 +143,54 @@ $gateway->get('/both?a=x&k=b') for 1 .. 2;
 $gateway->get('/both?a=y&k=b') for 1 .. 2;
 is($gateway->get('/both?a=y&k=c')->{status}, 200, 'none of them was charged');
 
-# tokens of a cost that the response tells come back at any time; so do permits;
-# no lease names a moment that is too far
+# a token that comes back because a counter in another Redis rejects, later than
+# this one has rejected another request
+
+$gateway->get('/far?a=g');
+kill STOP => redis_pid($far);
+
+my $calls = calls();
+my $both = $gateway->begin(1, '/given/both?k=g&a=g');
+
+ok(wait_for(sub { t::Gateway::answered($both); calls() > $calls }), 'a token is taken');
+is($gateway->statuses(('/given/one?k=g') x 2), '429 429', 'others are rejected');
+kill CONT => redis_pid($far);
+is(t::Gateway::tally(t::Gateway::finish($both)), '1 x 429', 'so is who took it');
+is($gateway->get('/given/one?k=g')->{status}, 200, 'it has come back');
+
+# permits come back at any time
+
+my $held = t::Gateway::connect_to($gateway);
+
+print $held "POST /permits?k=a HTTP/1.1\r\nHost: t\r\nConnection: close\r\n"
+            . "Content-Length: 1\r\n\r\n";
+ok(wait_for(sub { $gateway->get('/permits?k=a')->{status} == 429 }),
+   'the permit is in use');
+advance(0.2);
+is($gateway->get('/permits?k=a')->{status}, 429, 'still');
+print $held 'x';
+like(do { local $/; <$held> }, qr/^HTTP\S+ 200 /, 'it is over');
+close $held;
+ok(wait_for(sub { $gateway->get('/permits?k=a')->{status} == 200 }),
+   'the next one has it');
+
+# a worker that dies leaves what Redis has rejected, and not for longer
+
+$gateway->get('/bucket?k=died') for 1 .. 3;
+advance(0.2);
+
+my $died = header($gateway->get('/bucket?k=died'), 'Retry-After');
+
+ok($gateway->kill_workers, 'the worker dies');
+is($gateway->get('/bucket?k=died')->{status}, 429, 'another one rejects');
+ok(t::Clock::wait_for(sub {
+       header($gateway->get('/bucket?k=alive' . rand), 'X-Source') eq 'redis';
+   }), 'it has found Redis');
+advance($died);
+is($gateway->get('/bucket?k=died')->{status}, 200, 'until Retry-After');
+
+# tokens of a cost that the response tells come back at any time; no lease names
+# a moment that is too far
 
 for my $path ('/told?k=a', '/later?k=a') {
     $gateway->get($path) for 1 .. 2;
@@ -161,5 +217,5 @@ for my $rule (sort keys %LIMITS) {
     is($gateway->get("/$rule?k=new")->{status}, 200, "$rule: a new client");
 }
 
-$gateway->stop;
+$gateway->stop('QUIT', qr/exited on signal 9/);
 t::Clock::go();
