@@ -240,8 +240,8 @@ ngx_rl_api_resolve(ngx_conf_t *cf, ngx_rl_main_conf_t *conf)
 
     for (i = 0; i < conf->apis.nelts; i++) {
 
-        zone = ngx_rl_zone_find(cf, conf, &apis[i]->zone, "ratelimit_api", &none,
-                                &apis[i]->place);
+        zone = ngx_rl_zone_find(cf, conf, &apis[i]->zone, "ratelimit_api",
+                                &none, &apis[i]->place);
         if (zone == NULL) {
             return NGX_ERROR;
         }

@@ -460,92 +460,27 @@ ngx_rl_key_warn(ngx_conf_t *cf, const ngx_str_t *key)
 }
 
 
-static ngx_int_t
-ngx_rl_rule_value(ngx_conf_t *cf, ngx_str_t *text, ngx_rl_value_t **value)
-{
-    if (text->len == 0) {
-        return NGX_OK;
-    }
-
-    *value = ngx_palloc(cf->pool, sizeof(ngx_rl_value_t));
-
-    return *value ? ngx_rl_value_compile(cf, text, *value) : NGX_ERROR;
-}
-
-
-static ngx_int_t
-ngx_rl_rule_conditions(ngx_conf_t *cf, const ngx_rl_rule_t *rule,
-    ngx_rl_values_t *values)
-{
-    ngx_int_t   rc;
-    ngx_uint_t  i;
-
-    if (rule->nconditions == 0) {
-        return NGX_OK;
-    }
-
-    values->conditions = ngx_palloc(cf->pool, rule->nconditions
-                                        * sizeof(ngx_rl_value_t));
-    if (values->conditions == NULL) {
-        return NGX_ERROR;
-    }
-
-    for (i = 0; i < rule->nconditions; i++) {
-        rc = ngx_rl_condition_make(&rule->conditions[i], cf->pool,
-                                   &values->conditions[i]);
-
-        if (rc == NGX_DECLINED) {
-            rc = ngx_rl_value_compile(cf, &rule->conditions[i].name,
-                                      &values->conditions[i]);
-        }
-
-        if (rc != NGX_OK) {
-            return NGX_ERROR;
-        }
-    }
-
-    return NGX_OK;
-}
-
-
 /* Compiles the values that are evaluated at each request. */
 static ngx_int_t
 ngx_rl_rule_values(ngx_conf_t *cf, ngx_rl_rule_conf_t *rule)
 {
-    ngx_str_t        *key;
-    ngx_rl_values_t  *values;
+    ngx_str_t       *key;
+    ngx_rl_draft_t  *draft;
 
-    key = &rule->draft.rule.key;
-    values = &rule->values;
+    draft = &rule->draft;
+    draft->rule.data = &rule->values;
+    key = &draft->rule.key;
 
     if (key->len) {
         ngx_rl_key_warn(cf, key);
 
-        if (ngx_rl_value_compile(cf, key, &values->key) != NGX_OK) {
+        if (ngx_rl_value_compile(cf, key, &rule->values.key) != NGX_OK) {
             return NGX_ERROR;
         }
     }
 
-    if (ngx_rl_rule_value(cf, &rule->draft.limit_text, &values->limit)
-        != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    if (ngx_rl_rule_value(cf, &rule->draft.cost_text,
-                          &values->cost)
-        != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    if (ngx_rl_rule_value(cf, &rule->draft.rule.cost_end, &values->end)
-        != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    return ngx_rl_rule_conditions(cf, &rule->draft.rule, values);
+    return ngx_rl_values_compile(cf, &draft->rule, &draft->limit_text,
+                                 &draft->cost_text);
 }
 
 
@@ -562,8 +497,7 @@ ngx_rl_rule_enter(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
     if (!ngx_rl_name_valid(draft->rule.id.data, draft->rule.id.len)) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"%V\" has an invalid name \"%V\", expected "
-                           "1 to 64 of A-Z, a-z, 0-9, \"_\", \".\", \"-\"",
-                           directive, &draft->rule.id);
+                           NGX_RL_NAME_EXPECTED, directive, &draft->rule.id);
         return NGX_ERROR;
     }
 
@@ -579,7 +513,6 @@ ngx_rl_rule_enter(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
     }
 
     ngx_rl_place(cf, &rule->place);
-    draft->rule.data = &rule->values;
 
     return ngx_rl_push(&conf->rules, rule);
 }

@@ -257,7 +257,8 @@ ngx_rl_value_make(ngx_conf_t *cf, ngx_http_core_main_conf_t *core,
 
 
 ngx_int_t
-ngx_rl_value_compile(ngx_conf_t *cf, ngx_str_t *text, ngx_rl_value_t *value)
+ngx_rl_value_compile(ngx_conf_t *cf, const ngx_str_t *text,
+    ngx_rl_value_t *value)
 {
     const char          *expected;
     ngx_rl_main_conf_t  *rmcf;
@@ -341,38 +342,105 @@ ngx_rl_value_shown_make(ngx_http_core_main_conf_t *core, const ngx_str_t *text,
 }
 
 
-/* An empty text makes nothing. */
+/* Of nginx.conf, or of a document; an empty text makes nothing. */
 static const char *
-ngx_rl_values_make(ngx_http_core_main_conf_t *core, const ngx_str_t *text,
-    ngx_rl_value_t **made, ngx_pool_t *pool)
+ngx_rl_values_make(ngx_conf_t *cf, ngx_http_core_main_conf_t *core,
+    const ngx_str_t *text, ngx_rl_value_t **made, ngx_pool_t *pool)
 {
     if (text->len == 0) {
         return NULL;
     }
 
     *made = ngx_palloc(pool, sizeof(ngx_rl_value_t));
+    if (*made == NULL) {
+        return "";
+    }
 
-    return *made ? ngx_rl_value_shown_make(core, text, *made, pool) : "";
+    if (cf) {
+        return (ngx_rl_value_compile(cf, text, *made) == NGX_OK) ? NULL : "";
+    }
+
+    return ngx_rl_value_shown_make(core, text, *made, pool);
+}
+
+
+/* The values of a rule beside its key. */
+static const char *
+ngx_rl_values_beside(ngx_conf_t *cf, ngx_http_core_main_conf_t *core,
+    const ngx_rl_rule_t *rule, const ngx_str_t *limit, const ngx_str_t *cost,
+    ngx_pool_t *pool, ngx_uint_t *which)
+{
+    ngx_uint_t                 i;
+    const char                *expected;
+    ngx_rl_value_t            *value;
+    ngx_rl_values_t           *values;
+    ngx_rl_key_source_e        kind;
+    const ngx_rl_condition_t  *c;
+
+    values = rule->data;
+
+    *which = NGX_RL_VALUES_LIMIT;
+    expected = ngx_rl_values_make(cf, core, limit, &values->limit, pool);
+
+    if (expected == NULL) {
+        *which = NGX_RL_VALUES_COST;
+        expected = ngx_rl_values_make(cf, core, cost, &values->cost, pool);
+    }
+
+    if (expected == NULL) {
+        *which = NGX_RL_VALUES_END;
+        expected = ngx_rl_values_make(cf, core, &rule->cost_end, &values->end,
+                                      pool);
+    }
+
+    if (expected || rule->nconditions == 0) {
+        return expected;
+    }
+
+    *which = NGX_RL_VALUES_IF;
+
+    values->conditions = ngx_pcalloc(pool, rule->nconditions
+                                           * sizeof(ngx_rl_value_t));
+    if (values->conditions == NULL) {
+        return "";
+    }
+
+    for (i = 0; i < rule->nconditions; i++) {
+        c = &rule->conditions[i];
+        value = &values->conditions[i];
+
+        if (c->kind != NGX_RL_IF_VALUE) {
+            kind = (c->kind == NGX_RL_IF_HEADER) ? NGX_RL_SOURCE_HEADER
+                                                 : NGX_RL_SOURCE_ARG;
+            value->index = -1;
+            value->source = ngx_rl_source_make(pool, kind, &c->name);
+            expected = value->source ? NULL : "";
+
+        } else if (cf) {
+            expected = (ngx_rl_value_compile(cf, &c->name, value) == NGX_OK)
+                       ? NULL : "";
+
+        } else {
+            expected = ngx_rl_value_make(NULL, core, &c->name, value, pool);
+        }
+
+        if (expected) {
+            return expected;
+        }
+    }
+
+    return NULL;
 }
 
 
 ngx_int_t
-ngx_rl_condition_make(const ngx_rl_condition_t *condition, ngx_pool_t *pool,
-    ngx_rl_value_t *value)
+ngx_rl_values_compile(ngx_conf_t *cf, const ngx_rl_rule_t *rule,
+    const ngx_str_t *limit, const ngx_str_t *cost)
 {
-    if (condition->kind == NGX_RL_IF_VALUE) {
-        return NGX_DECLINED;
-    }
+    ngx_uint_t  which;
 
-    ngx_memzero(value, sizeof(ngx_rl_value_t));
-
-    value->index = -1;
-    value->source = ngx_rl_source_make(pool,
-                        (condition->kind == NGX_RL_IF_HEADER)
-                        ? NGX_RL_SOURCE_HEADER
-                        : NGX_RL_SOURCE_ARG, &condition->name);
-
-    return value->source ? NGX_OK : NGX_ERROR;
+    return ngx_rl_values_beside(cf, NULL, rule, limit, cost, cf->pool, &which)
+           ? NGX_ERROR : NGX_OK;
 }
 
 
@@ -382,7 +450,6 @@ ngx_rl_values(void *data, ngx_rl_rule_t *rule, const ngx_str_t *limit,
 {
     ngx_rl_zone_conf_t *zone = data;
 
-    ngx_int_t         rc;
     ngx_uint_t        i;
     const char       *expected;
     ngx_rl_value_t   *value;
@@ -416,6 +483,7 @@ ngx_rl_values(void *data, ngx_rl_rule_t *rule, const ngx_str_t *limit,
         }
 
         *which = i;
+
         expected = ngx_rl_value_shown_make(zone->core, &rule->parts[i], value,
                                            pool);
         if (expected) {
@@ -423,47 +491,8 @@ ngx_rl_values(void *data, ngx_rl_rule_t *rule, const ngx_str_t *limit,
         }
     }
 
-    *which = NGX_RL_VALUES_LIMIT;
-    expected = ngx_rl_values_make(zone->core, limit, &values->limit, pool);
-
-    if (expected == NULL) {
-        *which = NGX_RL_VALUES_COST;
-        expected = ngx_rl_values_make(zone->core, cost, &values->cost, pool);
-    }
-
-    if (expected == NULL) {
-        *which = NGX_RL_VALUES_END;
-        expected = ngx_rl_values_make(zone->core, &rule->cost_end, &values->end,
-                                      pool);
-    }
-
-    if (expected || rule->nconditions == 0) {
-        return expected;
-    }
-
-    *which = NGX_RL_VALUES_IF;
-
-    values->conditions = ngx_palloc(pool, rule->nconditions
-                                          * sizeof(ngx_rl_value_t));
-    if (values->conditions == NULL) {
-        return "";
-    }
-
-    for (i = 0; i < rule->nconditions; i++) {
-        value = &values->conditions[i];
-        rc = ngx_rl_condition_make(&rule->conditions[i], pool, value);
-
-        expected = (rc != NGX_DECLINED)
-                   ? NULL
-                   : ngx_rl_value_make(NULL, zone->core,
-                                       &rule->conditions[i].name, value, pool);
-
-        if (rc == NGX_ERROR || expected) {
-            return expected ? expected : "";
-        }
-    }
-
-    return NULL;
+    return ngx_rl_values_beside(NULL, zone->core, rule, limit, cost, pool,
+                                which);
 }
 
 

@@ -106,7 +106,7 @@ ngx_rl_walk_next(ngx_rl_walk_t *walk, size_t len)
 #pragma GCC visibility push(hidden)
 
 /* Compiles a text of nginx.conf. NGX_ERROR: it is logged. */
-ngx_int_t ngx_rl_value_compile(ngx_conf_t *cf, ngx_str_t *text,
+ngx_int_t ngx_rl_value_compile(ngx_conf_t *cf, const ngx_str_t *text,
     ngx_rl_value_t *value);
 
 /*
@@ -124,12 +124,11 @@ const char *ngx_rl_values(void *data, ngx_rl_rule_t *rule,
     ngx_uint_t *which);
 
 /*
- * Makes what a condition of a rule on a header or an argument reads. NGX_OK,
- * NGX_DECLINED: it has a text with variables, or NGX_ERROR: memory is out.
+ * The same of a rule of nginx.conf, beside its key: to rule->data. Returns
+ * NGX_OK or NGX_ERROR (logged).
  */
-ngx_int_t ngx_rl_condition_make(
-    const ngx_rl_condition_t *condition, ngx_pool_t *pool,
-    ngx_rl_value_t *value);
+ngx_int_t ngx_rl_values_compile(ngx_conf_t *cf, const ngx_rl_rule_t *rule,
+    const ngx_str_t *limit, const ngx_str_t *cost);
 
 /*
  * Whether a request meets the conditions of a rule. Returns NGX_OK, NGX_ERROR:
