@@ -51,11 +51,9 @@ ngx_rl_api_author(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
         return row->expected;
     }
 
-    api->author = ngx_palloc(cf->pool, sizeof(ngx_rl_value_t));
+    api->author = ngx_rl_value_new(cf, value);
 
-    return (api->author
-            && ngx_rl_value_compile(cf, value, api->author) == NGX_OK)
-           ? NULL : "";
+    return api->author ? NULL : "";
 }
 
 

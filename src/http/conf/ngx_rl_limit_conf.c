@@ -165,13 +165,9 @@ ngx_rl_tier(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     value = cf->args->elts;
 
-    rlcf->tier = ngx_palloc(cf->pool, sizeof(ngx_rl_value_t));
-    if (rlcf->tier == NULL) {
-        return NGX_CONF_ERROR;
-    }
+    rlcf->tier = ngx_rl_value_new(cf, &value[1]);
 
-    return (ngx_rl_value_compile(cf, &value[1], rlcf->tier) == NGX_OK)
-           ? NGX_CONF_OK : NGX_CONF_ERROR;
+    return rlcf->tier ? NGX_CONF_OK : NGX_CONF_ERROR;
 }
 
 
@@ -219,12 +215,9 @@ ngx_rl_once(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    once->key = ngx_palloc(cf->pool, sizeof(ngx_rl_value_t));
+    once->key = ngx_rl_value_new(cf, &value[1]);
 
-    return (once->key
-            && ngx_rl_value_compile(cf, &value[1], once->key)
-               == NGX_OK)
-           ? NGX_CONF_OK : NGX_CONF_ERROR;
+    return once->key ? NGX_CONF_OK : NGX_CONF_ERROR;
 }
 
 

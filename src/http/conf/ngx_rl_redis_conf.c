@@ -44,12 +44,7 @@ ngx_rl_redis_is_name(const ngx_str_t *host)
     size_t      i, len, label;
     ngx_uint_t  digits;
 
-    len = host->len;
-
-    if (len && host->data[len - 1] == '.') {
-        len--;
-    }
-
+    len = host->len - (host->len && host->data[host->len - 1] == '.');
     label = 0;     /* where it begins */
     digits = 1;
 
@@ -63,17 +58,14 @@ ngx_rl_redis_is_name(const ngx_str_t *host)
 
             label = i + 1;
             digits = 1;
-            continue;
-        }
 
-        if (c >= '0' && c <= '9') {
-            continue;
-        }
+        } else if (c < '0' || c > '9') {
+            digits = 0;
 
-        digits = 0;
-
-        if (((c | 0x20) < 'a' || (c | 0x20) > 'z') && c != '-' && c != '_') {
-            return 0;
+            if (((c | 0x20) < 'a' || (c | 0x20) > 'z') && c != '-' && c != '_')
+            {
+                return 0;
+            }
         }
     }
 

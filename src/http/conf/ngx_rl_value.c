@@ -193,10 +193,12 @@ ngx_rl_value_make(ngx_conf_t *cf, ngx_http_core_main_conf_t *core,
     static const ngx_str_t  api_key = ngx_string("ratelimit_api_key");
 
     ngx_memzero(value, sizeof(ngx_rl_value_t));
-    value->text = *text;
     value->index = -1;
 
-    if (text->len == 0 && cf == NULL) {
+    if (cf) {
+        value->text = *text;
+
+    } else if (text->len == 0) {
         return "a value that is not empty";
     }
 
@@ -281,6 +283,18 @@ ngx_rl_value_compile(ngx_conf_t *cf, const ngx_str_t *text,
 }
 
 
+ngx_rl_value_t *
+ngx_rl_value_new(ngx_conf_t *cf, const ngx_str_t *text)
+{
+    ngx_rl_value_t  *value;
+
+    value = ngx_palloc(cf->pool, sizeof(ngx_rl_value_t));
+
+    return (value && ngx_rl_value_compile(cf, text, value) == NGX_OK) ? value
+                                                                      : NULL;
+}
+
+
 void
 ngx_rl_value_resolve(ngx_conf_t *cf, ngx_array_t *sources)
 {
@@ -351,16 +365,14 @@ ngx_rl_values_make(ngx_conf_t *cf, ngx_http_core_main_conf_t *core,
         return NULL;
     }
 
-    *made = ngx_palloc(pool, sizeof(ngx_rl_value_t));
+    *made = cf ? ngx_rl_value_new(cf, text)
+               : ngx_palloc(pool, sizeof(ngx_rl_value_t));
+
     if (*made == NULL) {
         return "";
     }
 
-    if (cf) {
-        return (ngx_rl_value_compile(cf, text, *made) == NGX_OK) ? NULL : "";
-    }
-
-    return ngx_rl_value_shown_make(core, text, *made, pool);
+    return cf ? NULL : ngx_rl_value_shown_make(core, text, *made, pool);
 }
 
 

@@ -32,7 +32,7 @@ typedef struct ngx_rl_source_s  ngx_rl_source_t;
 
 /* A value with variables; one lone variable is read without a copy. */
 typedef struct {
-    ngx_str_t        text;        /* as written */
+    ngx_str_t        text;        /* of nginx.conf, as written */
     ngx_int_t        index;       /* of the lone variable, or -1 */
     ngx_uint_t       npieces;
     ngx_rl_piece_t  *pieces;
@@ -108,6 +108,9 @@ ngx_rl_walk_next(ngx_rl_walk_t *walk, size_t len)
 /* Compiles a text of nginx.conf. NGX_ERROR: it is logged. */
 ngx_int_t ngx_rl_value_compile(ngx_conf_t *cf, const ngx_str_t *text,
     ngx_rl_value_t *value);
+
+/* The same to memory of the pool; NULL: it is logged. */
+ngx_rl_value_t *ngx_rl_value_new(ngx_conf_t *cf, const ngx_str_t *text);
 
 /*
  * Called when nginx.conf is read: which of the variables that are sources are

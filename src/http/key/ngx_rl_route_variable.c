@@ -66,74 +66,24 @@ ngx_rl_route_room(ngx_conf_t *cf, ngx_rl_routes_t *routes, size_t room)
 }
 
 
-static ngx_int_t
-ngx_rl_route_add(ngx_conf_t *cf, ngx_rl_routes_t *routes, ngx_str_t *text)
-{
-    uint32_t     number;
-    ngx_str_t   *templates, *tmpl;
-    const char  *wrong;
-
-    wrong = ngx_rl_route_check(text->data, text->len);
-
-    if (wrong) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_route\" has an invalid \"%V\", "
-                           "expected a path template: %s", text, wrong);
-        return NGX_ERROR;
-    }
-
-    routes->segments += ngx_rl_route_segments(text->data, text->len);
-
-    if ((routes->memory == NULL || routes->segments > routes->room)
-        && ngx_rl_route_room(cf, routes, routes->segments * 2)
-           != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    number = ngx_rl_route_set_add(&routes->set, text->data, text->len);
-
-    if (number < routes->templates.nelts) {
-        templates = routes->templates.elts;
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_route\" has \"%V\" and \"%V\", "
-                           "expected templates that differ in more than "
-                           "names", &templates[number], text);
-        return NGX_ERROR;
-    }
-
-    tmpl = ngx_array_push(&routes->templates);
-    if (tmpl == NULL) {
-        return NGX_ERROR;
-    }
-
-    *tmpl = *text;
-
-    return NGX_OK;
-}
-
-
 /* ratelimit_route <template> ...; several on one level add up */
 char *
 ngx_rl_route_directive(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_rl_loc_conf_t *rlcf = conf;
 
-    ngx_str_t        *value;
-    ngx_uint_t        i;
+    uint32_t          number;
+    ngx_str_t        *text, *last, *tmpl;
+    const char       *wrong;
     ngx_rl_routes_t  *routes;
 
-    routes = rlcf->routes;
-
-    if (routes == NULL) {
+    if (rlcf->routes == NULL) {
         routes = ngx_pcalloc(cf->pool, sizeof(ngx_rl_routes_t));
-        if (routes == NULL) {
-            return NGX_CONF_ERROR;
-        }
 
-        if (ngx_array_init(&routes->templates, cf->pool, cf->args->nelts - 1,
-                           sizeof(ngx_str_t))
-            != NGX_OK)
+        if (routes == NULL
+            || ngx_array_init(&routes->templates, cf->pool, cf->args->nelts - 1,
+                              sizeof(ngx_str_t))
+               != NGX_OK)
         {
             return NGX_CONF_ERROR;
         }
@@ -141,12 +91,46 @@ ngx_rl_route_directive(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         rlcf->routes = routes;
     }
 
-    value = cf->args->elts;
+    routes = rlcf->routes;
+    text = cf->args->elts;
+    last = text + cf->args->nelts;
 
-    for (i = 1; i < cf->args->nelts; i++) {
-        if (ngx_rl_route_add(cf, routes, &value[i]) != NGX_OK) {
+    for (text++; text < last; text++) {
+        wrong = ngx_rl_route_check(text->data, text->len);
+
+        if (wrong) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"ratelimit_route\" has an invalid \"%V\", "
+                               "expected a path template: %s", text, wrong);
             return NGX_CONF_ERROR;
         }
+
+        routes->segments += ngx_rl_route_segments(text->data, text->len);
+
+        if ((routes->memory == NULL || routes->segments > routes->room)
+            && ngx_rl_route_room(cf, routes, routes->segments * 2) != NGX_OK)
+        {
+            return NGX_CONF_ERROR;
+        }
+
+        number = ngx_rl_route_set_add(&routes->set, text->data, text->len);
+
+        if (number < routes->templates.nelts) {
+            tmpl = (ngx_str_t *) routes->templates.elts + number;
+
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"ratelimit_route\" has \"%V\" and \"%V\", "
+                               "expected templates that differ in more than "
+                               "names", tmpl, text);
+            return NGX_CONF_ERROR;
+        }
+
+        tmpl = ngx_array_push(&routes->templates);
+        if (tmpl == NULL) {
+            return NGX_CONF_ERROR;
+        }
+
+        *tmpl = *text;
     }
 
     return NGX_CONF_OK;
