@@ -12,7 +12,8 @@
 --         another one than the caller's
 --     put expected expected_id version id record: {"1", version, id}; or {"0",
 --         version, id} of what is there and was not expected. The first one,
---         and the answer of a reset, end with an error if it was not announced
+--         and the answer of a reset, end with an error if it was not announced.
+--         A record that is there gets the seal of this one
 --     list: {the first lines of all records, the current one first}
 --     version n: {that record}, or {}
 --     reset: {resets}: the microsecond of the last reset, so that no two are
@@ -20,6 +21,8 @@
 --
 -- A put and a reset are announced by a message on "<prefix>:rules:<zone>";
 -- KEYS[1] is "<prefix>:{rules:<zone>}".
+--
+-- Behind the document of a record a line may stand, the record's seal.
 --
 -- A record above 1 MiB, which older gateways have written, is answered by its
 -- head alone: its reader says then that it is too large.
@@ -32,8 +35,8 @@ local call = redis.call
 -- of the history
 local MOST_RECORDS, MOST_BYTES = 50, 33554432
 
--- of a record: a document of 1 MiB and a head
-local LARGEST = 1064960
+-- of a record: a document of 1 MiB, a head, and a seal
+local LARGEST = 1064960 + 77
 
 local function head(record)
     return record:sub(1, (record:find('\n', 1, true) or 0) - 1)
@@ -150,7 +153,13 @@ function operations.put(expected, expected_id, version, id, record)
     local current, current_id = found[1] or '0', found[2] or '0'
 
     if current == version and current_id == id then
-        return {'1', version, id}
+        if call('HGET', KEYS[1], 'record') == record then
+            return {'1', version, id}
+        end
+
+        call('HSET', KEYS[1], 'record', record)
+
+        return publish(version, {'1', version, id})
     end
 
     if current ~= expected or current_id ~= expected_id then

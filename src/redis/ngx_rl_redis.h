@@ -199,6 +199,16 @@ ngx_rl_id_t ngx_rl_redis_id(const ngx_rl_redis_t *redis, const u_char *data,
 void ngx_rl_redis_mask(const ngx_rl_redis_t *redis, const ngx_str_t *name,
     u_char *data, size_t len);
 
+/*
+ * What a gateway of the fleet alone can make of a zone's record: HMAC-SHA256
+ * under a key of the secret, which there is, and of the zone's name. May be
+ * called by a thread. Returns NGX_OK, or NGX_ERROR: memory is out.
+ */
+#define NGX_RL_REDIS_SEAL  32
+
+ngx_int_t ngx_rl_redis_seal(const ngx_rl_redis_t *redis, const ngx_str_t *zone,
+    const ngx_str_t *record, u_char seal[NGX_RL_REDIS_SEAL]);
+
 /* the longest of these names */
 #define NGX_RL_REDIS_MASKED  16
 

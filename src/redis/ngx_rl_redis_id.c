@@ -1,7 +1,8 @@
 /*
  * Names in Redis: a hash under a key that is derived from the fleet's secret.
  * Without the secret nobody can test a guess or choose a place. A keyed
- * pseudorandom function is enough for that, and SipHash is one.
+ * pseudorandom function is enough for that, and SipHash is one. A document is
+ * sealed under another key of the same secret.
  */
 
 #include "ngx_rl_redis.h"
@@ -78,4 +79,29 @@ ngx_rl_redis_mask(const ngx_rl_redis_t *redis, const ngx_str_t *name,
         word = (i % sizeof(mask) < sizeof(word)) ? mask.hi : mask.lo;
         data[i] ^= (u_char) (word >> 8 * (i % sizeof(word)));
     }
+}
+
+
+ngx_int_t
+ngx_rl_redis_seal(const ngx_rl_redis_t *redis, const ngx_str_t *zone,
+    const ngx_str_t *record, u_char seal[NGX_RL_REDIS_SEAL])
+{
+    u_char        key[EVP_MAX_MD_SIZE];
+    unsigned int  len;
+
+    static u_char  label[] = "ratelimit seal";
+
+    if (HMAC(EVP_sha256(), redis->secret.data, (int) redis->secret.len, label,
+             sizeof(label) - 1, key, &len) == NULL
+        || HMAC(EVP_sha256(), key, (int) len, zone->data, zone->len, key, &len)
+           == NULL
+        || HMAC(EVP_sha256(), key, (int) len, record->data, record->len, seal,
+                &len) == NULL)
+    {
+        return NGX_ERROR;
+    }
+
+    ngx_explicit_memzero(key, sizeof(key));
+
+    return NGX_OK;
 }

@@ -106,11 +106,38 @@ test_mask(void **state)
 }
 
 
+/* openssl mac, three times: of "ratelimit seal", the zone, and the record */
+static void
+test_seal(void **state)
+{
+    size_t          i;
+    char            hex[2 * NGX_RL_REDIS_SEAL + 1];
+    u_char          seal[NGX_RL_REDIS_SEAL];
+    ngx_str_t       zone, record;
+    ngx_rl_redis_t  redis;
+
+    memset(&redis, 0, sizeof(redis));
+    redis.secret = (ngx_str_t) { 6, (u_char *) "secret" };
+    zone = (ngx_str_t) { 3, (u_char *) "api" };
+    record = (ngx_str_t) { 6, (u_char *) "{}\n{}\n" };
+
+    assert_int_equal(ngx_rl_redis_seal(&redis, &zone, &record, seal), NGX_OK);
+
+    for (i = 0; i < sizeof(seal); i++) {
+        sprintf(hex + 2 * i, "%02x", seal[i]);
+    }
+
+    assert_string_equal(hex, "5cb9a2fc4c52be6c7b6b5ddcd8912f3f"
+                        "ab71b98c0b4964bdee8724890606b5db");
+}
+
+
 int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_id), cmocka_unit_test(test_mask) };
+        cmocka_unit_test(test_id), cmocka_unit_test(test_mask),
+        cmocka_unit_test(test_seal) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,6 +53,7 @@ struct ngx_rl_sync_call_s {
     uint64_t                 id;         /* of what is expected */
     ngx_rl_record_t          record;     /* to be put; that was read */
     ngx_rl_store_entry_t     entry;      /* the same, as text */
+    ngx_str_t                sealed;     /* the text for Redis */
 
     ngx_rl_job_t            *job;
     ngx_rl_sync_work_pt      work;       /* in a thread */
@@ -303,7 +304,21 @@ ngx_rl_sync_read_work(ngx_rl_sync_call_t *call)
         }
     }
 
-    wrong = ngx_rl_record_read(&call->entry.text, call->pool, &call->record);
+    wrong = NULL;
+
+    if (call->limiter->redis) {
+        wrong = ngx_rl_sync_unseal(call->limiter, call->pool,
+                                   &call->entry.text);
+        if (wrong == ngx_rl_sync_unsealed) {
+            return ngx_rl_sync_call_wrong(call, "unsealed", call->op->lost);
+        }
+    }
+
+    if (wrong == NULL) {
+        wrong = ngx_rl_record_read(&call->entry.text, call->pool,
+                                   &call->record);
+    }
+
     result->records = &call->record;
 
     if (wrong == ngx_rl_record_no_memory) {
@@ -477,6 +492,10 @@ ngx_rl_sync_put_work(ngx_rl_sync_call_t *call)
             rc = ngx_rl_store_publish(store, &call->entry, call->version,
                                       call->id, NGX_RL_BLOB_KEEP);
             call->entry.generation = ngx_rl_store_generation(store);
+
+        } else {
+            call->sealed = call->entry.text;
+            rc = ngx_rl_sync_seal(limiter, call->pool, &call->sealed);
         }
     }
 
@@ -639,7 +658,7 @@ ngx_rl_sync_put_made(ngx_rl_sync_call_t *call)
     if (call->limiter->redis) {
         call->asked = ngx_rl_sync_ask_put(call->sync, ngx_rl_sync_call_answer,
                                           call, call->version, call->id,
-                                          &call->entry);
+                                          &call->entry, &call->sealed);
         if (call->asked == NULL) {
             ngx_rl_sync_call_end(call, NGX_RL_SYNC_FAILED);
         }

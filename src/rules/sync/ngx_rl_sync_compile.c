@@ -119,22 +119,23 @@ ngx_rl_sync_task_start(ngx_rl_sync_task_t *task, ngx_rl_sync_t *sync,
 ngx_int_t
 ngx_rl_sync_compile(ngx_rl_sync_task_t *task)
 {
-    ngx_rl_record_t  record;
+    ngx_rl_record_t  *record;
 
-    task->why = ngx_rl_record_read(&task->entry.text, task->pool, &record);
+    record = &task->record;
+    task->why = ngx_rl_record_read(&task->entry.text, task->pool, record);
 
     if (task->why == ngx_rl_record_no_memory) {
         return NGX_ERROR;
     }
 
     if (task->why == NULL
-        && (record.version != task->entry.version
-            || record.id != task->entry.id))
+        && (record->version != task->entry.version
+            || record->id != task->entry.id))
     {
         task->why = "its head names another version";
     }
 
-    if (task->why == NULL && record.text.len != task->entry.text.len) {
+    if (task->why == NULL && record->text.len != task->entry.text.len) {
         task->why = "something follows it";
     }
 
@@ -142,7 +143,7 @@ ngx_rl_sync_compile(ngx_rl_sync_task_t *task)
         return NGX_DECLINED;
     }
 
-    task->policy = ngx_rl_document_compile(task->limiter, &record.document,
+    task->policy = ngx_rl_document_compile(task->limiter, &record->document,
                                            &task->problems, &task->warnings,
                                            task->pool->log);
     if (task->policy) {
@@ -212,6 +213,14 @@ ngx_rl_sync_refused(ngx_rl_sync_task_t *task)
 
     task->limiter->store->refused = task->entry.version;
 
+    /* such a record is looked at with each poll: it may be sealed yet */
+
+    if (task->why && task->why == task->unsealed
+        && !ngx_rl_sync_failed(&task->sync->sealing))
+    {
+        return;
+    }
+
     if (task->why) {
         why.data = (u_char *) task->why;
         why.len = ngx_strlen(task->why);
@@ -277,19 +286,20 @@ ngx_rl_sync_log(const ngx_rl_limiter_t *limiter, const ngx_str_t *what,
 {
     size_t            len;
     u_char           *p;
-    ngx_str_t         quoted[4];
+    ngx_str_t         quoted[5];
     ngx_pool_t       *pool;
     ngx_uint_t        i;
-    const ngx_str_t  *text[4];
+    const ngx_str_t  *text[5];
 
     text[0] = &record->method;
     text[1] = &record->path;
     text[2] = &record->author;
-    text[3] = &record->reason;
+    text[3] = &record->address;
+    text[4] = &record->reason;
 
     pool = ngx_create_pool(NGX_DEFAULT_POOL_SIZE, ngx_cycle->log);
 
-    for (i = 0; i < 4; i++) {
+    for (i = 0; i < 5; i++) {
         len = text[i]->len;
         p = pool ? ngx_pnalloc(pool, 6 * len + 1) : NULL;
 
@@ -306,7 +316,7 @@ ngx_rl_sync_log(const ngx_rl_limiter_t *limiter, const ngx_str_t *what,
                   "ratelimit zone \"%V\": %V: \"%V %V\" by \"%V\" from %V, "
                   "reason \"%V\"",
                   &limiter->zone.name, what, &quoted[0], &quoted[1],
-                  &quoted[2], &record->address, &quoted[3]);
+                  &quoted[2], &quoted[3], &quoted[4]);
 
     if (pool) {
         ngx_destroy_pool(pool);

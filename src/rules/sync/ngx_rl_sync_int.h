@@ -38,6 +38,8 @@ typedef struct {
     ngx_rl_policy_t      *policy;     /* released with the pool */
     ngx_rl_problems_t     problems;
     ngx_rl_problems_t     warnings;
+    ngx_rl_record_t       record;     /* compiled; not its texts' document */
+    const char           *unsealed;   /* entry: of Redis, no seal fits */
     unsigned              dropped:1;  /* own: of another lineage */
 } ngx_rl_sync_task_t;
 
@@ -89,11 +91,13 @@ struct ngx_rl_sync_s {
     ngx_rl_sync_retry_t      polling;
     ngx_rl_sync_retry_t      returning;
     ngx_rl_sync_retry_t      saving;
+    ngx_rl_sync_retry_t      sealing;
     ngx_msec_t               empty;      /* since when Redis has no record; 0:
                                             it has one */
     uint64_t                 refused_version;  /* of Redis; 0: none */
-    uint64_t                 refused_id;
+    uint64_t                 refused_id; /* 0: it may be sealed yet */
     unsigned                 again:1;    /* polls once more */
+    unsigned                 sealed:1;   /* Redis' record has a good seal */
 
     /* sync_call.c */
     ngx_queue_t                     calls;
@@ -191,6 +195,20 @@ ngx_int_t ngx_rl_sync_heads(const ngx_str_t *text, ngx_uint_t whole,
 /* sync_redis.c */
 
 /*
+ * Whoever writes to Redis makes no document, if the fleet has a secret: there,
+ * and nowhere else, a record has a seal. seal() makes a sealed copy in pool;
+ * without a secret it leaves text as it is. unseal() cuts the seal off. Returns
+ * NULL, ngx_rl_sync_unsealed: the fleet has not made this, or
+ * ngx_rl_record_no_memory. Both may be called by a thread.
+ */
+extern const char  ngx_rl_sync_unsealed[];
+
+ngx_int_t ngx_rl_sync_seal(ngx_rl_limiter_t *limiter, ngx_pool_t *pool,
+    ngx_str_t *text);
+const char *ngx_rl_sync_unseal(ngx_rl_limiter_t *limiter, ngx_pool_t *pool,
+    ngx_str_t *text);
+
+/*
  * Asks the script of documents (lua/rules.lua) for an operation. format names
  * the arguments: "v" and "i" are the next of numbers, a version and an id; "s"
  * is text. Returns a call of the control client, or NULL: memory is out.
@@ -199,11 +217,13 @@ ngx_rl_redis_call_t *ngx_rl_sync_ask(ngx_rl_sync_t *sync,
     ngx_rl_redis_handler_pt handler, void *data, const char *operation,
     const char *format, const uint64_t *numbers, const ngx_str_t *text);
 
-/* Gives Redis a record, if Redis has the expected version with that id. */
+/*
+ * Gives Redis a record, sealed, if Redis has the expected version with that id.
+ */
 ngx_rl_redis_call_t *ngx_rl_sync_ask_put(
     ngx_rl_sync_t *sync, ngx_rl_redis_handler_pt handler,
     void *data, uint64_t expected, uint64_t expected_id,
-    const ngx_rl_store_entry_t *entry);
+    const ngx_rl_store_entry_t *entry, const ngx_str_t *sealed);
 
 /*
  * A number of an answer; a version and, behind it, an id. NGX_OK, or NGX_ERROR:

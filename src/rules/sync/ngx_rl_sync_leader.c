@@ -161,26 +161,39 @@ ngx_rl_sync_publish(ngx_rl_sync_task_t *task)
 
 /*
  * In a thread: compares Redis' record with this gateway's. rc becomes NGX_OK:
- * Redis' record is published; NGX_BUSY: meanwhile another one was published;
- * NGX_DECLINED: it is refused; NGX_DONE: Redis has lost its last writes, or
- * everything, or has a version that no change made; or NGX_ERROR: memory is
- * out.
+ * Redis' record is published; NGX_BUSY: meanwhile another one was published, or
+ * both are the same; NGX_DECLINED: it is refused; NGX_DONE: Redis has lost its
+ * last writes, or everything, or the seal of this gateway's, or has a version
+ * that no change made; or NGX_ERROR: memory is out.
  */
-static void
-ngx_rl_sync_compare_work(void *data)
+static ngx_int_t
+ngx_rl_sync_compared(ngx_rl_sync_task_t *task)
 {
-    ngx_rl_sync_task_t *task = data;
+    ngx_int_t  rc;
 
-    task->rc = ngx_rl_store_read(task->limiter->store, 0, task->pool,
-                                 &task->own);
-    if (task->rc == NGX_ERROR) {
-        return;
+    if (ngx_rl_store_read(task->limiter->store, 0, task->pool, &task->own)
+        == NGX_ERROR)
+    {
+        return NGX_ERROR;
     }
 
     if (task->entry.version > task->own.version + NGX_RL_SYNC_LEAP) {
         task->why = "its version is that of no change";
-        task->rc = task->own.version ? NGX_DONE : NGX_DECLINED;
-        return;
+        return task->own.version ? NGX_DONE : NGX_DECLINED;
+    }
+
+    if (task->entry.version) {
+        task->unsealed = ngx_rl_sync_unseal(task->limiter, task->pool,
+                                            &task->entry.text);
+        if (task->unsealed == ngx_rl_record_no_memory) {
+            return NGX_ERROR;
+        }
+    }
+
+    if (task->entry.version == task->own.version
+        && task->entry.id == task->own.id)
+    {
+        return task->unsealed ? NGX_DONE : NGX_BUSY;
     }
 
     if (!ngx_rl_sync_related(task)) {
@@ -190,14 +203,32 @@ ngx_rl_sync_compare_work(void *data)
 
         /* or a change came between the question and now */
 
-        task->rc = (task->had > task->entry.version) ? NGX_DONE : NGX_BUSY;
-        return;
+        return (task->had > task->entry.version) ? NGX_DONE : NGX_BUSY;
     }
 
-    task->rc = ngx_rl_sync_compile(task);
+    if (task->unsealed) {
+        task->why = task->unsealed;
+        return NGX_DECLINED;
+    }
 
-    if (task->rc == NGX_OK) {
-        task->rc = ngx_rl_sync_publish(task);
+    rc = ngx_rl_sync_compile(task);
+
+    return (rc == NGX_OK) ? ngx_rl_sync_publish(task) : rc;
+}
+
+
+static void
+ngx_rl_sync_compare_work(void *data)
+{
+    ngx_rl_sync_task_t *task = data;
+
+    task->rc = ngx_rl_sync_compared(task);
+
+    if (task->rc == NGX_DONE
+        && ngx_rl_sync_seal(task->limiter, task->pool, &task->own.text)
+           != NGX_OK)
+    {
+        task->rc = NGX_ERROR;
     }
 }
 
@@ -213,13 +244,28 @@ ngx_rl_sync_return(ngx_rl_sync_task_t *task)
 
     sync->asked = ngx_rl_sync_ask_put(sync, ngx_rl_sync_answer,
                                       sync, task->entry.version,
-                                      task->entry.id, &task->own);
+                                      task->entry.id, &task->own,
+                                      &task->own.text);
     if (sync->asked == NULL) {
         ngx_rl_sync_idle(sync, NGX_RL_SYNC_AGAIN_MS);
         return;
     }
 
     sync->leader = NGX_RL_SYNC_RETURNS;
+
+    if (task->entry.version == task->own.version) {
+
+        if (ngx_rl_sync_failed(&sync->sealing)) {
+            ngx_log_error(NGX_LOG_WARN, sync->log, 0,
+                          "ratelimit zone \"%V\": version %uL of its rules is "
+                          "not sealed by this \"secret_file\", this gateway "
+                          "seals it", &sync->limiter->zone.name,
+                          task->own.version);
+        }
+
+        return;
+    }
+
     first = (sync->returning.wait == 0);
 
     if (ngx_rl_sync_failed(&sync->returning) || first) {
@@ -235,6 +281,9 @@ ngx_rl_sync_return(ngx_rl_sync_task_t *task)
 static void
 ngx_rl_sync_accepted(ngx_rl_sync_task_t *task)
 {
+    u_char          buf[sizeof("follows version  of its rules")
+                        + NGX_INT64_LEN];
+    ngx_str_t       what;
     ngx_rl_sync_t  *sync;
 
     sync = task->sync;
@@ -252,6 +301,12 @@ ngx_rl_sync_accepted(ngx_rl_sync_task_t *task)
                       task->own.version, task->entry.version);
     }
 
+    what.data = buf;
+    what.len = ngx_sprintf(buf, "follows version %uL of its rules",
+                           task->entry.version)
+               - buf;
+
+    ngx_rl_sync_log(sync->limiter, &what, &task->record);
     ngx_rl_sync_wake(sync);
 }
 
@@ -265,6 +320,11 @@ ngx_rl_sync_compare_done(void *data)
 
     sync = task->sync;
     sync->compares = NULL;
+    sync->sealed = (task->rc != NGX_ERROR && task->unsealed == NULL);
+
+    if (sync->sealed) {
+        sync->sealing.wait = 0;
+    }
 
     switch (task->rc) {
 
@@ -278,7 +338,7 @@ ngx_rl_sync_compare_done(void *data)
 
     case NGX_DECLINED:
         sync->refused_version = task->entry.version;
-        sync->refused_id = task->entry.id;
+        sync->refused_id = task->unsealed ? 0 : task->entry.id;
         ngx_rl_sync_refused(task);
         ngx_rl_sync_idle(sync, NGX_RL_SYNC_POLL_MS);
         break;
@@ -383,7 +443,13 @@ ngx_rl_sync_answer(void *data, const ngx_rl_redis_result_t *result)
         sync->empty = 0;
     }
 
-    if (version == own && id == own_id) {
+    if (version && version == own && id == own_id && !sync->sealed
+        && result->n > NGX_RL_SYNC_GET_RECORD)
+    {
+        ngx_rl_sync_compare(sync, version, id,
+                            &result->texts[NGX_RL_SYNC_GET_RECORD]);
+
+    } else if (version == own && id == own_id) {
 
         /* one that the workers do not use is another matter */
 
@@ -453,6 +519,14 @@ ngx_rl_sync_poll(void *data)
         ngx_rl_store_version(sync->limiter->store, &own[0], &own[1]);
     }
 
+    /* a seal may be missing: the secret is new */
+
+    if (sync->limiter->redis->secret.len && !sync->sealed
+        && ngx_rl_sync_may_retry(&sync->sealing))
+    {
+        own[1] = 0;
+    }
+
     sync->asked = ngx_rl_sync_ask(sync, ngx_rl_sync_answer, sync,
                                   "get", "vi", own, NULL);
     if (sync->asked) {
@@ -470,6 +544,7 @@ ngx_rl_sync_lead(ngx_rl_sync_t *sync)
 {
     sync->leader = NGX_RL_SYNC_IDLE;
     sync->refused_version = 0;
+    sync->sealed = 0;
 
     ngx_log_error(NGX_LOG_INFO, sync->log, 0,
                   "ratelimit zone \"%V\": this worker follows the rules for "

@@ -7,7 +7,88 @@
 #include "ngx_rl_leases.h"
 #include "ngx_rl_text.h"
 
+#include <openssl/crypto.h>
+
 #define NGX_RL_SYNC_ARGS  6
+
+/*
+ * In Redis a line stands behind a record, if the fleet has a secret: its seal.
+ * No document begins like this.
+ */
+#define NGX_RL_SYNC_SEAL  "hmac-sha256 "
+
+#define NGX_RL_SYNC_SEAL_LINE                                                 \
+    (sizeof(NGX_RL_SYNC_SEAL) - 1 + 2 * NGX_RL_REDIS_SEAL + 1)
+
+const char  ngx_rl_sync_unsealed[] =
+    "it is not sealed by this \"secret_file\"; if a gateway goes by it, give "
+    "that gateway the file and reload it, else delete it in Redis";
+
+
+ngx_int_t
+ngx_rl_sync_seal(ngx_rl_limiter_t *limiter, ngx_pool_t *pool, ngx_str_t *text)
+{
+    u_char  *p, *line, seal[NGX_RL_REDIS_SEAL];
+
+    if (limiter->redis == NULL || limiter->redis->secret.len == 0) {
+        return NGX_OK;
+    }
+
+    p = ngx_pnalloc(pool, text->len + NGX_RL_SYNC_SEAL_LINE);
+
+    if (p == NULL
+        || ngx_rl_redis_seal(limiter->redis, &limiter->zone.name, text, seal)
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    line = ngx_cpymem(p, text->data, text->len);
+    line = ngx_cpymem(line, NGX_RL_SYNC_SEAL, sizeof(NGX_RL_SYNC_SEAL) - 1);
+    line = ngx_hex_dump(line, seal, sizeof(seal));
+    *line++ = LF;
+
+    text->data = p;
+    text->len = line - p;
+
+    return NGX_OK;
+}
+
+
+const char *
+ngx_rl_sync_unseal(ngx_rl_limiter_t *limiter, ngx_pool_t *pool,
+    ngx_str_t *text)
+{
+    u_char     *line;
+    ngx_str_t   found, sealed;
+
+    found = *text;
+
+    if (text->len > NGX_RL_SYNC_SEAL_LINE) {
+        line = text->data + text->len - NGX_RL_SYNC_SEAL_LINE;
+
+        if (line[-1] == LF
+            && ngx_memcmp(line, NGX_RL_SYNC_SEAL, sizeof(NGX_RL_SYNC_SEAL) - 1)
+               == 0)
+        {
+            text->len -= NGX_RL_SYNC_SEAL_LINE;
+        }
+    }
+
+    if (limiter->redis->secret.len == 0) {
+        return NULL;
+    }
+
+    sealed = *text;
+
+    if (ngx_rl_sync_seal(limiter, pool, &sealed) != NGX_OK) {
+        return ngx_rl_record_no_memory;
+    }
+
+    return (found.len == sealed.len
+            && CRYPTO_memcmp(found.data, sealed.data, found.len) == 0)
+           ? NULL : ngx_rl_sync_unsealed;
+}
 
 
 ngx_rl_redis_call_t *
@@ -44,7 +125,7 @@ ngx_rl_sync_ask(ngx_rl_sync_t *sync, ngx_rl_redis_handler_pt handler,
 ngx_rl_redis_call_t *
 ngx_rl_sync_ask_put(ngx_rl_sync_t *sync, ngx_rl_redis_handler_pt handler,
     void *data, uint64_t expected, uint64_t expected_id,
-    const ngx_rl_store_entry_t *entry)
+    const ngx_rl_store_entry_t *entry, const ngx_str_t *sealed)
 {
     uint64_t  numbers[4];
 
@@ -54,7 +135,7 @@ ngx_rl_sync_ask_put(ngx_rl_sync_t *sync, ngx_rl_redis_handler_pt handler,
     numbers[3] = entry->id;
 
     return ngx_rl_sync_ask(sync, handler, data, "put",
-                           expected ? "vivis" : "vvvis", numbers, &entry->text);
+                           expected ? "vivis" : "vvvis", numbers, sealed);
 }
 
 
