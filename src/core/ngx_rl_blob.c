@@ -110,11 +110,11 @@ ngx_rl_blob_make_room(ngx_rl_blob_t *blob, uint64_t newest, uint64_t len)
 
 uint64_t
 ngx_rl_blob_publish(ngx_rl_blob_t *blob, const ngx_rl_blob_entry_t *new,
-    const u_char *bytes, ngx_rl_blob_history_e history)
+    const u_char *bytes)
 {
     size_t                room, first;
     u_char               *p;
-    uint64_t              newest, pos, before;
+    uint64_t              newest, pos;
     ngx_rl_blob_entry_t  *entry;
 
     if (new->len > blob->ring / 2) {
@@ -122,27 +122,11 @@ ngx_rl_blob_publish(ngx_rl_blob_t *blob, const ngx_rl_blob_entry_t *new,
     }
 
     newest = atomic_load(&blob->newest);
-    before = 0;
-
-    if (newest) {
-        entry = ngx_rl_blob_entry(blob, newest);
-
-        if (history == NGX_RL_BLOB_KEEP
-            && (entry->version != new->version || entry->id != new->id))
-        {
-            before = newest;
-
-        } else if (history != NGX_RL_BLOB_ANEW) {
-            before = entry->before;
-        }
-    }
-
     pos = ngx_rl_blob_make_room(blob, newest, new->len);
 
     entry = ngx_rl_blob_entry(blob, newest + 1);
     *entry = *new;
     entry->number = newest + 1;
-    entry->before = before;
     entry->pos = pos;
 
     p = ngx_rl_blob_bytes(blob, pos, &room);

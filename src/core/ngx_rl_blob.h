@@ -26,16 +26,8 @@ typedef struct {
 
     /* the rest is the ring's */
     uint64_t  number;     /* 1 and more, in the order of publication */
-    uint64_t  before;     /* number of the one in the history; 0: none */
     uint64_t  pos;        /* of all bytes that were ever published */
 } ngx_rl_blob_entry_t;
-
-/* The newest blob, when another one is published: */
-typedef enum {
-    NGX_RL_BLOB_KEEP = 0,   /* it is the first of the history */
-    NGX_RL_BLOB_DROP,       /* it is left out of the history */
-    NGX_RL_BLOB_ANEW        /* the history is empty */
-} ngx_rl_blob_history_e;
 
 
 /*
@@ -52,17 +44,15 @@ uint64_t ngx_rl_blob_newest(const ngx_rl_blob_t *blob);
 
 /*
  * Publishes new->len bytes. The caller holds a lock that keeps other writers
- * out. The newest blob is not kept in the history of one with its version and
- * id. Returns the number of the new blob, or 0: it is too large, and nothing
+ * out. Returns the number of the new blob, or 0: it is too large, and nothing
  * has changed.
  */
 uint64_t ngx_rl_blob_publish(ngx_rl_blob_t *blob,
-    const ngx_rl_blob_entry_t *new, const u_char *bytes,
-    ngx_rl_blob_history_e history);
+    const ngx_rl_blob_entry_t *new, const u_char *bytes);
 
 /*
- * Finds the blob of a number, as blob_newest() and entry->before give it.
- * Returns 1, or 0: it is no longer there.
+ * Finds the blob of a number, as blob_newest() gives it. Returns 1, or 0: it is
+ * no longer there.
  */
 int ngx_rl_blob_find(const ngx_rl_blob_t *blob, uint64_t number,
     ngx_rl_blob_entry_t *entry);

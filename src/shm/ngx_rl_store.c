@@ -1,5 +1,6 @@
 /*
- * The store: a header, and a ring of blobs, which are the records.
+ * The store: a header, and a ring of two blobs: the current record, and the one
+ * that is being written.
  */
 
 #include <ngx_config.h>
@@ -7,9 +8,7 @@
 
 #include "ngx_rl_store.h"
 
-
-/* The history, the current record, and the one that is being written. */
-#define ngx_rl_store_ring(max, ring)  ((ring) + 2 * (max))
+#define NGX_RL_STORE_BLOBS  2
 
 
 static ngx_inline ngx_rl_blob_t *
@@ -20,24 +19,23 @@ ngx_rl_store_blobs(const ngx_rl_store_t *store)
 
 
 size_t
-ngx_rl_store_size(size_t max, size_t ring)
+ngx_rl_store_size(size_t max)
 {
     return sizeof(ngx_rl_store_t)
-           + ngx_rl_blob_size(NGX_RL_STORE_HISTORY + 1,
-                              ngx_rl_store_ring(max, ring));
+           + ngx_rl_blob_size(NGX_RL_STORE_BLOBS, NGX_RL_STORE_BLOBS * max);
 }
 
 
 ngx_int_t
-ngx_rl_store_init(ngx_rl_store_t *store, size_t size, size_t max, size_t ring)
+ngx_rl_store_init(ngx_rl_store_t *store, size_t size, size_t max)
 {
-    if (max == 0 || size < ngx_rl_store_size(max, ring)) {
+    if (max == 0 || size < ngx_rl_store_size(max)) {
         return NGX_ERROR;
     }
 
     store->max = max;
-    ngx_rl_blob_init(ngx_rl_store_blobs(store), NGX_RL_STORE_HISTORY + 1,
-                     ngx_rl_store_ring(max, ring));
+    ngx_rl_blob_init(ngx_rl_store_blobs(store), NGX_RL_STORE_BLOBS,
+                     NGX_RL_STORE_BLOBS * max);
     return NGX_OK;
 }
 
@@ -49,33 +47,24 @@ ngx_rl_store_generation(const ngx_rl_store_t *store)
 }
 
 
-/* version 0: the current one. Returns NGX_OK or NGX_DECLINED. */
+/*
+ * The current record. Returns NGX_OK, or NGX_DECLINED: there is none. It is
+ * gone only if others have published meanwhile.
+ */
 static ngx_int_t
-ngx_rl_store_find(const ngx_rl_store_t *store, uint64_t version,
-    ngx_rl_blob_entry_t *blob)
+ngx_rl_store_current(const ngx_rl_store_t *store, ngx_rl_blob_entry_t *blob)
 {
-    uint64_t        newest;
-    ngx_rl_blob_t  *blobs;
-
-    blobs = ngx_rl_store_blobs(store);
-
-    /* the current one is gone only if others have published meanwhile */
+    uint64_t  newest;
 
     do {
-        newest = ngx_rl_blob_newest(blobs);
+        newest = ngx_rl_store_generation(store);
 
         if (newest == 0) {
+            ngx_memzero(blob, sizeof(ngx_rl_blob_entry_t));
             return NGX_DECLINED;
         }
 
-    } while (!ngx_rl_blob_find(blobs, newest, blob));
-
-    while (version && blob->version != version) {
-
-        if (!ngx_rl_blob_find(blobs, blob->before, blob)) {
-            return NGX_DECLINED;
-        }
-    }
+    } while (!ngx_rl_blob_find(ngx_rl_store_blobs(store), newest, blob));
 
     return NGX_OK;
 }
@@ -87,10 +76,7 @@ ngx_rl_store_version(const ngx_rl_store_t *store, uint64_t *version,
 {
     ngx_rl_blob_entry_t  blob;
 
-    if (ngx_rl_store_find(store, 0, &blob) != NGX_OK) {
-        blob.version = 0;
-        blob.id = 0;
-    }
+    (void) ngx_rl_store_current(store, &blob);
 
     *version = blob.version;
     *id = blob.id;
@@ -98,21 +84,32 @@ ngx_rl_store_version(const ngx_rl_store_t *store, uint64_t *version,
 
 
 ngx_uint_t
-ngx_rl_store_has(const ngx_rl_store_t *store, uint64_t version, uint64_t id)
+ngx_rl_store_had(ngx_rl_store_t *store, uint64_t version, uint64_t id)
 {
-    ngx_rl_blob_entry_t  blob;
+    ngx_uint_t  i, found;
 
-    return version && ngx_rl_store_find(store, version, &blob) == NGX_OK
-           && blob.id == id;
+    found = 0;
+
+    ngx_rl_lock(&store->write_lock);
+
+    for (i = 0; i < NGX_RL_STORE_PAST; i++) {
+        found |= (version && store->past[i].version == version
+                  && store->past[i].id == id);
+    }
+
+    ngx_rl_unlock(&store->write_lock);
+
+    return found;
 }
 
 
 ngx_int_t
 ngx_rl_store_publish(ngx_rl_store_t *store, const ngx_rl_store_entry_t *entry,
-    uint64_t expected, uint64_t expected_id, ngx_rl_blob_history_e history)
+    uint64_t expected, uint64_t expected_id)
 {
-    uint64_t             version, id;
-    ngx_rl_blob_entry_t  blob;
+    uint64_t              version, id;
+    ngx_rl_blob_entry_t   blob;
+    ngx_rl_store_past_t  *past;
 
     if (entry->text.len > store->max) {
         return NGX_DECLINED;
@@ -129,13 +126,17 @@ ngx_rl_store_publish(ngx_rl_store_t *store, const ngx_rl_store_entry_t *entry,
         return NGX_BUSY;
     }
 
+    past = &store->past[ngx_rl_store_generation(store) % NGX_RL_STORE_PAST];
+    past->version = entry->version;
+    past->id = entry->id;
+
     ngx_memzero(&blob, sizeof(ngx_rl_blob_entry_t));
     blob.version = entry->version;
     blob.id = entry->id;
     blob.len = entry->text.len;
 
     (void) ngx_rl_blob_publish(ngx_rl_store_blobs(store), &blob,
-                               entry->text.data, history);
+                               entry->text.data);
 
     ngx_rl_unlock(&store->write_lock);
 
@@ -145,63 +146,31 @@ ngx_rl_store_publish(ngx_rl_store_t *store, const ngx_rl_store_entry_t *entry,
 
 /* If a record was overwritten meanwhile, its copy stays in pool: rare. */
 ngx_int_t
-ngx_rl_store_read(const ngx_rl_store_t *store, uint64_t version,
-    ngx_pool_t *pool, ngx_rl_store_entry_t *entry)
+ngx_rl_store_read(const ngx_rl_store_t *store, ngx_pool_t *pool,
+    ngx_rl_store_entry_t *entry)
 {
     u_char               *p;
-    size_t                len;
-    ngx_uint_t            i, n, most;
-    ngx_rl_blob_t        *blobs;
-    ngx_rl_blob_entry_t   blob[NGX_RL_STORE_HISTORY + 1];
+    ngx_rl_blob_entry_t   blob;
 
-    blobs = ngx_rl_store_blobs(store);
-    most = 1;
-
-    if (version == NGX_RL_STORE_ALL) {
-        version = 0;
-        most = NGX_RL_STORE_HISTORY + 1;
-    }
-
-    while (ngx_rl_store_find(store, version, &blob[0]) == NGX_OK) {
-
-        len = blob[0].len;
-
-        for (n = 1; n < most; n++) {
-
-            if (!ngx_rl_blob_find(blobs, blob[n - 1].before, &blob[n])) {
-                break;
-            }
-
-            len += blob[n].len;
+    do {
+        if (ngx_rl_store_current(store, &blob) != NGX_OK) {
+            return NGX_DECLINED;
         }
 
-        p = ngx_pnalloc(pool, len);
+        p = ngx_pnalloc(pool, blob.len);
         if (p == NULL) {
             return NGX_ERROR;
         }
 
-        /* the oldest ones may be gone by now: they are the last */
+    } while (!ngx_rl_blob_copy(ngx_rl_store_blobs(store), &blob, p));
 
-        for (i = 0, len = 0; i < n; i++) {
+    entry->version = blob.version;
+    entry->id = blob.id;
+    entry->generation = blob.number;
+    entry->text.data = p;
+    entry->text.len = blob.len;
 
-            if (!ngx_rl_blob_copy(blobs, &blob[i], p + len)) {
-                break;
-            }
-
-            len += blob[i].len;
-        }
-
-        if (i) {
-            entry->version = blob[0].version;
-            entry->id = blob[0].id;
-            entry->generation = blob[0].number;
-            entry->text.data = p;
-            entry->text.len = len;
-            return NGX_OK;
-        }
-    }
-
-    return NGX_DECLINED;
+    return NGX_OK;
 }
 
 

@@ -1,8 +1,7 @@
 /*
- * The store of a zone: the records of its document, as the workers of a
- * gateway share them, and what the leading worker knows for all of them. The
- * newest record is the current one, those before are its history. The store
- * knows the version, the id and the bytes of a record, nothing else.
+ * The store of a zone: the current record of its document, as the workers of a
+ * gateway share it, and what the leading worker knows for all of them. The
+ * store knows the version, the id and the bytes of a record, nothing else.
  *
  * A worker may be killed at any instruction: the current record is then the
  * one before or the new one, whole.
@@ -17,14 +16,22 @@
 #include "ngx_rl_blob.h"
 #include "ngx_rl_lock.h"
 
-#define NGX_RL_STORE_LAYOUT   5   /* another one: memory of its own */
-#define NGX_RL_STORE_HISTORY  50  /* records before the current one */
+#define NGX_RL_STORE_LAYOUT   6   /* another one: memory of its own */
+#define NGX_RL_STORE_PAST     50  /* records that are known by their ids */
+
+typedef struct {
+    uint64_t       version;
+    uint64_t       id;
+} ngx_rl_store_past_t;
 
 /* Zeroed before init. Offsets, no pointers: it may be mapped anywhere. */
 typedef struct {
     ngx_rl_lock_t  write_lock;
     ngx_rl_lock_t  leader;     /* held for as long as one leads */
     size_t         max;        /* bytes of a record */
+
+    /* of the last generations, under write_lock */
+    ngx_rl_store_past_t   past[NGX_RL_STORE_PAST];
 
     /* Each by itself; written by the leader, but for resets. */
     _Atomic uint64_t      file;       /* hash of the state file's name */
@@ -48,15 +55,11 @@ typedef struct {
     ngx_str_t   text;
 } ngx_rl_store_entry_t;
 
-/*
- * Bytes of a store whose records have at most max bytes each and whose history
- * has ring bytes.
- */
-size_t ngx_rl_store_size(size_t max, size_t ring);
+/* Bytes of a store whose records have at most max bytes each. */
+size_t ngx_rl_store_size(size_t max);
 
 /* Makes a store in zeroed memory. Returns NGX_OK, or NGX_ERROR: too small. */
-ngx_int_t ngx_rl_store_init(ngx_rl_store_t *store, size_t size, size_t max,
-    size_t ring);
+ngx_int_t ngx_rl_store_init(ngx_rl_store_t *store, size_t size, size_t max);
 
 /* Counts the publications: 0 as long as there was none. */
 uint64_t ngx_rl_store_generation(const ngx_rl_store_t *store);
@@ -65,32 +68,26 @@ uint64_t ngx_rl_store_generation(const ngx_rl_store_t *store);
 void ngx_rl_store_version(const ngx_rl_store_t *store, uint64_t *version,
     uint64_t *id);
 
-/* Whether this version, with that id, is current or in the history. */
-ngx_uint_t ngx_rl_store_has(const ngx_rl_store_t *store, uint64_t version,
+/* Whether this version, with that id, is or was current, not long ago. */
+ngx_uint_t ngx_rl_store_had(ngx_rl_store_t *store, uint64_t version,
     uint64_t id);
 
 /*
- * Makes a record the current one; the history loses its oldest ones. expected:
- * the version that must be current, with that id, or ANY. history: what becomes
- * of the current record. Returns NGX_OK, NGX_BUSY: another version is current,
+ * Makes a record the current one. expected: the version that must be current,
+ * with that id, or ANY. Returns NGX_OK, NGX_BUSY: another version is current,
  * or NGX_DECLINED: the record is too large. May be called by a thread.
  */
 #define NGX_RL_STORE_ANY  ((uint64_t) -1)
 
 ngx_int_t ngx_rl_store_publish(ngx_rl_store_t *store,
-    const ngx_rl_store_entry_t *entry, uint64_t expected, uint64_t expected_id,
-    ngx_rl_blob_history_e history);
+    const ngx_rl_store_entry_t *entry, uint64_t expected, uint64_t expected_id);
 
 /*
- * Copies a record to pool: the current one (version 0), or one of the history.
- * ALL: copies all of them, one behind the other, the newest first; entry names
- * the newest. Returns NGX_OK, NGX_DECLINED: there is none, or NGX_ERROR: memory
- * is out. Takes no lock; may be called by a thread.
+ * Copies the current record to pool. Returns NGX_OK, NGX_DECLINED: there is
+ * none, or NGX_ERROR: memory is out. Takes no lock; may be called by a thread.
  */
-#define NGX_RL_STORE_ALL  ((uint64_t) -1)
-
-ngx_int_t ngx_rl_store_read(const ngx_rl_store_t *store, uint64_t version,
-    ngx_pool_t *pool, ngx_rl_store_entry_t *entry);
+ngx_int_t ngx_rl_store_read(const ngx_rl_store_t *store, ngx_pool_t *pool,
+    ngx_rl_store_entry_t *entry);
 
 /*
  * One worker of a gateway leads: it listens to Redis and writes the state

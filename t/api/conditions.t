@@ -8,7 +8,8 @@ use t::Api;
 use t::Gateway qw( header wait_for );
 use t::Rules;
 
-my $gateway = t::Gateway->limited(api => 1, zone => 'key=$http_x_api_key');
+my $gateway = t::Gateway->limited(api => 1,
+                                 zone => 'key=$http_x_api_key state=rules.state');
 
 my $api = t::Api->new($gateway);
 my $ANY = 'If-Match: *';

@@ -19,9 +19,6 @@
 #include "process.h"
 
 #define ANY   NGX_RL_STORE_ANY
-#define KEEP  NGX_RL_BLOB_KEEP
-#define DROP  NGX_RL_BLOB_DROP
-#define ANEW  NGX_RL_BLOB_ANEW
 #define HEAD  17   /* bytes before a record's own: "%8u %7u " */
 
 static size_t  mapped;
@@ -32,11 +29,11 @@ store_make(size_t max)
 {
     ngx_rl_store_t  *store;
 
-    mapped = ngx_rl_store_size(max, max);
+    mapped = ngx_rl_store_size(max);
     store = mmap(NULL, mapped, PROT_READ|PROT_WRITE, MAP_SHARED|MAP_ANONYMOUS,
                  -1, 0);
     assert_ptr_not_equal(store, MAP_FAILED);
-    assert_int_equal(ngx_rl_store_init(store, mapped, max, max), NGX_OK);
+    assert_int_equal(ngx_rl_store_init(store, mapped, max), NGX_OK);
 
     return store;
 }
@@ -91,7 +88,7 @@ record_whole(const u_char *p, size_t left, uint64_t *version)
 
 static inline ngx_int_t
 publish_at(ngx_rl_store_t *store, uint64_t version, uint64_t id, size_t len,
-    uint64_t expected, uint64_t expected_id, ngx_rl_blob_history_e history)
+    uint64_t expected, uint64_t expected_id)
 {
     u_char                *p;
     ngx_int_t              rc;
@@ -106,7 +103,7 @@ publish_at(ngx_rl_store_t *store, uint64_t version, uint64_t id, size_t len,
     entry.text.data = p;
     entry.text.len = len;
 
-    rc = ngx_rl_store_publish(store, &entry, expected, expected_id, history);
+    rc = ngx_rl_store_publish(store, &entry, expected, expected_id);
     free(p);
 
     return rc;
@@ -116,13 +113,13 @@ publish_at(ngx_rl_store_t *store, uint64_t version, uint64_t id, size_t len,
 static inline ngx_int_t
 publish(ngx_rl_store_t *store, uint64_t version, size_t len)
 {
-    return publish_at(store, version, 10 * version, len, ANY, 0, KEEP);
+    return publish_at(store, version, 10 * version, len, ANY, 0);
 }
 
 
 /* What is read is there until the next read. */
 static inline ngx_int_t
-get(ngx_rl_store_t *store, uint64_t version, ngx_rl_store_entry_t *entry)
+get(ngx_rl_store_t *store, ngx_rl_store_entry_t *entry)
 {
     static ngx_pool_t  *pool;
 
@@ -133,49 +130,26 @@ get(ngx_rl_store_t *store, uint64_t version, ngx_rl_store_entry_t *entry)
     pool = ngx_create_pool(4096, NULL);
     assert_non_null(pool);
 
-    return ngx_rl_store_read(store, version, pool, entry);
+    return ngx_rl_store_read(store, pool, entry);
 }
 
 
-/*
- * All versions that there are, the current one first, as text: "3 2 1 ". Each
- * is whole, and found by its number.
- */
-static inline const char *
-versions(ngx_rl_store_t *store)
+/* The version that is current, and whole; 0: there is none. */
+static inline uint64_t
+current(ngx_rl_store_t *store)
 {
-    char                  *out;
-    size_t                 n, at, len;
-    u_char                *all;
-    uint64_t               version;
-    ngx_rl_store_entry_t   entry;
+    uint64_t              version;
+    ngx_rl_store_entry_t  entry;
 
-    static char  text[16 * NGX_RL_STORE_HISTORY];
-
-    text[0] = '\0';
-
-    if (get(store, NGX_RL_STORE_ALL, &entry) != NGX_OK) {
-        return text;
+    if (get(store, &entry) != NGX_OK) {
+        return 0;
     }
 
-    len = entry.text.len;
-    all = malloc(len);
-    memcpy(all, entry.text.data, len);
+    assert_int_equal(record_whole(entry.text.data, entry.text.len, &version),
+                     entry.text.len);
+    assert_int_equal(entry.version, version);
 
-    for (at = 0, out = text; at < len; at += n) {
-        n = record_whole(all + at, len - at, &version);
-        assert_true(n > 0);
-        out += sprintf(out, "%u ", (unsigned) version);
-
-        assert_int_equal(get(store, version, &entry), NGX_OK);
-        assert_int_equal(entry.version, version);
-        assert_int_equal(entry.text.len, n);
-        assert_memory_equal(entry.text.data, all + at, n);
-    }
-
-    free(all);
-
-    return text;
+    return version;
 }
 
 #endif /* STORE_H_INCLUDED */

@@ -1,4 +1,4 @@
-/* The store of one process: what is current, what is history, who leads. */
+/* The store of one process: what is current, what was, who leads. */
 
 #include "store.h"
 
@@ -37,13 +37,12 @@ assert_current(uint64_t version, uint64_t id)
 
 
 static void
-assert_record(uint64_t version, uint64_t got, uint64_t id, uint64_t generation,
-    size_t len)
+assert_record(uint64_t version, uint64_t id, uint64_t generation, size_t len)
 {
     ngx_rl_store_entry_t  entry;
 
-    assert_int_equal(get(store, version, &entry), NGX_OK);
-    assert_int_equal(entry.version, got);
+    assert_int_equal(get(store, &entry), NGX_OK);
+    assert_int_equal(entry.version, version);
     assert_int_equal(entry.id, id);
     assert_int_equal(entry.generation, generation);
     assert_int_equal(entry.text.len, len);
@@ -57,12 +56,10 @@ test_empty(void **state)
 
     assert_int_equal(ngx_rl_store_generation(store), 0);
     assert_current(0, 0);
-    assert_false(ngx_rl_store_has(store, 0, 0));
-    assert_int_equal(get(store, 0, &entry), NGX_DECLINED);
-    assert_int_equal(get(store, 1, &entry), NGX_DECLINED);
-    assert_int_equal(get(store, NGX_RL_STORE_ALL, &entry), NGX_DECLINED);
+    assert_false(ngx_rl_store_had(store, 0, 0));
+    assert_int_equal(get(store, &entry), NGX_DECLINED);
 
-    assert_int_equal(ngx_rl_store_init(store, mapped - 1, MAX, MAX), NGX_ERROR);
+    assert_int_equal(ngx_rl_store_init(store, mapped - 1, MAX), NGX_ERROR);
 }
 
 
@@ -74,22 +71,21 @@ test_publish(void **state)
 
     assert_int_equal(publish(store, 5, 100), NGX_OK);
     assert_int_equal(ngx_rl_store_generation(store), 1);
+    assert_record(5, 50, 1, 100);
     assert_int_equal(publish(store, 6, MAX), NGX_OK);
     assert_int_equal(ngx_rl_store_generation(store), 2);
 
     assert_current(6, 60);
-    assert_record(0, 6, 60, 2, MAX);
-    assert_record(5, 5, 50, 1, 100);
-    assert_int_equal(get(store, 4, &entry), NGX_DECLINED);
+    assert_record(6, 60, 2, MAX);
 
     /* too large: nothing has changed */
     assert_int_equal(publish(store, 7, MAX + 1), NGX_DECLINED);
     assert_int_equal(ngx_rl_store_generation(store), 2);
-    assert_string_equal(versions(store), "6 5 ");
+    assert_int_equal(current(store), 6);
 
     pool = ngx_create_pool(4096, NULL);
     allocations = 0;
-    assert_int_equal(ngx_rl_store_read(store, 0, pool, &entry), NGX_ERROR);
+    assert_int_equal(ngx_rl_store_read(store, pool, &entry), NGX_ERROR);
     ngx_destroy_pool(pool);
 }
 
@@ -115,111 +111,63 @@ test_expected(void **state)
     for (i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
         assert_int_equal(publish_at(store, steps[i].version,
                                     10 * steps[i].version, 50,
-                                    steps[i].expected, steps[i].expected_id,
-                                    KEEP), steps[i].rc);
+                                    steps[i].expected, steps[i].expected_id),
+                         steps[i].rc);
     }
 
-    assert_string_equal(versions(store), "10 9 2 1 ");
+    assert_int_equal(current(store), 10);
 }
 
 
-/* Bounded by bytes, 3,000 with the current one, and by records. */
+/* Around the ring, at all offsets, and with records of all sizes. */
 static void
-test_bounds(void **state)
+test_sizes(void **state)
 {
-    char      *p, expected[1000];
-    size_t     i;
-    uint64_t   v, n;
+    uint64_t  v;
 
-    static const struct {
-        size_t       len;
-        const char  *versions;
-    } steps[] = {
-        { 300, "1 " }, { 300, "2 1 " }, { 300, "3 2 1 " }, { 500, "4 3 2 1 " },
-            { 50, "5 4 3 2 1 " }, { MAX, "6 5 4 3 2 1 " }, { MAX,
-            "7 6 5 4 3 " }, { MAX, "8 7 6 " }, { 100, "9 8 7 " }
-    };
-
-    for (i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
-        publish(store, i + 1, steps[i].len);
-        assert_string_equal(versions(store), steps[i].versions);
-    }
-
-    /* around the ring, at all offsets */
-    for (v = 10; v < 1000; v++) {
+    for (v = 1; v < 1000; v++) {
         assert_int_equal(publish(store, v, HEAD + v * 13 % 71), NGX_OK);
-        (void) versions(store);
+        assert_int_equal(current(store), v);
     }
 
-    store_free(store);
-    store = store_make(MAX * MAX);
-
-    for (v = 1; v <= 3 * NGX_RL_STORE_HISTORY; v++) {
-        publish(store, v, HEAD + v);
-        p = expected;
-
-        for (n = v; n > 0 && v - n <= NGX_RL_STORE_HISTORY; n--) {
-            p += sprintf(p, "%u ", (unsigned) n);
-        }
-
-        assert_string_equal(versions(store), expected);
+    for (v = 1000; v < 2000; v++) {
+        assert_int_equal(publish(store, v, v % 3 ? MAX : HEAD + v % 500),
+                         NGX_OK);
+        assert_int_equal(current(store), v);
     }
 }
 
 
-/* What becomes of the current record when another one is published. */
+/* The last of those that were current are known by version and id. */
 static void
-test_history(void **state)
+test_past(void **state)
 {
-    size_t  i;
+    uint64_t  v;
 
-    static const struct {
-        uint64_t                      version, id;
-        ngx_rl_blob_history_e  history;
-        const char                   *versions;
-    } steps[] = {
-        { 1, 10, KEEP, "1 " }, { 2, 20, KEEP, "2 1 " },
-
-        /* the one before is dropped, its own history is not */
-        { 3, 33, DROP, "3 1 " },
-        { 4, 40, KEEP, "4 3 1 " },
-
-        /* published once more: it is not its own history */
-        { 4, 40, KEEP, "4 3 1 " },
-        { 4, 40, KEEP, "4 3 1 " },
-        { 5, 50, KEEP, "5 4 3 1 " },
-
-        /* of another lineage: nothing is left of the history */
-        { 2, 7, ANEW, "2 " },
-        { 3, 30, KEEP, "3 2 " }
-    };
-
-    for (i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
-        publish_at(store, steps[i].version, steps[i].id, 50, ANY, 0,
-                   steps[i].history);
-        assert_string_equal(versions(store), steps[i].versions);
-
-        if (steps[i].history == DROP) {
-            assert_true(ngx_rl_store_has(store, 3, 33));
-            assert_false(ngx_rl_store_has(store, 3, 30));
-            assert_true(ngx_rl_store_has(store, 1, 10));
-            assert_false(ngx_rl_store_has(store, 2, 20));
-        }
+    for (v = 1; v <= 3 * NGX_RL_STORE_PAST; v++) {
+        publish(store, v, HEAD);
     }
+
+    v--;
+    assert_true(ngx_rl_store_had(store, v, 10 * v));
+    assert_false(ngx_rl_store_had(store, v, 10 * v + 1));
+    assert_true(ngx_rl_store_had(store, v - 1, 10 * (v - 1)));
+    assert_false(ngx_rl_store_had(store, v - 1, 10 * v));
+
+    v = v + 1 - NGX_RL_STORE_PAST;
+    assert_true(ngx_rl_store_had(store, v, 10 * v));
+    v--;
+    assert_false(ngx_rl_store_had(store, v, 10 * v));
 }
 
 
-/* Another record of the same version: the newer one is found. */
+/* Another record of the same version: the newer one counts. */
 static void
 test_same_version(void **state)
 {
-    publish_at(store, 1, 1, 50, ANY, 0, KEEP);
-    publish_at(store, 1, 2, 60, ANY, 0, KEEP);
-    assert_record(1, 1, 2, 2, 60);
-    assert_record(NGX_RL_STORE_ALL, 1, 2, 2, 60 + 50);
-
-    publish_at(store, 2, 3, 70, ANY, 0, KEEP);
-    assert_record(1, 1, 2, 2, 60);
+    publish_at(store, 1, 1, 50, ANY, 0);
+    publish_at(store, 1, 2, 60, ANY, 0);
+    assert_record(1, 2, 2, 60);
 }
 
 
@@ -267,8 +215,8 @@ main(void)
 {
     const struct CMUnitTest  tests[] = {
         TEST(test_empty), TEST(test_publish), TEST(test_expected),
-            TEST(test_bounds), TEST(test_history), TEST(test_same_version),
-            TEST(test_file), TEST(test_single), };
+        TEST(test_sizes), TEST(test_past), TEST(test_same_version),
+        TEST(test_file), TEST(test_single) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -589,8 +589,7 @@ ngx_rl_redis_map_publish(ngx_rl_redis_client_t *client,
     if (!ngx_rl_blob_find(shared->map, number, &entry)
         || entry.len != new.len || entry.id != new.id)
     {
-        number = ngx_rl_blob_publish(shared->map, &new, (const u_char *) map,
-                                     NGX_RL_BLOB_ANEW);
+        number = ngx_rl_blob_publish(shared->map, &new, (const u_char *) map);
     }
 
     if (current) {

@@ -433,7 +433,7 @@ ngx_rl_sync_current(ngx_rl_limiter_t *limiter, ngx_pool_t *pool,
         return NGX_DECLINED;
     }
 
-    rc = ngx_rl_store_read(limiter->store, 0, pool, &entry);
+    rc = ngx_rl_store_read(limiter->store, pool, &entry);
     if (rc != NGX_OK) {
         return rc;
     }

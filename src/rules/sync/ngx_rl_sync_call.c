@@ -165,8 +165,7 @@ ngx_rl_sync_versions_answer(ngx_rl_sync_call_t *call,
 static ngx_rl_sync_status_e
 ngx_rl_sync_versions_work(ngx_rl_sync_call_t *call)
 {
-    if (ngx_rl_store_read(call->limiter->store, NGX_RL_STORE_ALL,
-                          call->pool, &call->entry)
+    if (ngx_rl_sync_history(call->limiter, call->pool, &call->entry)
         == NGX_ERROR)
     {
         return NGX_RL_SYNC_FAILED;
@@ -281,26 +280,64 @@ ngx_rl_sync_call_job(ngx_rl_sync_call_t *call, ngx_rl_sync_work_pt work,
 }
 
 
-/* Reads the record of the store, or that Redis has sent. */
+/* The version of the store, or one of before. Returns OK or what is wrong. */
+static ngx_rl_sync_status_e
+ngx_rl_sync_find(ngx_rl_sync_call_t *call)
+{
+    ngx_int_t         rc;
+    ngx_uint_t        i;
+    ngx_array_t       records;
+    ngx_rl_record_t  *record;
+
+    rc = ngx_rl_store_read(call->limiter->store, call->pool, &call->entry);
+
+    if (rc == NGX_OK && call->entry.version == call->version) {
+        return NGX_RL_SYNC_OK;
+    }
+
+    if (rc == NGX_DECLINED) {
+        return NGX_RL_SYNC_NOT_FOUND;
+    }
+
+    if (rc == NGX_ERROR
+        || ngx_rl_sync_history(call->limiter, call->pool, &call->entry)
+           == NGX_ERROR
+        || ngx_rl_sync_heads(&call->entry.text, 1, call->pool, &records)
+           != NGX_OK)
+    {
+        return NGX_RL_SYNC_FAILED;
+    }
+
+    record = records.elts;
+
+    for (i = 0; i < records.nelts; i++) {
+
+        if (record[i].version == call->version) {
+            call->entry.text = record[i].text;
+            return NGX_RL_SYNC_OK;
+        }
+    }
+
+    return NGX_RL_SYNC_NOT_FOUND;
+}
+
+
+/* Reads the record of this gateway, or that Redis has sent. */
 static ngx_rl_sync_status_e
 ngx_rl_sync_read_work(ngx_rl_sync_call_t *call)
 {
-    ngx_int_t              rc;
     const char            *wrong;
     ngx_rl_sync_result_t  *result;
+    ngx_rl_sync_status_e   status;
 
     result = &call->result;
     ngx_rl_store_version(call->limiter->store, &result->version, &result->id);
 
     if (call->entry.text.data == NULL) {
-        rc = call->version
-             ? ngx_rl_store_read(call->limiter->store, call->version,
-                                 call->pool, &call->entry)
-             : NGX_DECLINED;
+        status = ngx_rl_sync_find(call);
 
-        if (rc != NGX_OK) {
-            return (rc == NGX_DECLINED) ? NGX_RL_SYNC_NOT_FOUND
-                                        : NGX_RL_SYNC_FAILED;
+        if (status != NGX_RL_SYNC_OK) {
+            return status;
         }
     }
 
@@ -416,8 +453,7 @@ ngx_rl_sync_put_keep(ngx_rl_sync_call_t *call)
         ngx_rl_store_version(store, &version, &id);
 
     } while (version < call->entry.version
-             && ngx_rl_store_publish(store, &call->entry, version, id,
-                                     NGX_RL_BLOB_KEEP)
+             && ngx_rl_store_publish(store, &call->entry, version, id)
                 == NGX_BUSY);
 
     return NGX_RL_SYNC_OK;
@@ -490,7 +526,7 @@ ngx_rl_sync_put_work(ngx_rl_sync_call_t *call)
 
         if (limiter->redis == NULL) {
             rc = ngx_rl_store_publish(store, &call->entry, call->version,
-                                      call->id, NGX_RL_BLOB_KEEP);
+                                      call->id);
             call->entry.generation = ngx_rl_store_generation(store);
 
         } else {
@@ -679,6 +715,48 @@ ngx_rl_sync_put_made(ngx_rl_sync_call_t *call)
 }
 
 
+/*
+ * Without Redis the state file has the history: a version that is replaced
+ * before it is written there would be in none. If the file cannot be written,
+ * nothing waits for it.
+ */
+static ngx_uint_t
+ngx_rl_sync_put_waits(ngx_rl_sync_call_t *call)
+{
+    ngx_rl_store_t  *store;
+
+    store = call->limiter->store;
+
+    return call->limiter->redis == NULL && call->limiter->state.len
+           && store->written < ngx_rl_store_generation(store)
+           && store->error == 0 && !store->upgraded
+           && ngx_current_msec - call->since < NGX_RL_SYNC_SAVE_MS;
+}
+
+
+static void
+ngx_rl_sync_put_handler(ngx_event_t *ev)
+{
+    ngx_rl_sync_call_t  *call;
+
+    call = ev->data;
+
+    if (ngx_rl_sync_put_waits(call)) {
+        ngx_add_timer(ev, NGX_RL_SYNC_SAVED_MS);
+        return;
+    }
+
+    ev->handler = ngx_rl_sync_call_expired;
+    ngx_add_timer(ev, NGX_RL_SYNC_LONGEST_MS);
+
+    ngx_rl_sync_call_job(call, call->op->work, ngx_rl_sync_put_made);
+
+    if (call->job == NULL) {
+        ngx_rl_sync_call_end(call, NGX_RL_SYNC_FAILED);
+    }
+}
+
+
 ngx_rl_sync_call_t *
 ngx_rl_sync_call(ngx_rl_limiter_t *limiter, ngx_rl_sync_op_e op,
     uint64_t version, uint64_t id, const ngx_rl_record_t *record,
@@ -720,6 +798,16 @@ ngx_rl_sync_call(ngx_rl_limiter_t *limiter, ngx_rl_sync_op_e op,
     if (op == NGX_RL_SYNC_PUT) {
         if (ngx_rl_sync_put_copy(call, record) != NGX_OK) {
             goto failed;
+        }
+
+        call->since = ngx_current_msec;
+
+        if (ngx_rl_sync_put_waits(call)) {
+            call->timer.handler = ngx_rl_sync_put_handler;
+            ngx_queue_insert_tail(&sync->calls, &call->queue);
+            ngx_rl_sync_wake(sync);
+            ngx_add_timer(&call->timer, NGX_RL_SYNC_SAVED_MS);
+            return call;
         }
 
         ngx_rl_sync_call_job(call, call->op->work, ngx_rl_sync_put_made);

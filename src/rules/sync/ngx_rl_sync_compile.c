@@ -163,7 +163,7 @@ ngx_rl_sync_compile_work(void *data)
 {
     ngx_rl_sync_task_t *task = data;
 
-    task->rc = ngx_rl_store_read(task->limiter->store, 0, task->pool,
+    task->rc = ngx_rl_store_read(task->limiter->store, task->pool,
                                  &task->entry);
     if (task->rc == NGX_OK) {
         task->rc = ngx_rl_sync_compile(task);

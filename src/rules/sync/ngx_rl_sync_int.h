@@ -177,12 +177,20 @@ void ngx_rl_sync_warned(const ngx_rl_sync_task_t *task, ngx_uint_t severity);
 ngx_uint_t ngx_rl_sync_upgraded(void);
 
 /*
- * Adds what the state file has and the store has not, the oldest first. Returns
+ * The current record is that of the state file, if that is newer. Returns
  * NGX_OK, or NGX_ERROR: the file cannot be read now, or memory is out (logged).
  * In a thread, or before a worker serves.
  */
 ngx_int_t ngx_rl_sync_load(ngx_rl_limiter_t *limiter, ngx_pool_t *pool,
     ngx_uint_t test);
+
+/*
+ * The store's record, and behind it in entry->text those before it, the newest
+ * first, which the state file has. Returns NGX_OK, NGX_DECLINED: there is none,
+ * or NGX_ERROR: memory is out. In a thread.
+ */
+ngx_int_t ngx_rl_sync_history(ngx_rl_limiter_t *limiter, ngx_pool_t *pool,
+    ngx_rl_store_entry_t *entry);
 
 /*
  * Reads the heads of records that stand one behind the other, whole: each with

@@ -119,43 +119,20 @@ ngx_rl_sync_related(const ngx_rl_sync_task_t *task)
 {
     uint64_t  own, redis;
 
-    if (task->own.version == 0 || task->entry.version == 0
-        || ngx_rl_store_has(task->limiter->store, task->entry.version,
-                            task->entry.id))
-    {
+    if (task->own.version == 0 || task->entry.version == 0) {
         return 1;
     }
 
     own = ngx_rl_sync_lineage(&task->own.text, task->pool);
     redis = ngx_rl_sync_lineage(&task->entry.text, task->pool);
 
-    return (own && redis) ? own == redis
-                          : task->entry.version >= task->own.version;
-}
-
-
-/* One of the same number was lost by Redis: it is no part of the history. */
-static ngx_int_t
-ngx_rl_sync_publish(ngx_rl_sync_task_t *task)
-{
-    ngx_int_t              rc;
-    ngx_rl_blob_history_e  history;
-
-    history = task->dropped ? NGX_RL_BLOB_ANEW
-              : (task->entry.version == task->own.version)
-                ? NGX_RL_BLOB_DROP
-                : NGX_RL_BLOB_KEEP;
-
-    rc = ngx_rl_store_publish(task->limiter->store, &task->entry,
-                              task->own.version, task->own.id, history);
-
-    if (rc == NGX_OK || rc == NGX_BUSY) {
-        return rc;
+    if (own && redis) {
+        return own == redis;
     }
 
-    task->why = "the store has no room for it";
-
-    return NGX_DECLINED;
+    return task->entry.version >= task->own.version
+           || ngx_rl_store_had(task->limiter->store, task->entry.version,
+                               task->entry.id);
 }
 
 
@@ -171,7 +148,7 @@ ngx_rl_sync_compared(ngx_rl_sync_task_t *task)
 {
     ngx_int_t  rc;
 
-    if (ngx_rl_store_read(task->limiter->store, 0, task->pool, &task->own)
+    if (ngx_rl_store_read(task->limiter->store, task->pool, &task->own)
         == NGX_ERROR)
     {
         return NGX_ERROR;
@@ -213,7 +190,14 @@ ngx_rl_sync_compared(ngx_rl_sync_task_t *task)
 
     rc = ngx_rl_sync_compile(task);
 
-    return (rc == NGX_OK) ? ngx_rl_sync_publish(task) : rc;
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    task->why = "the store has no room for it";
+
+    return ngx_rl_store_publish(task->limiter->store, &task->entry,
+                                task->own.version, task->own.id);
 }
 
 
@@ -632,10 +616,9 @@ ngx_rl_sync_save_work(void *data)
 
     store = task->limiter->store;
     task->err = NGX_ENOMEM;
-    task->why = "reading the store";
+    task->why = "reading it";
 
-    if (ngx_rl_store_read(store, NGX_RL_STORE_ALL, task->pool,
-                          &task->entry)
+    if (ngx_rl_sync_history(task->limiter, task->pool, &task->entry)
         == NGX_OK)
     {
         task->why = ngx_rl_state_write(&task->limiter->state,

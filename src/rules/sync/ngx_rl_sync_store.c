@@ -59,53 +59,79 @@ ngx_rl_sync_heads(const ngx_str_t *text, ngx_uint_t whole, ngx_pool_t *pool,
 
 
 /*
- * Publishes those of the records, the newest first, that are newer than the
- * store's. If the store has another one of the same version, that was never
- * saved, and is dropped. Returns how many were published.
+ * Of a file that cannot be read the current record takes the place: the file
+ * becomes the old one then.
  */
-static ngx_uint_t
-ngx_rl_sync_publish_newer(ngx_rl_store_t *store, const ngx_array_t *records)
+ngx_int_t
+ngx_rl_sync_history(ngx_rl_limiter_t *limiter, ngx_pool_t *pool,
+    ngx_rl_store_entry_t *entry)
 {
-    uint64_t                version, id;
-    ngx_uint_t              n, published;
-    ngx_rl_store_entry_t    entry;
-    const ngx_rl_record_t  *record;
-    ngx_rl_blob_history_e   history;
+    u_char           *p;
+    ngx_int_t         rc;
+    ngx_log_t         silent;
+    ngx_str_t         text;
+    ngx_uint_t        i, n;
+    ngx_array_t       records;
+    ngx_rl_record_t  *record, current;
 
-    ngx_rl_store_version(store, &version, &id);
-    record = records->elts;
-    history = NGX_RL_BLOB_KEEP;
+    rc = ngx_rl_store_read(limiter->store, pool, entry);
 
-    for (n = 0; n < records->nelts; n++) {
+    if (rc != NGX_OK || limiter->state.len == 0) {
+        return rc;
+    }
 
-        if (record[n].document.data == NULL || record[n].version < version
-            || (record[n].version == version && record[n].id == id))
+    /* a level of 0 logs nothing: who begins with the file has said it */
+
+    ngx_memzero(&silent, sizeof(ngx_log_t));
+
+    if (ngx_rl_state_read(&limiter->state, pool, 1, &text, &silent)
+        == NGX_ERROR)
+    {
+        return (ngx_errno == NGX_ENOMEM) ? NGX_ERROR : NGX_OK;
+    }
+
+    if (ngx_rl_record_head(&entry->text, pool, &current)
+        == ngx_rl_record_no_memory
+        || ngx_rl_sync_heads(&text, 1, pool, &records) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    p = ngx_pnalloc(pool, entry->text.len + text.len);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    text.data = p;
+    p = ngx_cpymem(p, entry->text.data, entry->text.len);
+
+    record = records.elts;
+
+    for (i = 0, n = 0; i < records.nelts && n < NGX_RL_RECORD_HISTORY; i++) {
+
+        /* versions that Redis has lost, or of another fleet, are no history */
+
+        if (record[i].version >= current.version
+            || (record[i].lineage && current.lineage
+                && record[i].lineage != current.lineage))
+        {
+            continue;
+        }
+
+        if ((size_t) (p - text.data) + record[i].text.len
+            > NGX_RL_RECORD_RING)
         {
             break;
         }
 
-        if (record[n].version == version) {
-            history = NGX_RL_BLOB_DROP;
-        }
+        p = ngx_cpymem(p, record[i].text.data, record[i].text.len);
+        n++;
     }
 
-    published = 0;
+    entry->text.data = text.data;
+    entry->text.len = p - text.data;
 
-    while (n--) {
-        entry.version = record[n].version;
-        entry.id = record[n].id;
-        entry.text = record[n].text;
-
-        if (ngx_rl_store_publish(store, &entry, NGX_RL_STORE_ANY,
-                                 0, history)
-            == NGX_OK)
-        {
-            published++;
-            history = NGX_RL_BLOB_KEEP;
-        }
-    }
-
-    return published;
+    return NGX_OK;
 }
 
 
@@ -117,31 +143,50 @@ ngx_rl_sync_publish_newer(ngx_rl_store_t *store, const ngx_array_t *records)
 ngx_int_t
 ngx_rl_sync_load(ngx_rl_limiter_t *limiter, ngx_pool_t *pool, ngx_uint_t test)
 {
-    uint64_t         version, id;
-    ngx_int_t        rc;
-    ngx_str_t        text;
-    ngx_array_t      records;
-    ngx_rl_store_t  *store;
+    uint64_t               version, id;
+    ngx_int_t              rc;
+    ngx_str_t              text;
+    ngx_rl_store_t        *store;
+    ngx_rl_record_t        record;
+    ngx_rl_store_entry_t   entry;
 
     rc = ngx_rl_state_read(&limiter->state, pool, test, &text, pool->log);
-    if (rc == NGX_ERROR
-        || ngx_rl_sync_heads(&text, 1, pool, &records) != NGX_OK)
-    {
+
+    if (rc == NGX_ERROR) {
         return NGX_ERROR;
     }
 
-    store = limiter->store;
-
-    if (ngx_rl_sync_publish_newer(store, &records) == 0) {
+    if (text.len == 0) {
         return NGX_OK;
     }
 
+    if (ngx_rl_record_head(&text, pool, &record) == ngx_rl_record_no_memory) {
+        return NGX_ERROR;
+    }
+
+    /* another one of the same version was never saved */
+
+    store = limiter->store;
     ngx_rl_store_version(store, &version, &id);
+
+    if (record.version < version
+        || (record.version == version && record.id == id))
+    {
+        return NGX_OK;
+    }
+
+    entry.version = record.version;
+    entry.id = record.id;
+    entry.text = record.text;
+
+    if (ngx_rl_store_publish(store, &entry, NGX_RL_STORE_ANY, 0) != NGX_OK) {
+        return NGX_OK;
+    }
 
     ngx_log_error(NGX_LOG_NOTICE, pool->log, 0,
                   "ratelimit zone \"%V\" begins with version %uL of its "
                   "rules, from \"%V\"",
-                  &limiter->zone.name, version, &limiter->state);
+                  &limiter->zone.name, record.version, &limiter->state);
 
     if (rc == NGX_OK) {
         ngx_rl_store_set_file(store, &limiter->state);
@@ -174,13 +219,11 @@ ngx_rl_sync_init(ngx_shm_zone_t *shm_zone, void *data)
 
     /* not zeroed here, which would touch all of it: it is zero, being new */
 
-    size = ngx_rl_store_size(NGX_RL_RECORD_MAX, NGX_RL_RECORD_RING);
+    size = ngx_rl_store_size(NGX_RL_RECORD_MAX);
     limiter->store = ngx_slab_alloc(shpool, size);
 
     if (limiter->store == NULL
-        || ngx_rl_store_init(limiter->store, size,
-                             NGX_RL_RECORD_MAX,
-                             NGX_RL_RECORD_RING)
+        || ngx_rl_store_init(limiter->store, size, NGX_RL_RECORD_MAX)
            != NGX_OK)
     {
         ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
@@ -227,8 +270,7 @@ ngx_rl_sync_prepare(ngx_conf_t *cf, ngx_rl_limiter_t *limiter, void *tag)
                            NGX_RL_STORE_LAYOUT, &limiter->zone.name)
                - name.data;
 
-    size = ngx_align(ngx_rl_store_size(NGX_RL_RECORD_MAX, NGX_RL_RECORD_RING),
-                     ngx_pagesize);
+    size = ngx_align(ngx_rl_store_size(NGX_RL_RECORD_MAX), ngx_pagesize);
     size += (size / ngx_pagesize) * sizeof(ngx_slab_page_t)
             + NGX_RL_SYNC_SPARE_PAGES * ngx_pagesize;
 
