@@ -232,7 +232,7 @@ sub print_calls {
 
 
 sub print_curve {
-    print "\n| requests a second of a counter on a node | calls a check |"
+    print "\n| requests a second of a counter on a gateway | calls a check |"
           . " calls a second |\n|---|---|---|\n";
 
     for (@calls) {

@@ -610,10 +610,10 @@ static const ngx_rl_metric_t  ngx_rl_row_metrics[] =
       "Tokens that requests have taken from a rule's counters." },
 
     { "ratelimit_wait_seconds", ngx_rl_metrics_times, NGX_RL_COUNTS_WAIT,
-      "How long checks waited for Redis, those that did." },
+      "How long checks waited for Redis; only those that waited." },
 
     { "ratelimit_delay_seconds", ngx_rl_metrics_times, NGX_RL_COUNTS_DELAY,
-      "For how long leaky buckets delayed requests, those that they did." },
+      "How long leaky buckets delayed requests; only the delayed ones." },
 
     { "ratelimit_penalties_total", ngx_rl_metrics_penalties, 0,
       "Penalties that began on this gateway." },
@@ -624,7 +624,7 @@ static const ngx_rl_metric_t  ngx_rl_row_metrics[] =
 
     { "ratelimit_new_keys_exceeded_total", ngx_rl_metrics_of_zone,
       NGX_RL_COUNTS_BY_NETWORK,
-      "Requests that their network stands for: it has brought too many keys." },
+      "Requests counted by their network: it has brought too many new keys." },
 
     { "ratelimit_lease_calls_total", ngx_rl_metrics_of_zone,
       NGX_RL_COUNTS_LEASE_CALLS,
@@ -634,7 +634,7 @@ static const ngx_rl_metric_t  ngx_rl_row_metrics[] =
       "Decisions that took no call, since this gateway knew the answer." },
 
     { "ratelimit_state_lost_total", ngx_rl_metrics_of_zone, NGX_RL_COUNTS_LOST,
-      "Counters that Redis has no more, while this gateway knew them in use." },
+      "Counters that Redis has lost, although this gateway knew them in use." },
 
     { NULL, NULL, 0, NULL }
 };
@@ -810,10 +810,10 @@ static const ngx_rl_metric_t  ngx_rl_item_metrics[] =
       "Requests of the heaviest key; of the last minute or two, an estimate." },
 
     { "ratelimit_rules_version", NULL, ngx_rl_at(version),
-      "Version of a zone's document that requests go by, 0: none." },
+      "Version of a zone's document that this gateway uses, 0: none." },
 
     { "ratelimit_rules_age_seconds", NULL, ngx_rl_at(age),
-      "For how long requests have gone by that version." },
+      "Time since this gateway uses that version." },
 
     { "ratelimit_rules_reachable", NULL, ngx_rl_at(reachable),
       "1: Redis has answered the last poll for the document." },
@@ -825,7 +825,7 @@ static const ngx_rl_metric_t  ngx_rl_item_metrics[] =
       "Version of the document that is not used here, 0: none." },
 
     { "ratelimit_rules_skipped", NULL, ngx_rl_at(skipped),
-      "Rules and entries of the document that do not count here." },
+      "Rules and entries of the document that this gateway skips." },
 
     { "ratelimit_rules_skipped_info", ngx_rl_metrics_skipped, 0,
       "1 for each of them, with its place and the reason." },
@@ -840,14 +840,14 @@ static const ngx_rl_metric_t  ngx_rl_item_metrics[] =
       ngx_rl_at(stat.clock_ms), "Redis' clock less this gateway's." },
 
     { "ratelimit_redis_calls_total", ngx_rl_metrics_statuses,
-      ngx_rl_at(stat.calls), "Calls to Redis, by what became of them." },
+      ngx_rl_at(stat.calls), "Calls to Redis, by result." },
 
     { "ratelimit_redis_error_replies_total", ngx_rl_metrics_statuses,
       ngx_rl_at(stat.replies),
-      "Error replies to calls, those that were healed too." },
+      "Error replies to calls, also those that the gateway has healed." },
 
     { "ratelimit_redis_refreshes_total", NULL, ngx_rl_at(stat.refreshes),
-      "Questions to Redis which node serves what." },
+      "Requests for the slot map, or for the master." },
 
     { "ratelimit_redis_reconnects_total", NULL, ngx_rl_at(stat.reconnects),
       "Connections that came back after they broke." },
@@ -866,7 +866,8 @@ static const ngx_rl_metric_t  ngx_rl_item_metrics[] =
       "The breaker of a Redis node: 0 closed, 1 open, 2 readmits calls." },
 
     { "ratelimit_redis_topology_age_seconds", ngx_rl_metrics_ages,
-      ngx_rl_at(stat.map_age_ms), "Time since a Sentinel named the master." },
+      ngx_rl_at(stat.map_age_ms),
+      "Time since a Sentinel named the master, or a node the slot map." },
 
     { "ratelimit_redis_connected", ngx_rl_metrics_nodes,
       offsetof(ngx_rl_redis_node_stat_t, connected),
