@@ -208,10 +208,12 @@ void ngx_rl_leased_learn(ngx_rl_counter_t *counter, ngx_uint_t answered);
 
 /*
  * A strict counter that Redis has rejected before: whether that still counts,
- * and the answer; no request asks meanwhile. gave: tokens of it go back.
+ * and the answer; no request asks meanwhile. gave: tokens of it go back. owes:
+ * a response charges it, so the rejection lasts longer.
  */
 ngx_uint_t ngx_rl_leased_rejects(ngx_rl_counter_t *counter);
 void ngx_rl_leased_gave(const ngx_rl_counter_t *counter, uint32_t tokens);
+void ngx_rl_leased_owes(const ngx_rl_counter_t *counter);
 
 
 /* parts.c: makes a rule's shares; NGX_ERROR: memory is out */

@@ -26,6 +26,7 @@ my %OTHERS = (
     told => 'rate=2r/h cost=2 cost_header=X-Cost',
     permits => 'algorithm=concurrency limit=1',
     later => 'rate=1r/30d',
+    failed => 'rate=3r/h count_status=401',
     oldest => 'limit=2 window=1m algorithm=sliding_log cost=$arg_cost',
     given => 'rate=1r/h match=/given/**',
 );
@@ -37,6 +38,12 @@ sub rules {
                  . " $limits{$_} sync=strict" } sort keys %limits;
 }
 
+# the responses that fail are written here
+
+my $listener = IO::Socket::INET->new(Listen => 16, LocalAddr => '127.0.0.1')
+               // die "listen: $!";
+my $logins = $listener->sockport;
+
 my $gateway = t::Gateway->limited(
     redis => { r => $port, far => $far }, timeout => '200ms', api => 1,
     zone => { z => 'redis=r',
@@ -44,6 +51,7 @@ my $gateway = t::Gateway->limited(
     rules => [rules(%LIMITS, %OTHERS)],
     locations => {
         '/' => 'ratelimit zone=z;',
+        '/failed' => "ratelimit zone=z; proxy_pass http://127.0.0.1:$logins;",
         '/given/' => 'ratelimit zone=z rule=given; ratelimit zone=far;',
         '/given/one' => 'ratelimit zone=z rule=given;',
         '/far' => 'ratelimit zone=far;',
@@ -130,6 +138,31 @@ is($gateway->get('/oldest?k=a')->{status}, 200, 'the last entry of a log');
 advance(11);
 is($gateway->get('/oldest?k=a')->{status}, 200, 'the oldest one is over');
 is($gateway->get('/oldest?k=a')->{status}, 429, 'and no other one');
+
+# what responses charge behind the rejection makes the wait longer
+
+my $failing = $gateway->begin(6, '/failed?k=a');
+my @failures = map { scalar $listener->accept } 1 .. 6;
+
+sub fail_some {
+    my ($n, $answered) = @_;
+
+    for (splice @failures, 0, $n) {
+        sysread $_, my $request, 4096;
+        print $_ "HTTP/1.1 401 No\r\nConnection: close\r\n\r\n";
+        close $_;
+    }
+
+    wait_for(sub { t::Gateway::answered($failing) == $answered });
+    $gateway->settled($port);
+}
+
+fail_some(3, 3);
+is(header($gateway->get('/failed?k=a'), 'Retry-After'), 1200, 'three have failed');
+fail_some(3, 6);
+is(header($gateway->get('/failed?k=a'), 'Retry-After'), 4800,
+   'three more have failed behind it');
+t::Gateway::finish($failing);
 
 # a dry run passes, and other counters of the client are asked
 

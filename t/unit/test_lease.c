@@ -347,6 +347,22 @@ static const step_t  charge[] = {
     { 0 }
 };
 
+/* What is not in hand is owed: only Redis knows for how long. */
+static const step_t  charge_ends_a_rejection[] = {
+    FILL(0, 1, 2, 0, 100000, 0),
+    TAKE(0, 1, PAID), CHARGED(1, 1, 1),
+    TAKE(1, 1, DENIED),
+    CHARGED(1, 1, 0), TAKE(1, 1, ASK),
+    { 0 }
+};
+
+/* A window that ends tomorrow, of which the next one is owed, of 100 days. */
+static const step_t  next_is_owed[] = {
+    FILL(0, 1, 0, 0, 86400000, 8726400000),
+    TAKE(50, 1, ASK),
+    { 0 }
+};
+
 /* What goes back is left as it was in hand. */
 static const step_t  sweep_tells_the_same[] = {
     DEMAND(0, 600, 4),
@@ -513,6 +529,9 @@ static const case_t  cases[] = {
     { "return to bucket", return_to_bucket, { minute_bucket } },
     { "return to quick", return_to_quick, { quick_bucket } },
     { "charge", charge, { minute }, minute_200 },
+    { "charge ends a rejection", charge_ends_a_rejection,
+      { ten_bucket, ten_fixed } },
+    { "next is owed", next_is_owed, { long_fixed } },
     { "sweep tells the same", sweep_tells_the_same,
       { large_bucket, large_fixed, large_sliding } },
     { "sweep when silent", sweep_when_silent, { minute_10000 } },

@@ -1212,6 +1212,8 @@ uint32_t
 ngx_rl_ledger_charge(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     const ngx_rl_ledger_env_t *env, uint32_t tokens)
 {
+    uint32_t  charged;
+
     ngx_rl_ledger_begin(ledger, limit, env);
 
     if (env->behind) {
@@ -1220,14 +1222,20 @@ ngx_rl_ledger_charge(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
         return tokens;
     }
 
-    if (ledger->mark != limit->mark || !ledger->answered) {
-        return 0;
+    charged = 0;
+
+    if (ledger->mark == limit->mark && ledger->answered) {
+        charged = ngx_rl_ledger_min(tokens, ledger->tokens);
+        ledger->tokens -= charged;
     }
 
-    tokens = ngx_rl_ledger_min(tokens, ledger->tokens);
-    ledger->tokens -= tokens;
+    /* the rest is owed, and only Redis knows how long that is waited for */
 
-    return tokens;
+    if (charged < tokens) {
+        ledger->retry_ms = 0;
+    }
+
+    return charged;
 }
 
 
@@ -1601,6 +1609,20 @@ ngx_rl_ledger_reject_until(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 }
 
 
+/*
+ * Whether a fixed window rejects for longer than the ledger counts, and not
+ * just until it ends: the next one is owed, too.
+ */
+static unsigned
+ngx_rl_ledger_owes_next(const ngx_rl_limit_t *limit,
+    const ngx_rl_answer_t *answer)
+{
+    return limit->algorithm == NGX_RL_FIXED_WINDOW
+           && answer->retry_us / 1000 >= INT32_MAX
+           && answer->retry_us > answer->reset_us + 1000;
+}
+
+
 static unsigned
 ngx_rl_ledger_fill_behind(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     const ngx_rl_ledger_env_t *env, uint64_t asked_us,
@@ -1707,6 +1729,11 @@ ngx_rl_ledger_fill(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 
     if (another) {
         ngx_rl_ledger_strike(ledger, limit, call, answer, passed_ms);
+    }
+
+    if (ngx_rl_ledger_owes_next(limit, answer)) {
+        ledger->retry_ms = 0;
+        return 1;
     }
 
     if (answer->retry_us) {

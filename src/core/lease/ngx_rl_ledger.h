@@ -195,7 +195,7 @@ void ngx_rl_ledger_gave(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 
 /*
  * So many more are spent. Returns how many the ledger sees to: those that are
- * in hand or, behind, all, whatever is left.
+ * in hand or, behind, all, whatever is left. If not all, no rejection stands.
  */
 uint32_t ngx_rl_ledger_charge(ngx_rl_ledger_t *ledger,
     const ngx_rl_limit_t *limit, const ngx_rl_ledger_env_t *env,

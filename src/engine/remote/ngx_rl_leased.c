@@ -1313,6 +1313,28 @@ ngx_rl_leased_rejects(ngx_rl_counter_t *counter)
 
 
 void
+ngx_rl_leased_owes(const ngx_rl_counter_t *counter)
+{
+    ngx_rl_ledger_t  *ledger;
+    ngx_rl_locked_t   locked;
+
+    if (ngx_rl_leases_rejected_us(counter->client->limiter->zone.leases)
+        <= ngx_rl_local_now_us())
+    {
+        return;
+    }
+
+    ledger = ngx_rl_leased_lock(counter, 0, &locked);
+
+    if (ledger) {
+        (void) ngx_rl_ledger_charge(ledger, counter->limit, &locked.env,
+                                    counter->charge);
+        ngx_rl_leased_unlock(&locked);
+    }
+}
+
+
+void
 ngx_rl_leased_gave(const ngx_rl_counter_t *counter, uint32_t tokens)
 {
     ngx_rl_ledger_t  *ledger;

@@ -257,6 +257,10 @@ ngx_rl_strict_charge(ngx_rl_counter_t *counter)
     if (counter->fail_mode == NGX_RL_FAIL_LOCAL) {
         ngx_rl_local_charge(counter, counter->charge);
     }
+
+    if (ngx_rl_strict_remembers(counter)) {
+        ngx_rl_leased_owes(counter);
+    }
 }
 
 
