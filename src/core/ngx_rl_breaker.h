@@ -112,13 +112,11 @@ uint64_t ngx_rl_breaker_probe(ngx_rl_breaker_t *breaker, uint64_t now_ms,
  * Reports the outcome of a call or of a probe. One of all processes gets each
  * change. good is the caller's own, of this breaker.
  */
-ngx_rl_breaker_change_e ngx_rl_breaker_report(
-    ngx_rl_breaker_t *breaker, ngx_rl_breaker_good_t *good,
-    ngx_rl_breaker_outcome_e outcome,
+ngx_rl_breaker_change_e ngx_rl_breaker_report(ngx_rl_breaker_t *breaker,
+    ngx_rl_breaker_good_t *good, ngx_rl_breaker_outcome_e outcome,
     const ngx_rl_breaker_now_t *now);
-ngx_rl_breaker_change_e ngx_rl_breaker_probed(
-    ngx_rl_breaker_t *breaker, int good,
-    const ngx_rl_breaker_now_t *now);
+ngx_rl_breaker_change_e ngx_rl_breaker_probed(ngx_rl_breaker_t *breaker,
+    int good, const ngx_rl_breaker_now_t *now);
 
 /* To be called once a second: what has no calls changes, too. */
 ngx_rl_breaker_change_e ngx_rl_breaker_settle(
@@ -131,9 +129,8 @@ typedef enum {
     NGX_RL_BREAKER_REPLY_GOOD      /* in time: it has done its work */
 } ngx_rl_breaker_reply_e;
 
-ngx_rl_breaker_change_e ngx_rl_breaker_heard(
-    ngx_rl_breaker_t *breaker, ngx_rl_breaker_reply_e reply,
-    uint64_t now_ms);
+ngx_rl_breaker_change_e ngx_rl_breaker_heard(ngx_rl_breaker_t *breaker,
+    ngx_rl_breaker_reply_e reply, uint64_t now_ms);
 
 /*
  * A late reply came: whether a probe is due by that, as none was sent since the

@@ -538,8 +538,7 @@ ngx_rl_check_complete(ngx_rl_check_t *check)
     }
 
     ngx_rl_counts_time(check->remote->waits,
-                       ngx_rl_clock_us()
-                       - check->remote->asked_us);
+                       ngx_rl_clock_us() - check->remote->asked_us);
 
     ngx_rl_check_finish(check);
 }

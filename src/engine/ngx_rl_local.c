@@ -200,8 +200,7 @@ ngx_rl_local_fixed_window(const ngx_rl_local_op_t *op, ngx_rl_state_t *state)
     w.before = 0;
     w.code = state->aux;
 
-    if (ngx_rl_local_window_goes_on(&w, limit, op->now_us, passed_us,
-                                    left_us))
+    if (ngx_rl_local_window_goes_on(&w, limit, op->now_us, passed_us, left_us))
     {
         w.fresh_us = op->now_us + left_us;
     }
@@ -632,8 +631,7 @@ ngx_rl_local_charge(ngx_rl_counter_t *counter, uint32_t tokens)
     ngx_rl_answer_t  unused;
 
     ngx_rl_local_run(counter, tokens, NGX_RL_CHARGE,
-                     ngx_rl_local_only(counter)
-                     ? &counter->answer : &unused);
+                     ngx_rl_local_only(counter) ? &counter->answer : &unused);
 }
 
 

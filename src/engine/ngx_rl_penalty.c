@@ -379,9 +379,8 @@ ngx_rl_penalty_find(const ngx_rl_limiter_t *limiter, const ngx_str_t *of,
         }
 
         id = ngx_rl_penalty_id(penalties[i], key);
-        ms = ngx_rl_penalties_until(
-                                  ngx_rl_zone_penalties(&limiter->zone),
-                                  &id, now_ms);
+        ms = ngx_rl_penalties_until(ngx_rl_zone_penalties(&limiter->zone), &id,
+                                    now_ms);
 
         if (address && penalties[i]->address) {
             ms = ngx_max(ms, ngx_rl_penalty_networks(penalties[i], address,

@@ -57,9 +57,8 @@ ngx_int_t ngx_rl_penalty_prepare(ngx_rl_penalty_t *penalty, ngx_pool_t *pool);
  * penalty; NULL: there are no more. Rows of a penalty that the configuration
  * does not have, or not any more, are left out.
  */
-ngx_rl_penalty_t *ngx_rl_penalty_next(
-    const ngx_rl_limiter_t *limiter, uint64_t now_ms, ngx_uint_t *at,
-    ngx_rl_penalized_t *row);
+ngx_rl_penalty_t *ngx_rl_penalty_next(const ngx_rl_limiter_t *limiter,
+    uint64_t now_ms, ngx_uint_t *at, ngx_rl_penalized_t *row);
 
 /* How many are under way. */
 ngx_uint_t ngx_rl_penalty_active(
@@ -70,10 +69,9 @@ ngx_uint_t ngx_rl_penalty_active(
  * of those that count by a key written as of. address: that of the key, or
  * NULL. NULL: by none.
  */
-ngx_rl_penalty_t *ngx_rl_penalty_find(
-    const ngx_rl_limiter_t *limiter, const ngx_str_t *of,
-    const ngx_str_t *key, const u_char address[NGX_RL_ADDRESS],
-    uint64_t now_ms, uint64_t *until_ms);
+ngx_rl_penalty_t *ngx_rl_penalty_find(const ngx_rl_limiter_t *limiter,
+    const ngx_str_t *of, const ngx_str_t *key,
+    const u_char address[NGX_RL_ADDRESS], uint64_t now_ms, uint64_t *until_ms);
 
 /*
  * Names a key in the table of penalized keys. An address of IPv6 has the name

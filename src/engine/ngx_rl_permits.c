@@ -172,8 +172,7 @@ ngx_rl_permit_renewal_handler(ngx_event_t *ev)
                 id = ngx_rl_counter_id(counter);
                 id = ngx_rl_table_inner_id(&id, ngx_rl_life);
 
-                ngx_rl_table_lock_inner(
-                                        counter->client->limiter->zone.table,
+                ngx_rl_table_lock_inner(counter->client->limiter->zone.table,
                                         &id, now_us, &entry);
                 ngx_rl_permit_store(&entry, entry.state.extra, now_us);
             }

@@ -29,8 +29,7 @@ typedef struct {
 
 /* Each name is written before its id, and nrows comes last. */
 struct ngx_rl_counts_s {
-    _Alignas(NGX_RL_LINE)
-    ngx_rl_lock_t          lock;
+    _Alignas(NGX_RL_LINE) ngx_rl_lock_t          lock;
     _Atomic uint64_t              nrows;
     _Atomic uint64_t              nblocks;   /* ever used: no others are read,
                                                 which would take memory */
@@ -184,8 +183,7 @@ ngx_rl_counts_find(uint64_t id)
     nrows = (uint32_t) counts->nrows;
 
     for (row = NGX_RL_COUNTS_KINDS; row < nrows; row++) {
-        if (atomic_load_explicit(&counts->ids[row], memory_order_relaxed)
-            == id)
+        if (atomic_load_explicit(&counts->ids[row], memory_order_relaxed) == id)
         {
             return row;
         }
@@ -358,9 +356,8 @@ ngx_rl_counts_next(uint32_t *at, const ngx_str_t *zone,
 
         for (n = 0; n < counts->nblocks; n++) {
             for (word = 0; word < NGX_RL_COUNTS_WORDS; word++) {
-                row->words[word]
-                        += __atomic_load_n(&counts->blocks[n][i][word],
-                                           __ATOMIC_RELAXED);
+                row->words[word] += __atomic_load_n(&counts->blocks[n][i][word],
+                                                    __ATOMIC_RELAXED);
             }
         }
 

@@ -32,8 +32,7 @@
 
 /* The table's header; all of it is the table's. */
 typedef struct {
-    _Alignas(NGX_RL_LINE)
-    ngx_rl_segments_t  shape;
+    _Alignas(NGX_RL_LINE) ngx_rl_segments_t  shape;
     _Atomic uint64_t          forgot_us;   /* 0: never */
     _Atomic uint64_t          rejected_us; /* see reject() */
 } ngx_rl_leases_t;

@@ -35,8 +35,7 @@ typedef struct {
 } ngx_rl_segments_stat_t;
 
 typedef struct {
-    _Alignas(NGX_RL_LINE)
-    ngx_rl_lock_t  lock;
+    _Alignas(NGX_RL_LINE) ngx_rl_lock_t  lock;
     uint64_t       lost[NGX_RL_LOST];
     uint32_t       open;   /* leases: 1 + number of the place that is being
                               written; 0: none */
@@ -76,13 +75,11 @@ typedef struct {
  * Makes a table in size zeroed bytes aligned to 64. Returns NGX_OK, or
  * NGX_ERROR when size is too small.
  */
-ngx_int_t ngx_rl_segments_init(
-    const ngx_rl_segments_kind_t *kind,
+ngx_int_t ngx_rl_segments_init(const ngx_rl_segments_kind_t *kind,
     ngx_rl_segments_t *segments, size_t size);
 
 /* Whether the memory holds a table of this kind and size; writes nothing. */
-ngx_int_t ngx_rl_segments_check(
-    const ngx_rl_segments_kind_t *kind,
+ngx_int_t ngx_rl_segments_check(const ngx_rl_segments_kind_t *kind,
     const ngx_rl_segments_t *segments, size_t size);
 
 /*

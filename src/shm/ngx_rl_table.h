@@ -47,8 +47,7 @@ _Static_assert(sizeof(ngx_rl_table_set_t) == NGX_RL_LINE,
                "a set is a cache line");
 
 typedef struct {
-    _Alignas(NGX_RL_LINE)
-    ngx_rl_segments_t  shape;
+    _Alignas(NGX_RL_LINE) ngx_rl_segments_t  shape;
     ngx_rl_hash_key_t  hash_key;
 } ngx_rl_table_t;
 

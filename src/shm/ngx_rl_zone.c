@@ -355,8 +355,7 @@ ngx_rl_zone_begin(ngx_rl_zone_t *zone, ngx_log_t *log)
     }
 
     ngx_log_error(NGX_LOG_EMERG, log, 0,
-                  "ratelimit zones have more than %d workers",
-                  NGX_RL_LIVES);
+                  "ratelimit zones have more than %d workers", NGX_RL_LIVES);
 
     return NGX_ERROR;
 }

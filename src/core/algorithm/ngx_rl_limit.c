@@ -165,8 +165,7 @@ ngx_rl_limit_window(ngx_rl_limit_t *limit, const ngx_rl_spec_t *spec)
     limit->window_us = spec->period_us;
     limit->code = ngx_rl_span_encode(spec->period_us);
 
-    if (spec->algorithm == NGX_RL_SLIDING_LOG
-        && spec->tokens > NGX_RL_MAX_LOG)
+    if (spec->algorithm == NGX_RL_SLIDING_LOG && spec->tokens > NGX_RL_MAX_LOG)
     {
         return "a limit of at most 10000 requests for sliding_log";
     }

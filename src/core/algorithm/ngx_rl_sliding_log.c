@@ -291,8 +291,7 @@ ngx_rl_log_since(const ngx_rl_log_view_t *view, uint64_t since_us,
     }
 
     for ( /* void */ ; age; age--) {
-        if (ngx_rl_log_get(view, age, &place, &at_us) == 0
-            && at_us >= since_us)
+        if (ngx_rl_log_get(view, age, &place, &at_us) == 0 && at_us >= since_us)
         {
             return (at_us <= since_us + NGX_RL_LOG_SLACK_US) ? age : 0;
         }

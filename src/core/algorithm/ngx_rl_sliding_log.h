@@ -34,8 +34,7 @@ typedef struct {
  */
 typedef struct {
     void  (*get)(void *data, uint32_t n, ngx_rl_log_place_t *place);
-    void  (*set)(void *data, uint32_t n,
-                 const ngx_rl_log_place_t *place);
+    void  (*set)(void *data, uint32_t n, const ngx_rl_log_place_t *place);
     void   *data;
 } ngx_rl_log_places_t;
 

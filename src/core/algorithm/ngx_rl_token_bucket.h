@@ -93,9 +93,8 @@ void ngx_rl_token_bucket_take(ngx_rl_token_bucket_t *tb,
  * answer's remaining is LATER: remaining() works it out when something reads
  * it, under the same rate.
  */
-static ngx_rl_inline void ngx_rl_token_bucket_pay(
-    ngx_rl_token_bucket_t *tb, const ngx_rl_rate_t *rate,
-    uint64_t now_us, uint32_t cost, uint32_t want,
+static ngx_rl_inline void ngx_rl_token_bucket_pay(ngx_rl_token_bucket_t *tb,
+    const ngx_rl_rate_t *rate, uint64_t now_us, uint32_t cost, uint32_t want,
     ngx_rl_answer_t *answer);
 static inline uint32_t ngx_rl_token_bucket_remaining(
     const ngx_rl_rate_t *rate, const ngx_rl_answer_t *answer);
@@ -159,16 +158,13 @@ typedef struct {
     uint64_t  frac;
 } ngx_rl_interval_t;
 
-ngx_rl_token_bucket_t ngx_rl_token_bucket_other(
-    ngx_rl_token_bucket_t tb, const ngx_rl_rate_t *rate,
-    uint64_t now_us, uint32_t cost, uint32_t want,
+ngx_rl_token_bucket_t ngx_rl_token_bucket_other(ngx_rl_token_bucket_t tb,
+    const ngx_rl_rate_t *rate, uint64_t now_us, uint32_t cost, uint32_t want,
     ngx_rl_answer_t *answer);
-ngx_rl_interval_t ngx_rl_token_bucket_charge(
-    const ngx_rl_rate_t *rate, uint32_t tokens,
-    ngx_rl_interval_t used);
-ngx_rl_interval_t ngx_rl_token_bucket_rescale(
-    uint32_t old_code, const ngx_rl_rate_t *rate,
-    ngx_rl_interval_t used);
+ngx_rl_interval_t ngx_rl_token_bucket_charge(const ngx_rl_rate_t *rate,
+    uint32_t tokens, ngx_rl_interval_t used);
+ngx_rl_interval_t ngx_rl_token_bucket_rescale(uint32_t old_code,
+    const ngx_rl_rate_t *rate, ngx_rl_interval_t used);
 uint32_t ngx_rl_token_bucket_left(const ngx_rl_rate_t *rate,
     ngx_rl_interval_t used);
 

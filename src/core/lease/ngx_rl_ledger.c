@@ -616,8 +616,7 @@ ngx_rl_ledger_rejected(const ngx_rl_ledger_t *ledger,
 {
     uint32_t  passed_ms;
 
-    if (ledger->retry_ms == 0
-        || cost < ledger->rejected_cost + ledger->tokens)
+    if (ledger->retry_ms == 0 || cost < ledger->rejected_cost + ledger->tokens)
     {
         return 0;
     }

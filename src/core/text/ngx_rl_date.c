@@ -139,9 +139,7 @@ ngx_rl_date_parse(const u_char *text, size_t len, int64_t *seconds)
         }
     }
 
-    if (v[NGX_RL_DAY]
-        > ngx_rl_date_month_days(v[NGX_RL_YEAR],
-                                 v[NGX_RL_MONTH]))
+    if (v[NGX_RL_DAY] > ngx_rl_date_month_days(v[NGX_RL_YEAR], v[NGX_RL_MONTH]))
     {
         return -1;
     }

@@ -848,9 +848,8 @@ ngx_rl_refill_find(const ngx_rl_counter_t *counter, ngx_rl_refill_name_t *name)
     text.data = (u_char *) name;
     text.len = sizeof(ngx_rl_refill_name_t);
 
-    return (ngx_rl_refill_t *)
-           ngx_str_rbtree_lookup(&refills->tree, &text,
-                                 (uint32_t) name->id.lo);
+    return (ngx_rl_refill_t *) ngx_str_rbtree_lookup(&refills->tree, &text,
+                                                     (uint32_t) name->id.lo);
 }
 
 

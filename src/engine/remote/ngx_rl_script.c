@@ -297,8 +297,7 @@ ngx_rl_script_add(ngx_rl_script_t *script, const ngx_rl_counter_t *counter,
     script->eval.nargs += NGX_RL_SCRIPT_ARGS;
 
     if (ngx_rl_script_in_set(counter->limit->algorithm)) {
-        ngx_memcpy(script->sets
-                   + script->eval.nsets * NGX_RL_REDIS_SET_NAME,
+        ngx_memcpy(script->sets + script->eval.nsets * NGX_RL_REDIS_SET_NAME,
                    field, NGX_RL_RULE_FIELD);
         script->eval.nsets++;
     }

@@ -35,8 +35,7 @@ typedef struct {
 typedef struct {
     ngx_rl_redis_eval_t  eval;
     u_char              *last;
-    u_char               sets[NGX_RL_MAX_COUNTERS
-                                     * NGX_RL_REDIS_SET_NAME];
+    u_char               sets[NGX_RL_MAX_COUNTERS * NGX_RL_REDIS_SET_NAME];
     u_char               text[NGX_RL_MAX_COUNTERS
                                      * NGX_RL_SCRIPT_COUNTER_BYTES
                               + NGX_RL_SCRIPT_LEASE_BYTES
@@ -59,17 +58,15 @@ ngx_int_t ngx_rl_script_prepare(ngx_rl_rule_t *rule, ngx_pool_t *pool);
 void ngx_rl_script_begin(ngx_rl_script_t *script);
 void ngx_rl_script_add(ngx_rl_script_t *script, const ngx_rl_counter_t *counter,
     const ngx_rl_price_t *price);
-ngx_rl_redis_call_t *ngx_rl_script_call(
-    ngx_rl_script_t *script, ngx_rl_client_t *client,
-    ngx_rl_redis_handler_pt handler, void *data);
+ngx_rl_redis_call_t *ngx_rl_script_call(ngx_rl_script_t *script,
+    ngx_rl_client_t *client, ngx_rl_redis_handler_pt handler, void *data);
 
 /*
  * A call for one counter. The handler, which may be NULL, also gets a late
  * reply. NULL: memory is out.
  */
-ngx_rl_redis_call_t *ngx_rl_script_one(
-    ngx_rl_counter_t *counter, const ngx_rl_price_t *price,
-    ngx_rl_redis_handler_pt handler, void *data);
+ngx_rl_redis_call_t *ngx_rl_script_one(ngx_rl_counter_t *counter,
+    const ngx_rl_price_t *price, ngx_rl_redis_handler_pt handler, void *data);
 
 /*
  * The same for a token bucket or a window: what a ledger says, or a part's
@@ -87,9 +84,8 @@ void ngx_rl_script_give(ngx_rl_counter_t *counter, uint32_t tokens,
  * whatever Redis says: if it would not, returns PROTOCOL and leaves the answer
  * as it was.
  */
-ngx_rl_redis_status_e ngx_rl_script_read(
-    const ngx_rl_redis_result_t *result, ngx_uint_t i,
-    const ngx_rl_limit_t *limit, ngx_rl_answer_t *answer);
+ngx_rl_redis_status_e ngx_rl_script_read(const ngx_rl_redis_result_t *result,
+    ngx_uint_t i, const ngx_rl_limit_t *limit, ngx_rl_answer_t *answer);
 
 /* A counter's 8 bytes in Redis: the client's hash and the rule. */
 void ngx_rl_script_field(u_char *field, const ngx_rl_counter_t *counter);
