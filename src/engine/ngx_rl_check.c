@@ -76,21 +76,6 @@ ngx_rl_check_backend(const ngx_rl_counter_t *counter)
 }
 
 
-static void
-ngx_rl_check_take_remote(ngx_rl_check_t *check, ngx_rl_counter_t *counter)
-{
-    counter->remote = &check->remote->counters[counter - check->counters];
-    counter->remote->counter = counter;
-    counter->remote->refill = NULL;
-
-    ngx_memzero(&counter->answer, sizeof(ngx_rl_answer_t));
-    counter->backend = ngx_rl_check_backend(counter);
-    counter->backend->take(counter);
-
-    check->pending += counter->asks;
-}
-
-
 static ngx_rl_inline void
 ngx_rl_check_take_one(ngx_rl_check_t *check, ngx_rl_counter_t *counter)
 {
@@ -98,7 +83,15 @@ ngx_rl_check_take_one(ngx_rl_check_t *check, ngx_rl_counter_t *counter)
         ngx_rl_check_take_none(counter);
 
     } else if (check->remote && counter->client->remote) {
-        ngx_rl_check_take_remote(check, counter);
+        counter->remote = &check->remote->counters[counter - check->counters];
+        counter->remote->counter = counter;
+        counter->remote->refill = NULL;
+
+        ngx_memzero(&counter->answer, sizeof(ngx_rl_answer_t));
+        counter->backend = ngx_rl_check_backend(counter);
+        counter->backend->take(counter);
+
+        check->pending += counter->asks;
 
     } else {
         counter->remote = NULL;
@@ -201,21 +194,6 @@ ngx_rl_check_stricter(ngx_rl_counter_t *one, ngx_rl_status_e status,
 }
 
 
-/* Until the check finishes, decisive is the strictest of the dry runs. */
-static void
-ngx_rl_check_try(ngx_rl_check_t *check, ngx_rl_counter_t *counter,
-    ngx_rl_status_e status)
-{
-    if (check->decisive == NULL
-        || ngx_rl_check_stricter(counter, status, check->decisive,
-                                 check->status))
-    {
-        check->status = status;
-        check->decisive = counter;
-    }
-}
-
-
 /*
  * A rejection outweighs a missing answer, which outweighs a permission. A dry
  * run weighs less than a limit that is enforced, and no client sees it.
@@ -239,7 +217,18 @@ ngx_rl_check_weigh(ngx_rl_check_t *check, ngx_rl_counter_t *counter)
     }
 
     if (counter->dry_run) {
-        ngx_rl_check_try(check, counter, status);
+
+        /*
+         * Until the check finishes, decisive is the strictest of the dry runs.
+         */
+
+        if (check->decisive == NULL
+            || ngx_rl_check_stricter(counter, status, check->decisive,
+                                     check->status))
+        {
+            check->status = status;
+            check->decisive = counter;
+        }
 
     } else if (check->strictest == NULL
                || ngx_rl_check_stricter(counter, status,
@@ -248,29 +237,6 @@ ngx_rl_check_weigh(ngx_rl_check_t *check, ngx_rl_counter_t *counter)
     {
         check->severity = status;
         check->strictest = counter;
-    }
-}
-
-
-/*
- * Takes every counter as far as this gateway can answer for it. pending is then
- * the number of those for which Redis has to be asked; 0 if any rejects.
- */
-static ngx_inline void
-ngx_rl_check_take(ngx_rl_check_t *check)
-{
-    ngx_rl_counter_t  *counter, *end;
-
-    check->severity = NGX_RL_BYPASSED;
-    counter = check->counters;
-
-    for (end = counter + check->ncounters; counter < end; counter++) {
-        ngx_rl_check_take_one(check, counter);
-        ngx_rl_check_weigh(check, counter);
-    }
-
-    if (check->severity >= NGX_RL_UNAVAILABLE) {
-        check->pending = 0;
     }
 }
 
@@ -460,29 +426,6 @@ ngx_rl_check_count_one(const ngx_rl_counter_t *counter, ngx_rl_status_e status)
 }
 
 
-static void
-ngx_rl_check_count_all(const ngx_rl_check_t *check)
-{
-    ngx_rl_status_e          status;
-    const ngx_rl_counter_t  *counter, *end;
-
-    end = check->counters + check->ncounters;
-
-    for (counter = check->counters; counter < end; counter++) {
-        status = NGX_RL_PASSED;
-
-        if (counter->source == NGX_RL_SOURCE_FALLBACK
-            || counter->answer.retry_us
-            || counter->limit->algorithm == NGX_RL_LEAKY_BUCKET)
-        {
-            status = ngx_rl_check_own(counter);
-        }
-
-        ngx_rl_check_count_one(counter, status);
-    }
-}
-
-
 /*
  * A request that does not pass counts once, for the counter that decided; one
  * that passes counts for each rule that it met.
@@ -490,8 +433,24 @@ ngx_rl_check_count_all(const ngx_rl_check_t *check)
 static ngx_inline void
 ngx_rl_check_count(const ngx_rl_check_t *check)
 {
+    ngx_rl_status_e          status;
+    const ngx_rl_counter_t  *counter, *end;
+
     if (check->ncounters > 1 && !ngx_rl_check_refused(check)) {
-        ngx_rl_check_count_all(check);
+        end = check->counters + check->ncounters;
+
+        for (counter = check->counters; counter < end; counter++) {
+            status = NGX_RL_PASSED;
+
+            if (counter->source == NGX_RL_SOURCE_FALLBACK
+                || counter->answer.retry_us
+                || counter->limit->algorithm == NGX_RL_LEAKY_BUCKET)
+            {
+                status = ngx_rl_check_own(counter);
+            }
+
+            ngx_rl_check_count_one(counter, status);
+        }
 
     } else if (check->decisive) {
         ngx_rl_check_count_one(check->decisive, check->status);
@@ -580,6 +539,8 @@ ngx_rl_check_ask(ngx_rl_check_t *check)
 ngx_int_t
 ngx_rl_check_start(ngx_rl_check_t *check)
 {
+    ngx_rl_counter_t  *counter, *end;
+
     check->taken_us = ngx_rl_local_now_us();
     check->pending = 0;
     check->permits = 0;
@@ -588,7 +549,23 @@ ngx_rl_check_start(ngx_rl_check_t *check)
         ngx_rl_check_remote(check);
     }
 
-    ngx_rl_check_take(check);
+    /*
+     * Takes every counter as far as this gateway can answer for it. pending is
+     * then the number of those for which Redis has to be asked; 0 if any
+     * rejects.
+     */
+
+    check->severity = NGX_RL_BYPASSED;
+    counter = check->counters;
+
+    for (end = counter + check->ncounters; counter < end; counter++) {
+        ngx_rl_check_take_one(check, counter);
+        ngx_rl_check_weigh(check, counter);
+    }
+
+    if (check->severity >= NGX_RL_UNAVAILABLE) {
+        check->pending = 0;
+    }
 
     if (check->pending) {
         return ngx_rl_check_ask(check);

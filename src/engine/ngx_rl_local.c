@@ -251,51 +251,19 @@ ngx_rl_local_inner(const ngx_rl_local_op_t *op, uint64_t n,
 
 
 /*
- * Windows stand elsewhere in Redis, and its answer is one number for both. So
- * the difference is taken from the current window, or given back to it first
- * and then to the one before.
- */
-static void
-ngx_rl_local_note_sliding(ngx_rl_window_t *w, const ngx_rl_local_op_t *op)
-{
-    uint32_t               remaining;
-    uint64_t               taken_us;
-    ngx_uint_t             i;
-    ngx_rl_answer_t        left;
-    const ngx_rl_limit_t  *limit;
-
-    limit = op->limit;
-    remaining = op->answer->remaining;
-    taken_us = op->now_us;
-
-    for (i = 0; i < 2; i++) {
-        ngx_rl_sliding_window_take(w, limit, op->now_us, 0, 0, &left);
-
-        if (left.remaining >= remaining) {
-            break;
-        }
-
-        ngx_rl_sliding_window_give(w, limit, op->now_us, taken_us,
-                                   remaining - left.remaining);
-        taken_us -= ngx_min(taken_us, limit->window_us);
-    }
-
-    if (left.remaining > remaining) {
-        ngx_rl_sliding_window_take(w, limit, op->now_us, 0,
-                                   left.remaining - remaining, &left);
-    }
-}
-
-
-/*
  * The count of the window before stands in an inner counter, which changes
  * once a window. Where it was lost, or belongs to another window, it is 0.
  */
 static void
 ngx_rl_local_sliding_window(const ngx_rl_local_op_t *op, ngx_rl_state_t *state)
 {
-    ngx_rl_entry_t   before;
-    ngx_rl_window_t  w;
+    uint32_t               remaining;
+    uint64_t               taken_us;
+    ngx_uint_t             i;
+    ngx_rl_entry_t         before;
+    ngx_rl_window_t        w;
+    ngx_rl_answer_t        left;
+    const ngx_rl_limit_t  *limit;
 
     ngx_rl_local_inner(op, 1, &before);
 
@@ -310,7 +278,33 @@ ngx_rl_local_sliding_window(const ngx_rl_local_op_t *op, ngx_rl_state_t *state)
     }
 
     if (op->note) {
-        ngx_rl_local_note_sliding(&w, op);
+
+        /*
+         * Windows stand elsewhere in Redis, and its answer is one number for
+         * both. So the difference is taken from the current window, or given
+         * back to it first and then to the one before.
+         */
+
+        limit = op->limit;
+        remaining = op->answer->remaining;
+        taken_us = op->now_us;
+
+        for (i = 0; i < 2; i++) {
+            ngx_rl_sliding_window_take(&w, limit, op->now_us, 0, 0, &left);
+
+            if (left.remaining >= remaining) {
+                break;
+            }
+
+            ngx_rl_sliding_window_give(&w, limit, op->now_us, taken_us,
+                                       remaining - left.remaining);
+            taken_us -= ngx_min(taken_us, limit->window_us);
+        }
+
+        if (left.remaining > remaining) {
+            ngx_rl_sliding_window_take(&w, limit, op->now_us, 0,
+                                       left.remaining - remaining, &left);
+        }
 
     } else {
         ngx_rl_sliding_window_take(&w, op->limit, op->now_us, op->cost,

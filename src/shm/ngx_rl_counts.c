@@ -215,25 +215,13 @@ ngx_rl_counts_find(uint64_t id)
 }
 
 
-static void
-ngx_rl_counts_clear(uint32_t row)
-{
-    uint64_t  n;
-
-    for (n = 0; n < ngx_rl_counts->nblocks; n++) {
-        ngx_memzero(ngx_rl_counts->blocks[n][row],
-                    NGX_RL_COUNTS_WORDS * sizeof(uint64_t));
-    }
-}
-
-
 uint32_t
 ngx_rl_counts_use(ngx_rl_counts_kind_e kind, const ngx_str_t *zone,
     const ngx_str_t *rule, ngx_uint_t shared)
 {
     u_char                 text[2 * NGX_RL_COUNTS_NAME + 2], *p;
     uint32_t               row;
-    uint64_t               id;
+    uint64_t               id, n;
     ngx_rl_counts_t       *counts;
     ngx_rl_counts_name_t  *name;
 
@@ -271,7 +259,11 @@ ngx_rl_counts_use(ngx_rl_counts_kind_e kind, const ngx_str_t *zone,
     if (counts->ids[row] != id) {
         counts->ids[row] = 0;
         atomic_thread_fence(memory_order_release);
-        ngx_rl_counts_clear(row);
+
+        for (n = 0; n < ngx_rl_counts->nblocks; n++) {
+            ngx_memzero(ngx_rl_counts->blocks[n][row],
+                        NGX_RL_COUNTS_WORDS * sizeof(uint64_t));
+        }
 
         name->kind = (u_char) kind;
         name->zone_len = (u_char) zone->len;

@@ -168,18 +168,6 @@ ngx_rl_amount_limit(const ngx_rl_amount_t *amount, ngx_rl_spec_t *spec)
 
 /* The same. */
 static const char *
-ngx_rl_amount_slots(const ngx_rl_amount_t *amount, ngx_rl_spec_t *spec)
-{
-    if (amount->rated || amount->period_us || amount->calendar) {
-        return "a limit alone for concurrency";
-    }
-
-    return ngx_rl_amount_limit(amount, spec);
-}
-
-
-/* The same. */
-static const char *
 ngx_rl_amount_window(const ngx_rl_amount_t *amount, ngx_rl_spec_t *spec)
 {
     uint64_t       period_us;
@@ -272,7 +260,14 @@ ngx_rl_amount_inherit(const ngx_rl_spec_t *base, const ngx_rl_amount_t *amount,
         return ngx_rl_amount_bucket(amount, spec);
 
     case NGX_RL_CONCURRENCY:
-        return ngx_rl_amount_slots(amount, spec);
+
+        /* The same. */
+
+        if (amount->rated || amount->period_us || amount->calendar) {
+            return "a limit alone for concurrency";
+        }
+
+        return ngx_rl_amount_limit(amount, spec);
 
     default:
         return ngx_rl_amount_window(amount, spec);

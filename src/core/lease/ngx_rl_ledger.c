@@ -645,46 +645,14 @@ ngx_rl_ledger_keep(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 }
 
 
-/*
- * When a rejected cost can be paid at the latest: by a bucket when it has
- * filled so far, by a fixed window at its end. A spent sliding window has a
- * token again at the latest when the window is over that counts now and one of
- * the capacity's shares of the next has passed. Costs above 1 wait for all.
- */
-static uint64_t
-ngx_rl_ledger_latest_us(const ngx_rl_ledger_t *ledger,
-    const ngx_rl_limit_t *limit, const ngx_rl_ledger_env_t *env, uint32_t cost)
-{
-    uint64_t              us, spare, spare_us;
-    const ngx_rl_rate_t  *rate;
-
-    us = ngx_rl_ledger_until(ledger, limit, env);
-
-    if (ngx_rl_ledger_of_bucket(limit)) {
-        rate = &limit->rate;
-        spare = limit->capacity - (cost - ledger->tokens);
-        spare_us = spare * rate->step_us
-                   + spare * rate->step_frac / rate->scale;
-        us = ledger->fresh_us + 1000;
-        us -= (us > spare_us) ? spare_us : us;
-
-    } else if (cost > 1 || !ngx_rl_ledger_flows(limit)) {
-        us = ledger->fresh_us;
-
-    } else if (!ledger->before) {
-        us += limit->window_us / limit->capacity + 2000;
-    }
-
-    return us > env->now_us ? us - env->now_us : 1000;
-}
-
-
 /* With tokens in hand. */
 static void
 ngx_rl_ledger_reject(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     const ngx_rl_ledger_env_t *env, uint32_t cost, ngx_rl_answer_t *answer)
 {
-    uint32_t  passed_ms, ms, more;
+    uint32_t              passed_ms, ms, more;
+    uint64_t              us, spare, spare_us;
+    const ngx_rl_rate_t  *rate;
 
     ngx_rl_ledger_answer(ledger, limit, env->now_us, answer);
     ngx_rl_ledger_keep(ledger, limit, env);
@@ -698,7 +666,34 @@ ngx_rl_ledger_reject(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     }
 
     if (ledger->unnamed) {
-        answer->retry_us = ngx_rl_ledger_latest_us(ledger, limit, env, cost);
+
+        /*
+         * When a rejected cost can be paid at the latest: by a bucket when it
+         * has filled so far, by a fixed window at its end. A spent sliding
+         * window has a token again at the latest when the window is over that
+         * counts now and one of the capacity's shares of the next has passed.
+         * Costs above 1 wait for all.
+         */
+
+        us = ngx_rl_ledger_until(ledger, limit, env);
+
+        if (ngx_rl_ledger_of_bucket(limit)) {
+            rate = &limit->rate;
+            spare = limit->capacity - (cost - ledger->tokens);
+            spare_us = spare * rate->step_us
+                       + spare * rate->step_frac / rate->scale;
+            us = ledger->fresh_us + 1000;
+            us -= (us > spare_us) ? spare_us : us;
+
+        } else if (cost > 1 || !ngx_rl_ledger_flows(limit)) {
+            us = ledger->fresh_us;
+
+        } else if (!ledger->before) {
+            us += limit->window_us / limit->capacity + 2000;
+        }
+
+        answer->retry_us = us > env->now_us ? us - env->now_us : 1000;
+
         return;
     }
 

@@ -80,13 +80,33 @@ ngx_rl_split_until_ms(uint64_t now_us, uint64_t retry_us)
 }
 
 
-static void
-ngx_rl_split_note_window(ngx_rl_split_t *split, unsigned k,
+void
+ngx_rl_split_note(ngx_rl_split_t *split, unsigned k,
     const ngx_rl_limit_t *share, uint64_t now_us, const ngx_rl_answer_t *answer)
 {
     int       fixed;
+    uint64_t  busy_us, fresh_us;
     uint32_t  used;
-    uint64_t  fresh_us;
+
+    busy_us = NGX_RL_SPLIT_BUSY_US;
+
+    if (answer->retry_us != NGX_RL_NEVER
+        && answer->retry_us > NGX_RL_SPLIT_BUSY_US)
+    {
+        busy_us = answer->retry_us < NGX_RL_SPLIT_KEEP_US
+                  ? answer->retry_us : NGX_RL_SPLIT_KEEP_US;
+    }
+
+    busy_us += now_us;
+
+    if (split->busy_us < busy_us) {
+        split->busy_us = busy_us;
+    }
+
+    if (share->algorithm == NGX_RL_TOKEN_BUCKET) {
+        split->parts[k].full_us = now_us + answer->reset_us;
+        return;
+    }
 
     fixed = (share->algorithm == NGX_RL_FIXED_WINDOW);
     fresh_us = now_us + answer->reset_us;
@@ -123,34 +143,4 @@ ngx_rl_split_note_window(ngx_rl_split_t *split, unsigned k,
     if (split->parts[k].window.used < used) {
         split->parts[k].window.used = used;
     }
-}
-
-
-void
-ngx_rl_split_note(ngx_rl_split_t *split, unsigned k,
-    const ngx_rl_limit_t *share, uint64_t now_us, const ngx_rl_answer_t *answer)
-{
-    uint64_t  busy_us;
-
-    busy_us = NGX_RL_SPLIT_BUSY_US;
-
-    if (answer->retry_us != NGX_RL_NEVER
-        && answer->retry_us > NGX_RL_SPLIT_BUSY_US)
-    {
-        busy_us = answer->retry_us < NGX_RL_SPLIT_KEEP_US
-                  ? answer->retry_us : NGX_RL_SPLIT_KEEP_US;
-    }
-
-    busy_us += now_us;
-
-    if (split->busy_us < busy_us) {
-        split->busy_us = busy_us;
-    }
-
-    if (share->algorithm == NGX_RL_TOKEN_BUCKET) {
-        split->parts[k].full_us = now_us + answer->reset_us;
-        return;
-    }
-
-    ngx_rl_split_note_window(split, k, share, now_us, answer);
 }
