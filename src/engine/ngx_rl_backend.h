@@ -134,12 +134,19 @@ void ngx_rl_local_charge(ngx_rl_counter_t *counter, uint32_t tokens);
 void ngx_rl_local_give(ngx_rl_counter_t *counter, uint32_t tokens);
 
 /*
- * Makes the counter here, of that algorithm, a fresh one. Windows and logs find
+ * Makes the counter of that id and algorithm a fresh one. Windows and logs find
  * their other entries by it. If it is missing, permits that requests hold are
  * counted again.
  */
-void ngx_rl_local_drop(const ngx_rl_counter_t *counter,
+void ngx_rl_local_drop(ngx_rl_table_t *table, const ngx_rl_id_t *id,
     ngx_rl_algorithm_e algorithm);
+
+/*
+ * Counts an event of that id by a limit of events (no concurrency). Returns
+ * whether it is one too many: then the count begins anew.
+ */
+ngx_uint_t ngx_rl_local_event(ngx_rl_table_t *table, const ngx_rl_id_t *id,
+    const ngx_rl_limit_t *limit);
 
 /*
  * Sets the counter here to what Redis has answered. It goes on from there when

@@ -58,14 +58,15 @@ typedef struct {
 
 /* It takes, and nothing reads what is left here. */
 static ngx_rl_inline ngx_rl_local_op_t
-ngx_rl_local_op(ngx_rl_counter_t *counter, uint32_t tokens, uint32_t want,
+ngx_rl_local_op(ngx_rl_table_t *table, ngx_rl_id_t id,
+    const ngx_rl_limit_t *limit, uint32_t tokens, uint32_t want,
     ngx_rl_answer_t *answer)
 {
     ngx_rl_local_op_t  op;
 
-    op.table = counter->client->limiter->zone.table;
-    op.id = ngx_rl_counter_id(counter);
-    op.limit = ngx_rl_counter_limit(counter);
+    op.table = table;
+    op.id = id;
+    op.limit = limit;
     op.cost = tokens;
     op.want = want;
     op.give = 0;
@@ -541,7 +542,9 @@ ngx_rl_local_run(ngx_rl_counter_t *counter, uint32_t tokens, uint32_t want,
 {
     ngx_rl_local_op_t  op;
 
-    op = ngx_rl_local_op(counter, tokens, want, answer);
+    op = ngx_rl_local_op(counter->client->limiter->zone.table,
+                         ngx_rl_counter_id(counter),
+                         ngx_rl_counter_limit(counter), tokens, want, answer);
 
     op.note = (want == NGX_RL_LOCAL_NOTE);
     op.later = (want == 0 || want == NGX_RL_LOOK);
@@ -580,7 +583,10 @@ ngx_rl_local_take(ngx_rl_counter_t *counter)
         cost = ngx_min(cost, 1);
     }
 
-    op = ngx_rl_local_op(counter, cost, want, &counter->answer);
+    op = ngx_rl_local_op(counter->client->limiter->zone.table,
+                         ngx_rl_counter_id(counter),
+                         ngx_rl_counter_limit(counter), cost, want,
+                         &counter->answer);
 
     if (ngx_rl_local_is_bucket(op.limit)
         && counter->client->limiter->redis == NULL)
@@ -675,23 +681,19 @@ ngx_rl_local_lower(ngx_rl_counter_t *counter, uint32_t remaining)
 
 
 void
-ngx_rl_local_drop(const ngx_rl_counter_t *counter, ngx_rl_algorithm_e algorithm)
+ngx_rl_local_drop(ngx_rl_table_t *table, const ngx_rl_id_t *id,
+    ngx_rl_algorithm_e algorithm)
 {
-    ngx_rl_id_t      id;
-    ngx_rl_table_t  *table;
-    ngx_rl_entry_t   entry;
-
-    id = ngx_rl_counter_id(counter);
-    table = counter->client->limiter->zone.table;
+    ngx_rl_entry_t  entry;
 
     if (algorithm == NGX_RL_SLIDING_WINDOW
         || algorithm == NGX_RL_SLIDING_LOG
         || algorithm == NGX_RL_CONCURRENCY)
     {
-        ngx_rl_table_lock_outer(table, &id, ngx_rl_local_now_us(), &entry);
+        ngx_rl_table_lock_outer(table, id, ngx_rl_local_now_us(), &entry);
 
     } else {
-        ngx_rl_table_lock(table, &id, ngx_rl_local_now_us(), &entry);
+        ngx_rl_table_lock(table, id, ngx_rl_local_now_us(), &entry);
     }
 
     if (!entry.found) {
@@ -701,4 +703,24 @@ ngx_rl_local_drop(const ngx_rl_counter_t *counter, ngx_rl_algorithm_e algorithm)
 
     ngx_memzero(&entry.state, sizeof(ngx_rl_state_t));
     ngx_rl_table_store(&entry, 0);
+}
+
+
+ngx_uint_t
+ngx_rl_local_event(ngx_rl_table_t *table, const ngx_rl_id_t *id,
+    const ngx_rl_limit_t *limit)
+{
+    ngx_rl_answer_t    answer;
+    ngx_rl_local_op_t  op;
+
+    op = ngx_rl_local_op(table, *id, limit, 1, 0, &answer);
+    ngx_rl_local_apply(&op);
+
+    if (answer.retry_us == 0) {
+        return 0;
+    }
+
+    ngx_rl_local_drop(table, id, limit->algorithm);
+
+    return 1;
 }

@@ -269,6 +269,7 @@ ngx_rl_look_begin(ngx_rl_look_t *look)
 static ngx_int_t
 ngx_rl_look_start(ngx_rl_look_t *look)
 {
+    ngx_rl_id_t           id;
     ngx_rl_client_t      *client;
     ngx_rl_counter_t     *counter;
     const ngx_rl_rule_t  *rule;
@@ -299,16 +300,22 @@ ngx_rl_look_start(ngx_rl_look_t *look)
     }
 
     if (look->reset) {
+        id = ngx_rl_counter_id(counter);
+
         if (look->limiter->redis == NULL
             || rule->spec.algorithm == NGX_RL_CONCURRENCY)
         {
-            ngx_rl_local_drop(counter, rule->spec.algorithm);
+            ngx_rl_local_drop(look->limiter->zone.table, &id,
+                              rule->spec.algorithm);
         }
 
         if (rule->emergency) {
             counter->emergency = 1;
-            ngx_rl_local_drop(counter, rule->emergency->algorithm);
+            id = ngx_rl_counter_id(counter);
             counter->emergency = 0;
+
+            ngx_rl_local_drop(look->limiter->zone.table, &id,
+                              rule->emergency->algorithm);
         }
 
     } else if (look->limit && look->limit->capacity == 0) {

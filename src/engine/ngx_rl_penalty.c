@@ -66,10 +66,6 @@ ngx_rl_penalty_by_address(const ngx_str_t *key)
 }
 
 
-/*
- * An event is counted as the limit of an emergency is: on this gateway, whether
- * the zone has Redis or not.
- */
 ngx_int_t
 ngx_rl_penalty_prepare(ngx_rl_penalty_t *penalty, ngx_pool_t *pool)
 {
@@ -103,8 +99,7 @@ ngx_rl_penalty_prepare(ngx_rl_penalty_t *penalty, ngx_pool_t *pool)
     rule->id = penalty->id;
     rule->key = penalty->key;
     rule->key_salt = ngx_rl_key_salt(&penalty->key);
-    rule->emergency = &penalty->after;
-    rule->emergency_salt = ngx_rl_siphash(hash_key, name, p - name, 3, 6);
+    penalty->event_salt = ngx_rl_siphash(hash_key, name, p - name, 3, 6);
 
     return NGX_OK;
 }
@@ -397,33 +392,21 @@ ngx_rl_penalty_find(const ngx_rl_limiter_t *limiter, const ngx_str_t *of,
 }
 
 
-/* With the penalty the count begins anew. */
+/* On this gateway, whether the zone has Redis or not. */
 ngx_uint_t
 ngx_rl_penalty_event(ngx_rl_penalty_t *penalty, const ngx_str_t *key)
 {
-    ngx_rl_client_t           client;
-    ngx_rl_counter_t          counter;
+    ngx_str_t                 text;
+    ngx_rl_id_t               id;
+    ngx_rl_table_t           *table;
     ngx_rl_penalty_covered_t  covered;
 
-    ngx_memzero(&client, sizeof(ngx_rl_client_t));
-    ngx_memzero(&counter, sizeof(ngx_rl_counter_t));
+    table = penalty->limiter->zone.table;
+    text = ngx_rl_penalty_covered(penalty, key, covered);
 
-    client.limiter = penalty->limiter;
-    client.key = ngx_rl_penalty_covered(penalty, key, covered);
+    id = ngx_rl_hash(ngx_rl_table_hash_key(table), text.data, text.len);
+    id.hi ^= penalty->event_salt.hi;
+    id.lo ^= penalty->event_salt.lo;
 
-    counter.rule = &penalty->rule;
-    counter.limit = &penalty->after;
-    counter.client = &client;
-    counter.cost = 1;
-    counter.emergency = 1;
-
-    ngx_rl_local_take(&counter);
-
-    if (counter.answer.retry_us == 0) {
-        return 0;
-    }
-
-    ngx_rl_local_drop(&counter, penalty->after.algorithm);
-
-    return 1;
+    return ngx_rl_local_event(table, &id, &penalty->after);
 }

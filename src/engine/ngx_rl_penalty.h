@@ -38,8 +38,9 @@ typedef struct {
     unsigned                  rejected:1; /* a rejection is an event */
 
     /* made by prepare */
-    ngx_rl_rule_t             rule;       /* names the counters */
+    ngx_rl_rule_t             rule;       /* its names, for others */
     ngx_rl_id_t               salt;
+    ngx_rl_id_t               event_salt;
     unsigned                  binary:1;   /* by $binary_remote_addr */
     unsigned                  text:1;     /* by $remote_addr */
     unsigned                  address:1;  /* the key has an address */
