@@ -173,7 +173,7 @@ void ngx_rl_permit_free(ngx_rl_counter_t *counter);
 #define NGX_RL_PERMIT_US  30000000
 
 
-/* retry.c: an operator has changed the counter: its client need not wait. */
+/* notes.c: an operator has changed the counter: its client need not wait. */
 void ngx_rl_retry_forget(const ngx_rl_counter_t *counter);
 
 /* How long the counter's client still has to wait here; 0: it need not. */

@@ -241,21 +241,21 @@ ngx_int_t ngx_rl_check_prepare(ngx_rl_rule_t *rule, ngx_pool_t *pool);
 ngx_int_t ngx_rl_check_start(ngx_rl_check_t *check);
 
 /*
- * once.c, of "ratelimit_once": what makes two requests the same one, and the
- * marks by which their counters know it.
+ * notes.c, of "ratelimit_once": what makes two requests the same one, and the
+ * notes by which their counters know it.
  */
 typedef struct {
-    uint64_t      time_us;   /* of a mark */
+    uint64_t      time_us;   /* of a note */
     u_char       *text;      /* the request, behind the room for an id */
     size_t        len;       /* of both */
-    ngx_rl_id_t   marks[NGX_RL_MAX_COUNTERS];
+    ngx_rl_id_t   notes[NGX_RL_MAX_COUNTERS];
     uint32_t      paid[NGX_RL_MAX_COUNTERS];
                                     /* before, of a counter; 0: no replay */
 } ngx_rl_once_t;
 
 /*
  * The counters of a check are known, and their costs: if this is a replay, it
- * costs what was not paid before. It uses up one of the mark's, if use is set.
+ * costs what was not paid before. It uses up one of the note's, if use is set.
  */
 void ngx_rl_once_begin(ngx_rl_check_t *check, ngx_rl_once_t *once,
     ngx_uint_t use);
@@ -270,7 +270,7 @@ void ngx_rl_once_end(ngx_rl_check_t *check, const ngx_rl_once_t *once,
     ngx_uint_t when);
 
 /*
- * retry.c, of rules with "retry=growth". A bit for each counter whose client
+ * notes.c, of rules with "retry=growth". A bit for each counter whose client
  * comes back before it may: then its wait has grown, and check_early() takes
  * the place of check_start().
  */
@@ -283,7 +283,7 @@ ngx_uint_t ngx_rl_retry_early(ngx_rl_check_t *check);
 ngx_int_t ngx_rl_check_early(ngx_rl_check_t *check, ngx_uint_t early);
 
 /*
- * new_keys.c, of zones with "new_keys=". Whether the value of the client's key
+ * notes.c, of zones with "new_keys=". Whether the value of the client's key
  * is known on this gateway. If it is, it stays so for a day from now.
  *
  * look: changes nothing.
