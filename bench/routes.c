@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "ngx_rl_route_set.h"
+#include "ngx_rl_route.h"
 
 #define ROUNDS     11
 #define OPS        400000

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#include "ngx_rl_route_set.h"
+#include "ngx_rl_route.h"
 
 #define must(condition)  do { if (!(condition)) abort(); } while (0)
 

@@ -3,7 +3,7 @@
 
 #include "unit.h"
 
-#include "ngx_rl_quota.h"
+#include "ngx_rl_limit.h"
 
 #define S  ((uint64_t) 1000000)
 

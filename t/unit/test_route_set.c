@@ -5,7 +5,7 @@
 
 #include "unit.h"
 
-#include "ngx_rl_route_set.h"
+#include "ngx_rl_route.h"
 
 #define NONE       NGX_RL_ROUTE_NONE
 #define MAX        1000   /* templates of a set */

@@ -6,7 +6,29 @@
 #ifndef NGX_RL_WINDOW_H_INCLUDED
 #define NGX_RL_WINDOW_H_INCLUDED
 
-#include "ngx_rl_calendar.h"
+#include "ngx_rl_limit.h"
+
+/*
+ * Where fixed windows begin and end: at multiples of their length, or by the
+ * calendar of a time zone. Redis has no calendar: the gateway tells it.
+ */
+
+/* microseconds since the epoch */
+typedef struct {
+    uint64_t  start_us;
+    uint64_t  end_us;
+} ngx_rl_bounds_t;
+
+/*
+ * The fixed window that wall_us (< 2^53) lies in: start_us <= wall_us < end_us.
+ *
+ * A day, a week (from Monday on) or a month begins with the first instant that
+ * the zone's clock shows its first day. Where the clock is set back over
+ * midnight, the hour that comes twice counts to the later day.
+ */
+ngx_rl_bounds_t ngx_rl_calendar_bounds(
+    const ngx_rl_limit_t *limit, uint64_t wall_us);
+
 
 /*
  * Codes above those of any span: UTC's days and months, a window that owes, and
@@ -41,7 +63,7 @@ typedef struct {
 /*
  * Takes from a fixed window; cost, want and the answer are those of
  * ngx_rl_token_bucket_take(). now_us (< 2^51) is the state's clock, any
- * clock. A window that begins now ends after left_us (calendar.h), and the one
+ * clock. A window that begins now ends after left_us (bounds), and the one
  * behind it is next_us long.
  *
  * A counter that is not fresh keeps its end, so no step of the wall clock opens

@@ -6,8 +6,8 @@
 
 #include "ngx_rl_route.h"
 
+#include "ngx_rl_map.h"
 #include "ngx_rl_text.h"
-
 
 static int
 ngx_rl_is_control(u_char c)
@@ -397,4 +397,477 @@ ngx_rl_segment_next(const u_char **pos, const u_char *last,
     ngx_rl_segment_t *seg)
 {
     return ngx_rl_segment_take(pos, last, seg);
+}
+
+
+/*
+ * A set of path templates: a tree by segment. The literal children of all nodes
+ * are in one open-addressing hash table, at most half full. A node with ten
+ * thousand of them finds one as fast as a node with two. Only the configuration
+ * fills the table, so a client cannot fill it. A client cannot lengthen a
+ * search either: it ends at the distance of the entry that is farthest from its
+ * own place.
+ */
+
+/* the children of a node, in this order: the most specific first */
+typedef enum {
+    NGX_RL_ROUTE_LITERAL = 0,   /* or the end of the path */
+    NGX_RL_ROUTE_ANY,
+    NGX_RL_ROUTE_REST,
+    NGX_RL_ROUTE_LEAVE
+} ngx_rl_route_stage_e;
+
+
+size_t
+ngx_rl_route_segments(const u_char *text, size_t len)
+{
+    size_t             n;
+    const u_char      *last;
+    ngx_rl_segment_t   seg;
+
+    n = 0;
+    last = text + len;
+
+    while (ngx_rl_segment_next(&text, last, &seg)) {
+        n++;
+    }
+
+    return n;
+}
+
+
+size_t
+ngx_rl_route_set_bytes(size_t segments)
+{
+    if (segments > NGX_RL_ROUTE_SEGMENTS) {
+        return 0;
+    }
+
+    return ngx_rl_map_places(segments)
+           * sizeof(ngx_rl_route_slot_t)
+           + (segments + 1) * sizeof(ngx_rl_route_node_t);
+}
+
+
+static uint32_t
+ngx_rl_route_node(ngx_rl_route_set_t *set)
+{
+    ngx_rl_route_node_t  *node;
+
+    node = &set->nodes[set->nnodes];
+
+    node->literals = 0;
+    node->any = 0;
+    node->end = NGX_RL_ROUTE_NONE;
+    node->rest = NGX_RL_ROUTE_NONE;
+
+    return set->nnodes++;
+}
+
+
+void
+ngx_rl_route_set_init(ngx_rl_route_set_t *set, void *memory, size_t segments)
+{
+    size_t  slots;
+
+    slots = ngx_rl_map_places(segments);
+
+    memset(set, 0, sizeof(ngx_rl_route_set_t));
+    memset(memory, 0, slots * sizeof(ngx_rl_route_slot_t));
+
+    set->slots = memory;
+    set->nodes = (ngx_rl_route_node_t *) &set->slots[slots];
+    set->mask = (uint32_t) slots - 1;
+
+    (void) ngx_rl_route_node(set);
+}
+
+
+/*
+ * Eight bytes at a time. It need not withstand chosen paths: the operator fills
+ * the table, and a search is bounded.
+ */
+static uint32_t
+ngx_rl_route_hash(const ngx_rl_segment_t *seg)
+{
+    size_t         len;
+    uint64_t       hash, word;
+    const u_char  *p;
+
+    p = seg->data;
+    hash = seg->len;
+
+    for (len = seg->len; len >= 8; len -= 8) {
+        memcpy(&word, p, 8);
+        hash = (hash ^ word) * 0x9e3779b97f4a7c15;
+        hash ^= hash >> 32;
+        p += 8;
+    }
+
+    for (word = 0; len; len--) {
+        word = word << 8 | *p++;
+    }
+
+    hash = (hash ^ word) * 0x9e3779b97f4a7c15;
+
+    return (uint32_t) (hash ^ hash >> 32);
+}
+
+
+static uint32_t
+ngx_rl_route_place(uint32_t parent, uint32_t hash)
+{
+    hash = (hash ^ parent * 0x9e3779b1) * 0x85ebca6b;
+
+    return hash ^ hash >> 16;
+}
+
+
+/* The node behind parent by a literal, or 0. */
+static uint32_t
+ngx_rl_route_search(const ngx_rl_route_set_t *set, uint32_t parent,
+    const ngx_rl_segment_t *seg, uint32_t hash)
+{
+    uint32_t                    i, place;
+    const ngx_rl_route_slot_t  *slot;
+
+    place = ngx_rl_route_place(parent, hash);
+
+    for (i = 0; i < set->probes; i++) {
+        slot = &set->slots[(place + i) & set->mask];
+
+        if (slot->child == 0) {
+            return 0;
+        }
+
+        if (slot->hash == hash && slot->parent == parent
+            && slot->len == seg->len
+            && memcmp(slot->data, seg->data, seg->len) == 0)
+        {
+            return slot->child;
+        }
+    }
+
+    return 0;
+}
+
+
+/* The node behind parent by a template's segment, made where there is none. */
+static uint32_t
+ngx_rl_route_child(ngx_rl_route_set_t *set, uint32_t parent,
+    const ngx_rl_segment_t *seg)
+{
+    uint32_t              hash, place, child, probes;
+    ngx_rl_route_slot_t  *slot;
+
+    if (ngx_rl_segment_is_any(seg)) {
+        child = set->nodes[parent].any;
+
+        if (child == 0) {
+            child = ngx_rl_route_node(set);
+            set->nodes[parent].any = child;
+        }
+
+        return child;
+    }
+
+    hash = ngx_rl_route_hash(seg);
+    child = ngx_rl_route_search(set, parent, seg, hash);
+
+    if (child) {
+        return child;
+    }
+
+    place = ngx_rl_route_place(parent, hash);
+    probes = 1;
+
+    while (set->slots[place & set->mask].child) {
+        place++;
+        probes++;
+    }
+
+    child = ngx_rl_route_node(set);
+    set->nodes[parent].literals++;
+
+    slot = &set->slots[place & set->mask];
+    slot->data = seg->data;
+    slot->len = (uint32_t) seg->len;
+    slot->hash = hash;
+    slot->parent = parent;
+    slot->child = child;
+
+    if (probes > set->probes) {
+        set->probes = probes;
+    }
+
+    if (seg->len > set->longest) {
+        set->longest = seg->len;
+    }
+
+    return child;
+}
+
+
+uint32_t
+ngx_rl_route_set_add(ngx_rl_route_set_t *set, const u_char *text, size_t len)
+{
+    int                rest;
+    uint32_t           node, *number;
+    const u_char      *last;
+    ngx_rl_segment_t   seg;
+
+    node = 0;
+    rest = 0;
+    last = text + len;
+
+    while (ngx_rl_segment_next(&text, last, &seg)) {
+
+        rest = ngx_rl_segment_is_rest(&seg);
+
+        if (!rest) {
+            node = ngx_rl_route_child(set, node, &seg);
+        }
+    }
+
+    number = rest ? &set->nodes[node].rest : &set->nodes[node].end;
+
+    if (*number == NGX_RL_ROUTE_NONE) {
+        *number = set->n++;
+    }
+
+    return *number;
+}
+
+
+static void
+ngx_rl_route_enter(ngx_rl_route_walk_t *walk, uint32_t node)
+{
+    ngx_rl_route_frame_t  *frame;
+
+    frame = &walk->frames[walk->depth++];
+    frame->node = node;
+    frame->stage = NGX_RL_ROUTE_LITERAL;
+
+    walk->visited++;
+}
+
+
+static void
+ngx_rl_route_read(ngx_rl_route_walk_t *walk, unsigned reading)
+{
+    walk->reading = reading;
+    walk->hashed = 0;
+
+    if (ngx_rl_path_split(walk->text, walk->len, reading, &walk->path)) {
+        ngx_rl_route_enter(walk, 0);
+    }
+}
+
+
+/* The node behind parent by the path's segment i, or 0. */
+static uint32_t
+ngx_rl_route_literal(ngx_rl_route_walk_t *walk, uint32_t parent, size_t i)
+{
+    const ngx_rl_segment_t    *seg;
+    const ngx_rl_route_set_t  *set;
+
+    set = walk->set;
+    seg = &walk->path.segments[i];
+
+    if (seg->len > set->longest) {
+        return 0;
+    }
+
+    /* each segment is hashed once, whatever number of nodes ask for it */
+
+    while (walk->hashed <= i) {
+        walk->hashes[walk->hashed] = ngx_rl_route_hash(
+                                         &walk->path.segments[walk->hashed]);
+        walk->hashed++;
+    }
+
+    return ngx_rl_route_search(set, parent, seg, walk->hashes[i]);
+}
+
+
+/*
+ * Depth first, with a frame for each node on the way: the node of frame i has i
+ * segments of the path behind it. No template is deeper than the array of
+ * frames, or than the segments that a path keeps.
+ */
+static uint32_t
+ngx_rl_route_walk_reading(ngx_rl_route_walk_t *walk)
+{
+    size_t                      i;
+    uint32_t                    child;
+    ngx_rl_route_frame_t       *frame;
+    const ngx_rl_route_node_t  *node;
+
+    while (walk->depth) {
+        i = walk->depth - 1;
+        frame = &walk->frames[i];
+        node = &walk->set->nodes[frame->node];
+
+        switch (frame->stage) {
+
+        case NGX_RL_ROUTE_LITERAL:
+            frame->stage = NGX_RL_ROUTE_ANY;
+
+            if (i == walk->path.depth) {
+                if (node->end != NGX_RL_ROUTE_NONE) {
+                    return node->end;
+                }
+
+            } else if (node->literals) {
+                child = ngx_rl_route_literal(walk, frame->node, i);
+
+                if (child) {
+                    ngx_rl_route_enter(walk, child);
+                    break;
+                }
+            }
+
+            /* fall through */
+
+        case NGX_RL_ROUTE_ANY:
+            frame->stage = NGX_RL_ROUTE_REST;
+
+            if (node->any && i < walk->path.depth) {
+                ngx_rl_route_enter(walk, node->any);
+                break;
+            }
+
+            /* fall through */
+
+        case NGX_RL_ROUTE_REST:
+            frame->stage = NGX_RL_ROUTE_LEAVE;
+
+            if (node->rest != NGX_RL_ROUTE_NONE) {
+                return node->rest;
+            }
+
+            /* fall through */
+
+        default: /* NGX_RL_ROUTE_LEAVE */
+            walk->depth--;
+            break;
+        }
+    }
+
+    return NGX_RL_ROUTE_NONE;
+}
+
+
+uint32_t
+ngx_rl_route_set_find(const ngx_rl_route_set_t *set, const u_char *path,
+    size_t len, unsigned reading)
+{
+    ngx_rl_route_walk_t  walk;
+
+    walk.set = set;
+    walk.depth = 0;
+    walk.visited = 0;
+    walk.text = path;
+    walk.len = len;
+
+    if (set->n) {
+        ngx_rl_route_read(&walk, reading);
+    }
+
+    return ngx_rl_route_walk_reading(&walk);
+}
+
+
+void
+ngx_rl_route_walk_init(ngx_rl_route_walk_t *walk, const ngx_rl_route_set_t *set,
+    const u_char *path, size_t len)
+{
+    walk->set = set;
+    walk->depth = 0;
+    walk->visited = 0;
+    walk->text = path;
+    walk->len = len;
+    walk->readings = 0;
+    walk->reading = 0;
+
+    if (set->n) {
+        walk->readings = ngx_rl_path_readings(path, len);
+        ngx_rl_route_read(walk, 0);
+    }
+}
+
+
+/* Whether an earlier reading has this template: frames are the way to it. */
+static int
+ngx_rl_route_returned(const ngx_rl_route_walk_t *walk)
+{
+    int                      rest;
+    size_t                   i, n;
+    unsigned                 reading;
+    ngx_rl_path_t            path;
+    const ngx_rl_segment_t  *one, *two;
+
+    n = walk->depth - 1;
+    rest = (walk->frames[n].stage == NGX_RL_ROUTE_LEAVE);
+
+    for (reading = 0; reading < walk->reading; reading++) {
+
+        if ((reading & ~walk->readings)
+            || !ngx_rl_path_split(walk->text, walk->len, reading, &path)
+            || (rest ? path.depth < n : path.depth != n))
+        {
+            continue;
+        }
+
+        for (i = 0; i < n; i++) {
+            one = &walk->path.segments[i];
+            two = &path.segments[i];
+
+            if (walk->frames[i + 1].node
+                != walk->set->nodes[walk->frames[i].node].any
+                && (one->len != two->len
+                    || memcmp(one->data, two->data, one->len) != 0))
+            {
+                break;
+            }
+        }
+
+        if (i == n) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+uint32_t
+ngx_rl_route_walk_next(ngx_rl_route_walk_t *walk)
+{
+    uint32_t  number;
+    unsigned  reading;
+
+    for ( ;; ) {
+        number = ngx_rl_route_walk_reading(walk);
+
+        if (number != NGX_RL_ROUTE_NONE) {
+            if (walk->reading == 0 || !ngx_rl_route_returned(walk)) {
+                return number;
+            }
+
+            continue;
+        }
+
+        reading = walk->reading;
+
+        do {
+            reading++;
+        } while (reading & ~walk->readings & (NGX_RL_PATH_READINGS - 1));
+
+        if (walk->readings == 0 || reading >= NGX_RL_PATH_READINGS) {
+            return NGX_RL_ROUTE_NONE;
+        }
+
+        ngx_rl_route_read(walk, reading);
+    }
 }

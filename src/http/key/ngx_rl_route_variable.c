@@ -6,7 +6,7 @@
 #include "ngx_rl_key.h"
 #include "ngx_rl_request.h"
 
-#include "ngx_rl_route_set.h"
+#include "ngx_rl_route.h"
 
 #define NGX_RL_ROUTES_ROOM  64   /* segments, at first */
 

@@ -14,7 +14,7 @@
 #include "ngx_rl_key.h"
 
 #include "ngx_rl_document.h"
-#include "ngx_rl_quota.h"
+#include "ngx_rl_limit.h"
 
 #include <jansson.h>
 

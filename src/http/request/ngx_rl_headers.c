@@ -8,7 +8,7 @@
 
 #include "ngx_rl_request.h"
 
-#include "ngx_rl_quota.h"
+#include "ngx_rl_limit.h"
 
 /* beside the sets: Retry-After, of a rejected request */
 #define NGX_RL_HEADERS_RETRY  0x08

@@ -7,7 +7,7 @@
 
 #include "ngx_rl_index.h"
 
-#include "ngx_rl_route_set.h"
+#include "ngx_rl_route.h"
 
 /* of any path; the list of template n is list n + 1 */
 #define NGX_RL_INDEX_ANY  0
