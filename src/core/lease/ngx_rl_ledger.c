@@ -153,25 +153,30 @@ ngx_rl_ledger_busy(ngx_rl_ledger_t *ledger, uint64_t until_us)
 }
 
 
-/*
- * Where the window ends that tokens are taken from. Behind, tokens are taken
- * while a sliding window turns into the one before.
- */
-static uint64_t
-ngx_rl_ledger_until(const ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
-    const ngx_rl_ledger_env_t *env)
+/* Where the window ends that tokens are taken from. */
+static inline uint64_t
+ngx_rl_ledger_end_us(const ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
+    unsigned before)
 {
-    unsigned  before;
-
-    before = env->behind ? ledger->fresh_us <= env->now_us + limit->window_us
-                         : ledger->before;
-
     if (limit->algorithm != NGX_RL_SLIDING_WINDOW || before) {
         return ledger->fresh_us;
     }
 
     return ledger->fresh_us > limit->window_us
            ? ledger->fresh_us - limit->window_us : 0;
+}
+
+
+/* Behind, they are taken while a sliding window turns into the one before. */
+static uint64_t
+ngx_rl_ledger_until(const ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
+    const ngx_rl_ledger_env_t *env)
+{
+    return ngx_rl_ledger_end_us(ledger, limit,
+                                env->behind
+                                ? ledger->fresh_us
+                                  <= env->now_us + limit->window_us
+                                : ledger->before);
 }
 
 
@@ -275,12 +280,12 @@ ngx_rl_ledger_renew(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
  * At a window's end Redis' answer counts no more, and tokens of a fixed window
  * are worth nothing. Tokens of a sliding window go back to it.
  */
-static void
+static inline void
 ngx_rl_ledger_epoch(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
-    const ngx_rl_ledger_env_t *env)
+    uint64_t now_us)
 {
     if (!ledger->answered || ngx_rl_ledger_of_bucket(limit)
-        || env->now_us < ngx_rl_ledger_until(ledger, limit, env))
+        || now_us < ngx_rl_ledger_end_us(ledger, limit, ledger->before))
     {
         return;
     }
@@ -295,28 +300,6 @@ ngx_rl_ledger_epoch(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 }
 
 
-static ngx_rl_token_bucket_t
-ngx_rl_ledger_bucket(const ngx_rl_ledger_t *ledger)
-{
-    ngx_rl_token_bucket_t  tb;
-
-    tb.tat_us = ledger->fresh_us;
-    tb.tat_frac = ledger->frac;
-    tb.span_code = ledger->span_code;
-
-    return tb;
-}
-
-
-static void
-ngx_rl_ledger_save(ngx_rl_ledger_t *ledger, const ngx_rl_token_bucket_t *tb)
-{
-    ledger->fresh_us = tb->tat_us;
-    ledger->frac = tb->tat_frac;
-    ledger->span_code = (uint16_t) tb->span_code;
-}
-
-
 /* Behind: the counter equals a fresh one then; left: of a window. */
 static void
 ngx_rl_ledger_set(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
@@ -325,8 +308,8 @@ ngx_rl_ledger_set(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     ledger->fresh_us = fresh_us;
 
     if (ngx_rl_ledger_of_bucket(limit)) {
-        ledger->frac = 0;
-        ledger->span_code = (uint16_t) limit->rate.span_code;
+        ledger->tb.tat_frac = 0;
+        ledger->tb.span_code = limit->rate.span_code;
 
     } else {
         ledger->left = (int32_t) left;
@@ -340,9 +323,8 @@ static void
 ngx_rl_ledger_count(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     uint64_t now_us, int64_t tokens)
 {
-    int64_t                left;
-    ngx_rl_answer_t        unused;
-    ngx_rl_token_bucket_t  tb;
+    int64_t          left;
+    ngx_rl_answer_t  unused;
 
     if (!ngx_rl_ledger_of_bucket(limit)) {
         left = ledger->left - tokens;
@@ -363,20 +345,14 @@ ngx_rl_ledger_count(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
             ledger->retry_ms = 0;
         }
 
-        return;
-    }
 
-    tb = ngx_rl_ledger_bucket(ledger);
-
-    if (tokens > 0) {
-        ngx_rl_token_bucket_take(&tb, &limit->rate, now_us, (uint32_t) tokens,
-                                 NGX_RL_CHARGE, &unused);
+    } else if (tokens > 0) {
+        ngx_rl_token_bucket_take(&ledger->tb, &limit->rate, now_us,
+                                 (uint32_t) tokens, NGX_RL_CHARGE, &unused);
     } else if (tokens < 0) {
-        ngx_rl_token_bucket_give(&tb, &limit->rate, now_us, now_us,
+        ngx_rl_token_bucket_give(&ledger->tb, &limit->rate, now_us, now_us,
                                  (uint32_t) -tokens);
     }
-
-    ngx_rl_ledger_save(ledger, &tb);
 }
 
 
@@ -460,20 +436,12 @@ ngx_rl_ledger_begin_behind(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 }
 
 
-/*
- * Called first: the ledger is used and lives on, what is over ends. With tokens
- * in hand most requests need no more than its comparisons.
- */
-static inline void
-ngx_rl_ledger_begin(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
-    const ngx_rl_ledger_env_t *env)
+/* In hand: most requests need no more than these comparisons. */
+static ngx_rl_inline void
+ngx_rl_ledger_begin_in_hand(ngx_rl_ledger_t *ledger,
+    const ngx_rl_limit_t *limit, const ngx_rl_ledger_env_t *env)
 {
     uint32_t  passed_ms;
-
-    if (env->behind) {
-        ngx_rl_ledger_begin_behind(ledger, limit, env->now_us);
-        return;
-    }
 
     if (ledger->mark != limit->mark || env->now_us >= ledger->busy_us) {
         ngx_rl_ledger_renew(ledger, limit, env->now_us);
@@ -487,10 +455,21 @@ ngx_rl_ledger_begin(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
         ngx_rl_ledger_tick(ledger, passed_ms);
     }
 
-    if (ledger->answered && !ngx_rl_ledger_of_bucket(limit)
-        && ledger->mark == limit->mark)
-    {
-        ngx_rl_ledger_epoch(ledger, limit, env);
+    if (ledger->mark == limit->mark) {
+        ngx_rl_ledger_epoch(ledger, limit, env->now_us);
+    }
+}
+
+
+/* Called first: the ledger is used and lives on, what is over ends. */
+static void
+ngx_rl_ledger_begin(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
+    const ngx_rl_ledger_env_t *env)
+{
+    if (env->behind) {
+        ngx_rl_ledger_begin_behind(ledger, limit, env->now_us);
+    } else {
+        ngx_rl_ledger_begin_in_hand(ledger, limit, env);
     }
 }
 
@@ -500,12 +479,9 @@ static void
 ngx_rl_ledger_spend(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     uint64_t now_us, uint32_t cost, ngx_rl_answer_t *answer)
 {
-    ngx_rl_token_bucket_t  tb;
-
     if (ngx_rl_ledger_of_bucket(limit)) {
-        tb = ngx_rl_ledger_bucket(ledger);
-        ngx_rl_token_bucket_take(&tb, &limit->rate, now_us, cost, 0, answer);
-        ngx_rl_ledger_save(ledger, &tb);
+        ngx_rl_token_bucket_take(&ledger->tb, &limit->rate, now_us, cost, 0,
+                                 answer);
         return;
     }
 
@@ -929,22 +905,20 @@ ngx_rl_ledger_take_behind(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     const ngx_rl_ledger_env_t *env, uint32_t cost, ngx_rl_answer_t *answer,
     unsigned *next)
 {
-    uint32_t  since_ms;
-    unsigned  swept, asking;
+    unsigned  swept;
 
     swept = (ledger->mark == limit->mark && ledger->owed != 0);
 
-    ngx_rl_ledger_begin(ledger, limit, env);
-
-    since_ms = ngx_rl_ledger_passed_ms(env->now_us, ledger->asked_ms);
-    asking = ngx_rl_ledger_asking(ledger, env->now_us);
+    ngx_rl_ledger_begin_behind(ledger, limit, env->now_us);
 
     if (!ledger->answered) {
 
         /* if the gateway's own counter rejects, Redis may have more */
 
         ledger->rejected_cost = ngx_rl_ledger_min(cost, limit->capacity);
-        *next = !asking && since_ms >= NGX_RL_LEDGER_LOST_MS;
+        *next = !ngx_rl_ledger_asking(ledger, env->now_us)
+                && ngx_rl_ledger_passed_ms(env->now_us, ledger->asked_ms)
+                   >= NGX_RL_LEDGER_LOST_MS;
 
         return NGX_RL_LEDGER_ASK;
     }
@@ -970,9 +944,11 @@ ngx_rl_ledger_take_behind(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
      * other gateways give back is heard of after a second.
      */
 
-    *next = ledger->rejected_cost && !asking
-            && since_ms >= (ledger->retry_ms || ngx_rl_ledger_of_bucket(limit)
-                            ? NGX_RL_LEDGER_LOST_MS : NGX_RL_LEDGER_HOLD_MS);
+    *next = ledger->rejected_cost
+            && !ngx_rl_ledger_asking(ledger, env->now_us)
+            && ngx_rl_ledger_passed_ms(env->now_us, ledger->asked_ms)
+               >= (ledger->retry_ms || ngx_rl_ledger_of_bucket(limit)
+                   ? NGX_RL_LEDGER_LOST_MS : NGX_RL_LEDGER_HOLD_MS);
 
     return NGX_RL_LEDGER_REJECTED;
 }
@@ -990,7 +966,7 @@ ngx_rl_ledger_take(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
                                          next);
     }
 
-    ngx_rl_ledger_begin(ledger, limit, env);
+    ngx_rl_ledger_begin_in_hand(ledger, limit, env);
 
     if (ledger->mark != limit->mark) {
         return NGX_RL_LEDGER_ASK;
@@ -1495,13 +1471,10 @@ ngx_rl_ledger_learn(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 
     if (ngx_rl_ledger_of_bucket(limit)) {
 
-        if (known && !later && ledger->fresh_us < old.fresh_us) {
-            ledger->fresh_us = old.fresh_us;
+        /* as a whole: behind, the rest of the bucket is of that instant */
 
-            if (env->behind) {
-                ledger->frac = old.frac;
-                ledger->span_code = old.span_code;
-            }
+        if (known && !later && ledger->fresh_us < old.fresh_us) {
+            ledger->tb = old.tb;
         }
 
     } else if (same && known && old.left < ledger->left
@@ -1891,7 +1864,7 @@ ngx_rl_ledger_sweep(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     }
 
     if (ledger->mark == limit->mark) {
-        ngx_rl_ledger_epoch(ledger, limit, env);
+        ngx_rl_ledger_epoch(ledger, limit, env->now_us);
 
     } else if (!all) {
         return 0;

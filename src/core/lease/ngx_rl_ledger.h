@@ -29,11 +29,20 @@
 typedef struct {
     uint64_t          busy_us;      /* until then it says something; first: the
                                        table of leases reads it */
-    uint64_t          fresh_us;     /* when the counter equals a fresh one, by
+
+    union {
+        struct {
+            uint64_t  fresh_us;     /* when the counter equals a fresh one, by
                                        all that is debited or owed */
-    uint32_t          tokens;       /* in hand; the table of leases reads it */
-    int32_t           left;         /* of windows: neither in hand nor owed;
+            uint32_t  tokens;       /* in hand; the table of leases reads it */
+            int32_t   left;         /* of windows: neither in hand nor owed;
                                        below 0: more is owed than was there */
+        };
+
+        /* debiting behind: a bucket, whose instant is fresh_us */
+        ngx_rl_token_bucket_t  tb;
+    };
+
     uint32_t          answered_ms;  /* when Redis last answered */
     uint32_t          asked_ms;     /* when Redis was last asked: ahead of need,
                                        or to debit */
@@ -60,14 +69,7 @@ typedef struct {
             int32_t   owed;         /* spent, and Redis has not heard of it;
                                        below 0: it came back, and the same */
             uint32_t  owed_ms;      /* something is owed since */
-
-            union {
-                uint32_t      capacity;  /* of a window: that left is of */
-                struct {
-                    uint32_t  frac;      /* of a bucket: of fresh_us, and */
-                    uint16_t  span_code; /* what span that is of */
-                };
-            };
+            uint32_t  capacity;     /* of a window: that left is of */
         };
     };
 
