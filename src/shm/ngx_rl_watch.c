@@ -4,6 +4,8 @@
 
 #include "ngx_rl_watch.h"
 
+#include "ngx_rl_zone.h"
+
 /*
  * The ring: a header, and slots with a lock, the number of the record in it,
  * and the record.
@@ -116,10 +118,6 @@ ngx_rl_ring_read(ngx_rl_ring_t *ring, uint64_t number, void *out)
 }
 
 
-/* pages left to the slab allocator */
-#define NGX_RL_WATCH_SPARE_PAGES  8
-
-
 _Static_assert(sizeof(ngx_rl_watch_key_t) == NGX_RL_TOP_NAME,
                "the names of a top are keys");
 
@@ -143,12 +141,10 @@ ngx_rl_watch_cleanup(void *data)
 }
 
 
-/* Old workers use the memory: nothing is written to what is there. */
 static ngx_int_t
 ngx_rl_watch_init(ngx_shm_zone_t *shm_zone, void *data)
 {
-    ngx_slab_pool_t  *shpool;
-    ngx_rl_watch_t   *watch, *old;
+    ngx_rl_watch_t  *watch, *old;
 
     watch = shm_zone->data;
     old = data;
@@ -160,16 +156,8 @@ ngx_rl_watch_init(ngx_shm_zone_t *shm_zone, void *data)
         return NGX_OK;
     }
 
-    shpool = (ngx_slab_pool_t *) shm_zone->shm.addr;
-
-    /* not zeroed here, which would touch all of it: it is zero, being new */
-
-    watch->tops = ngx_slab_alloc(shpool, ngx_rl_watch_bytes());
-
+    watch->tops = ngx_rl_shm_make(shm_zone, ngx_rl_watch_bytes());
     if (watch->tops == NULL) {
-        ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
-                      "could not make the lists of ratelimit zone \"%V\" "
-                      "in %uz bytes", &watch->zone, shm_zone->shm.size);
         return NGX_ERROR;
     }
 
@@ -194,20 +182,15 @@ ngx_rl_watch_t *
 ngx_rl_watch_add(ngx_conf_t *cf, const ngx_str_t *zone, ngx_uint_t clear,
     void *tag)
 {
-    size_t               size;
-    ngx_str_t            name;
     ngx_uint_t           i;
-    ngx_shm_zone_t      *shm_zone;
     EVP_MD_CTX          *digest;
     ngx_pool_cleanup_t  *cln;
     ngx_rl_watch_t      *watch;
 
     watch = ngx_pcalloc(cf->pool, sizeof(ngx_rl_watch_t));
     cln = ngx_pool_cleanup_add(cf->pool, 0);
-    name.data = ngx_pnalloc(cf->pool, sizeof("ratelimit_watch_clear::")
-                                      + NGX_INT32_LEN + zone->len);
 
-    if (watch == NULL || cln == NULL || name.data == NULL) {
+    if (watch == NULL || cln == NULL) {
         return NULL;
     }
 
@@ -223,22 +206,13 @@ ngx_rl_watch_add(ngx_conf_t *cf, const ngx_str_t *zone, ngx_uint_t clear,
         return NULL;
     }
 
-    /* no zone has a name with a colon */
-
-    name.len = ngx_sprintf(name.data, "ratelimit_watch%s:%d:%V",
-                           clear ? "_clear" : "", NGX_RL_WATCH_LAYOUT, zone)
-               - name.data;
-
-    size = ngx_align(ngx_rl_watch_bytes(), ngx_pagesize)
-           + NGX_RL_WATCH_SPARE_PAGES * ngx_pagesize;
-
-    shm_zone = ngx_shared_memory_add(cf, &name, size, tag);
-    if (shm_zone == NULL) {
+    if (ngx_rl_shm_add(cf, clear ? "ratelimit_watch_clear" : "ratelimit_watch",
+                       NGX_RL_WATCH_LAYOUT, zone, ngx_rl_watch_bytes(),
+                       ngx_rl_watch_init, watch, tag)
+        == NULL)
+    {
         return NULL;
     }
-
-    shm_zone->init = ngx_rl_watch_init;
-    shm_zone->data = watch;
 
     for (i = 0; i < NGX_RL_WATCH_TOPS; i++) {
         ngx_rl_sampler_init(&watch->samplers[i]);

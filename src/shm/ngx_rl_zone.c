@@ -7,9 +7,9 @@
 
 #include <openssl/rand.h>
 
-/* pages left to the slab allocator beside the tables, and beside the lives */
+/* pages left to the slab allocator beside the tables, and in other memory */
 #define NGX_RL_ZONE_SPARE_PAGES  2
-#define NGX_RL_LIFE_SPARE_PAGES  8
+#define NGX_RL_SHM_SPARE_PAGES   8
 
 
 size_t
@@ -98,51 +98,66 @@ ngx_rl_zone_init(ngx_shm_zone_t *shm_zone, void *data)
 }
 
 
-/*
- * Memory of the whole gateway: its lives, and its counts. A reload keeps it,
- * whatever becomes of the zones.
- */
-static ngx_shm_zone_t *
-ngx_rl_zone_common(ngx_conf_t *cf, void *tag, const char *what,
-    ngx_uint_t layout, size_t size, ngx_shm_zone_init_pt init)
+ngx_shm_zone_t *
+ngx_rl_shm_add(ngx_conf_t *cf, const char *what, ngx_uint_t layout,
+    const ngx_str_t *zone, size_t bytes, ngx_shm_zone_init_pt init, void *data,
+    void *tag)
 {
     ngx_str_t        name;
     ngx_shm_zone_t  *shm_zone;
 
-    name.data = ngx_pnalloc(cf->pool, ngx_strlen(what) + NGX_INT_T_LEN + 1);
+    name.len = ngx_strlen(what) + NGX_INT_T_LEN + 2 + (zone ? zone->len : 0);
+
+    name.data = ngx_pnalloc(cf->pool, name.len);
     if (name.data == NULL) {
         return NULL;
     }
 
     /* no zone has a name with a colon */
 
-    name.len = ngx_sprintf(name.data, "%s:%ui", what, layout) - name.data;
+    name.len = (zone ? ngx_sprintf(name.data, "%s:%ui:%V", what, layout, zone)
+                     : ngx_sprintf(name.data, "%s:%ui", what, layout))
+               - name.data;
 
     /* nginx needs some bytes for each page */
 
-    size = ngx_align(size, ngx_pagesize);
-    size += size / ngx_pagesize * sizeof(ngx_slab_page_t)
-            + NGX_RL_LIFE_SPARE_PAGES * ngx_pagesize;
+    bytes = ngx_align(bytes, ngx_pagesize);
+    bytes += bytes / ngx_pagesize * sizeof(ngx_slab_page_t)
+             + NGX_RL_SHM_SPARE_PAGES * ngx_pagesize;
 
-    shm_zone = ngx_shared_memory_add(cf, &name,
-                                     ngx_align(size, ngx_pagesize), tag);
+    shm_zone = ngx_shared_memory_add(cf, &name, ngx_align(bytes, ngx_pagesize),
+                                     tag);
     if (shm_zone) {
         shm_zone->init = init;
+        shm_zone->data = data;
     }
 
     return shm_zone;
 }
 
 
-/* Old workers use the memory: nothing is written to what is there. */
+void *
+ngx_rl_shm_make(ngx_shm_zone_t *shm_zone, size_t bytes)
+{
+    void  *memory;
+
+    memory = ngx_slab_alloc((ngx_slab_pool_t *) shm_zone->shm.addr, bytes);
+
+    if (memory == NULL) {
+        ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
+                      "could not make shared memory \"%V\" in %uz bytes",
+                      &shm_zone->shm.name, shm_zone->shm.size);
+    }
+
+    return memory;
+}
+
+
 static ngx_int_t
 ngx_rl_zone_lives_init(ngx_shm_zone_t *shm_zone, void *data)
 {
-    ngx_slab_pool_t  *shpool;
-
     if (data == NULL) {
-        shpool = (ngx_slab_pool_t *) shm_zone->shm.addr;
-        data = ngx_slab_calloc(shpool, ngx_rl_lives_size());
+        data = ngx_rl_shm_make(shm_zone, ngx_rl_lives_size());
 
         if (data == NULL || ngx_rl_lives_init(data) != NGX_OK) {
             ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
@@ -157,19 +172,12 @@ ngx_rl_zone_lives_init(ngx_shm_zone_t *shm_zone, void *data)
 }
 
 
-/* Not zeroed, which would touch all of it: it is zero, being new. */
 static ngx_int_t
 ngx_rl_zone_counts_init(ngx_shm_zone_t *shm_zone, void *data)
 {
-    ngx_slab_pool_t  *shpool;
-
     if (data == NULL) {
-        shpool = (ngx_slab_pool_t *) shm_zone->shm.addr;
-        data = ngx_slab_alloc(shpool, ngx_rl_counts_size());
-
+        data = ngx_rl_shm_make(shm_zone, ngx_rl_counts_size());
         if (data == NULL) {
-            ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
-                          "could not make the memory of ratelimit counts");
             return NGX_ERROR;
         }
 
@@ -238,13 +246,12 @@ ngx_rl_zone_add(ngx_conf_t *cf, ngx_rl_zone_t *zone, size_t size, void *tag)
     shm_zone->init = ngx_rl_zone_init;
     shm_zone->data = zone;
 
-    zone->lives = ngx_rl_zone_common(cf, tag, "ratelimit_lives",
-                                     NGX_RL_LIFE_LAYOUT, ngx_rl_lives_size(),
-                                     ngx_rl_zone_lives_init);
-    zone->counts = ngx_rl_zone_common(cf, tag, "ratelimit_counts",
-                                      NGX_RL_COUNTS_LAYOUT,
-                                      ngx_rl_counts_size(),
-                                      ngx_rl_zone_counts_init);
+    zone->lives = ngx_rl_shm_add(cf, "ratelimit_lives", NGX_RL_LIFE_LAYOUT,
+                                 NULL, ngx_rl_lives_size(),
+                                 ngx_rl_zone_lives_init, NULL, tag);
+    zone->counts = ngx_rl_shm_add(cf, "ratelimit_counts", NGX_RL_COUNTS_LAYOUT,
+                                  NULL, ngx_rl_counts_size(),
+                                  ngx_rl_zone_counts_init, NULL, tag);
 
     if (zone->lives == NULL || zone->counts == NULL) {
         return NGX_ERROR;
@@ -293,15 +300,11 @@ ngx_rl_zone_add(ngx_conf_t *cf, ngx_rl_zone_t *zone, size_t size, void *tag)
 }
 
 
-/* Not zeroed, as above. */
 static ngx_int_t
 ngx_rl_zone_penalties_init(ngx_shm_zone_t *shm_zone, void *data)
 {
-    ngx_slab_pool_t  *shpool;
-
     if (data == NULL) {
-        shpool = (ngx_slab_pool_t *) shm_zone->shm.addr;
-        data = ngx_slab_alloc(shpool, ngx_rl_penalties_bytes());
+        data = ngx_rl_shm_make(shm_zone, ngx_rl_penalties_bytes());
 
         if (data == NULL
             || RAND_bytes((u_char *) ngx_rl_penalties_hash_key(data),
@@ -324,21 +327,18 @@ ngx_int_t
 ngx_rl_zone_penalize(ngx_conf_t *cf, ngx_rl_zone_t *zone, ngx_uint_t clear,
     void *tag)
 {
-    u_char  *name;
+    const char  *what;
 
-    name = ngx_pnalloc(cf->pool, zone->name.len
-                                 + sizeof("ratelimit_penalties_clear_redis:"));
-    if (name == NULL) {
-        return NGX_ERROR;
+    if (zone->leased) {
+        what = clear ? "ratelimit_penalties_clear_redis"
+                     : "ratelimit_penalties_redis";
+    } else {
+        what = clear ? "ratelimit_penalties_clear" : "ratelimit_penalties";
     }
 
-    ngx_sprintf(name, "ratelimit_penalties%s%s:%V%Z", clear ? "_clear" : "",
-                zone->leased ? "_redis" : "", &zone->name);
-
-    zone->penalties = ngx_rl_zone_common(cf, tag, (char *) name,
-                                         NGX_RL_PENALTIES_LAYOUT,
-                                         ngx_rl_penalties_bytes(),
-                                         ngx_rl_zone_penalties_init);
+    zone->penalties = ngx_rl_shm_add(cf, what, NGX_RL_PENALTIES_LAYOUT,
+                                     &zone->name, ngx_rl_penalties_bytes(),
+                                     ngx_rl_zone_penalties_init, NULL, tag);
 
     return zone->penalties ? NGX_OK : NGX_ERROR;
 }

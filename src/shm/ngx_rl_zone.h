@@ -32,6 +32,20 @@ typedef struct {
 } ngx_rl_zone_t;
 
 
+/*
+ * Declares shared memory of so many bytes beside that of the zones; zone NULL:
+ * of the gateway. A reload keeps it, under its name: what, the layout and the
+ * zone. NULL: logged by nginx.
+ *
+ * init gets the data of the old cycle, and takes its memory over: old workers
+ * use it, so nothing is written to what is there. If there is none, make gives
+ * it new memory, which is zero and not touched yet; NULL: logged.
+ */
+ngx_shm_zone_t *ngx_rl_shm_add(ngx_conf_t *cf, const char *what,
+    ngx_uint_t layout, const ngx_str_t *zone, size_t bytes,
+    ngx_shm_zone_init_pt init, void *data, void *tag);
+void *ngx_rl_shm_make(ngx_shm_zone_t *shm_zone, size_t bytes);
+
 /* The least size that "zone=name:size" may ask for. */
 size_t ngx_rl_zone_min_size(void);
 
