@@ -5,7 +5,7 @@
 #   module -> http -> engine -> rules -> {redis, shm} -> core
 #
 # src/core knows no nginx header; hiredis is met only in .c files of src/redis, jansson
-# only in src/rules/*json.[ch] and in src/http/*json.c, *jwt.c, *jwt_key.c and *api*.c,
+# only in src/rules/*json.[ch] and in src/http/*json.c, *jwt.c and *api*.c,
 # ngx_http.h only in src/http and the front door. Outside src/core a header of src/core
 # is never the first: nginx's say what libc offers, and libc reads that once.
 #
@@ -81,8 +81,8 @@ find ngx_http_ratelimit_module.c src -name '*.[ch]' -exec awk '
         bad("hiredis outside src/redis/*.c")
     }
     base ~ /^jansson/ && !(room == "rules" && name ~ /json\.[ch]$/) \
-        && !(room == "http" && name ~ /(api.*|json|jwt|jwt_key)\.c$/) {
-        bad("jansson outside src/rules/*json.[ch], src/http/*json.c, *jwt.c, *jwt_key.c " \
+        && !(room == "http" && name ~ /(api.*|json|jwt)\.c$/) {
+        bad("jansson outside src/rules/*json.[ch], src/http/*json.c, *jwt.c " \
             "and *api*.c")
     }
 

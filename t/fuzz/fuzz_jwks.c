@@ -1,8 +1,9 @@
 /*
- * Any text as a JWK Set. Each key of it can verify, and has one algorithm.
+ * Any text as a JWK Set, or as a key in PEM. Each key of it can verify, and has
+ * one algorithm.
  */
 
-#include "ngx_rl_jwt.h"
+#include "../../src/http/key/ngx_rl_jwks_json.c"
 
 #include <setjmp.h>
 
@@ -21,36 +22,40 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     u_char            *copy;
     ngx_str_t          text;
     ngx_uint_t         i;
-    const char        *expected;
+    const char        *expected, *alg;
     ngx_rl_jwk_t      *key;
-    ngx_rl_jwks_t      keys;
+    ngx_rl_jwks_t     *keys;
     static ngx_str_t   content = ngx_string("content");
     static ngx_str_t   signature = ngx_string("signature");
 
-    memset(&keys, 0, sizeof(keys));
-
+    /* exact, so that overruns are seen */
     copy = malloc(size + 1);
     assert_non_null(copy);
     memcpy(copy, data, size);
 
     text.data = copy;
     text.len = size;
+    keys = NULL;
 
-    expected = ngx_rl_jwks_json(&text, &keys);
+    expected = ngx_rl_jwks_read(&text, &keys);
 
-    assert_true(keys.nkeys <= NGX_RL_JWT_KEYS);
-    assert_true(expected || keys.nkeys);
+    assert_true((keys == NULL) == (expected != NULL));
 
-    for (i = 0; i < keys.nkeys; i++) {
-        key = &keys.keys[i];
+    for (i = 0; keys && i < keys->nkeys; i++) {
+        key = &keys->keys[i];
 
         assert_non_null(key->alg);
-        assert_true((key->pkey == NULL)
-                    == (key->secret.len >= NGX_RL_JWT_SECRET));
-        assert_false(ngx_rl_jwt_alg_is(key, "none"));
-        assert_true(!ngx_rl_jwt_alg_is(key, "HS256") || key->pkey == NULL);
-        assert_false(ngx_rl_jwt_alg_verify(key, &content, &signature));
-        ngx_rl_jwk_free(key);
+        assert_non_null(key->pkey);
+
+        alg = key->alg->name;
+        assert_true(EVP_PKEY_is_a(key->pkey, "HMAC") == (alg[0] == 'H'));
+        assert_string_not_equal(alg, "none");
+        assert_false(ngx_rl_jwk_verify(key, &content, &signature));
+    }
+
+    if (keys) {
+        assert_in_range(keys->nkeys, 1, NGX_RL_JWT_KEYS);
+        ngx_rl_jwks_free(keys);
     }
 
     free(copy);

@@ -15,6 +15,7 @@
 #include "jwt.h"
 
 #include <openssl/hmac.h>
+#include <openssl/pem.h>
 
 #define SECRET   "a secret of 32 bytes, 0123456789"
 #define CLAIMS   5
@@ -166,31 +167,39 @@ fuzz_signed(ngx_rl_jwt_key_t *key, const uint8_t *data, size_t size)
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    BIO                      *pem;
+    char                     *text;
+    u_char                    secret[64], jwks[256];
+    EVP_PKEY                 *pkey;
+    ngx_str_t                 content;
     const char               *reason;
-    ngx_rl_jwk_t             *key;
-    static ngx_rl_jwks_t      secrets, keys;
     static ngx_rl_jwt_key_t   insecure, hs256, es256;
 
     ngx_cached_time = &now;
 
-    if (keys.nkeys == 0) {
-        key = &keys.keys[keys.nkeys++];
-        key->pkey = EVP_EC_gen("P-256");
-        assert_non_null(key->pkey);
-        assert_null(ngx_rl_jwt_alg_bind(key, NULL));
-        es256.keys = &keys;
+    if (hs256.keys == NULL) {
 
         /* one for all tokens, one for those that have no other "kid" */
 
-        while (secrets.nkeys < 2) {
-            key = &secrets.keys[secrets.nkeys++];
-            ngx_str_set(&key->secret, SECRET);
-            assert_null(ngx_rl_jwt_alg_bind(key, NULL));
-        }
+        *fuzz_encode(secret, (u_char *) SECRET, sizeof(SECRET) - 1) = '\0';
 
-        ngx_str_set(&key->kid, "a");
-        hs256.keys = &secrets;
+        content.data = jwks;
+        content.len = snprintf((char *) jwks, sizeof(jwks),
+                               "{\"keys\":[{\"kty\":\"oct\",\"k\":\"%s\"},"
+                               "{\"kty\":\"oct\",\"kid\":\"a\",\"k\":\"%s\"}]}",
+                               secret, secret);
+        assert_null(ngx_rl_jwks_read(&content, &hs256.keys));
+        assert_int_equal(hs256.keys->nkeys, 2);
         ngx_str_set(&hs256.audience, "me");
+
+        pkey = EVP_EC_gen("P-256");
+        pem = BIO_new(BIO_s_mem());
+        assert_int_equal(PEM_write_bio_PUBKEY(pem, pkey), 1);
+        content.len = BIO_get_mem_data(pem, &text);
+        content.data = (u_char *) text;
+        assert_null(ngx_rl_jwks_read(&content, &es256.keys));
+        BIO_free(pem);
+        EVP_PKEY_free(pkey);
     }
 
     (void) fuzz_open(&insecure, data, size, &reason);

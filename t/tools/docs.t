@@ -472,7 +472,7 @@ sub reference {
     my %parameters = map { $_ => 1 } $parameters =~ /\{ NGX_\w+, "(\w+=?)"/g;
 
     ($parameters) = slurp("src/http/conf/ngx_rl_penalty_conf.c")
-        =~ /penalty_params\[\] =\s*\{(.*?)^\};/ms;
+        =~ /penalty_rows\[\] =\s*\{(.*?)^\};/ms;
     $parameters{$_} = 1 for $parameters =~ /ngx_string\("(\w+=)"\)/g;
 
     my @parameters = grep { $_ ne 'rule=' } keys %parameters;
@@ -490,7 +490,7 @@ sub reference {
 
 
 sub contexts {
-    my $flags = shift;
+    my $flags = shift =~ s/NGX_RL_ANY/NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF/r;
 
     return join ', ', map { $flags =~ /NGX_HTTP_$_->[0]_CONF/ ? $_->[1] : () }
                           [MAIN => 'http'], [SRV => 'server'],

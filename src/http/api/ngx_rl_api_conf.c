@@ -232,14 +232,12 @@ ngx_rl_api_resolve(ngx_conf_t *cf, ngx_rl_main_conf_t *conf)
     ngx_rl_zone_conf_t  *zone;
     ngx_rl_api_conf_t  **apis;
 
-    static const ngx_str_t  none = ngx_null_string;
-
     apis = conf->apis.elts;
 
     for (i = 0; i < conf->apis.nelts; i++) {
 
-        zone = ngx_rl_zone_find(cf, conf, &apis[i]->zone, "ratelimit_api",
-                                &none, &apis[i]->place);
+        zone = ngx_rl_zone_find(cf, conf, &apis[i]->zone, "ratelimit_api", NULL,
+                                &apis[i]->place);
         if (zone == NULL) {
             return NGX_ERROR;
         }

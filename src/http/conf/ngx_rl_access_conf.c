@@ -225,22 +225,17 @@ ngx_int_t
 ngx_rl_access_resolve(ngx_conf_t *cf, ngx_rl_main_conf_t *conf)
 {
     ngx_uint_t             i;
-    ngx_rl_hint_t          hint;
     ngx_rl_policy_t       *base;
     ngx_rl_zone_conf_t    *zone;
     ngx_rl_access_conf_t  *access;
 
     for (i = 0; i < conf->lists.nelts; i++) {
         access = ((ngx_rl_access_conf_t **) conf->lists.elts)[i];
-        zone = ngx_rl_zone_by_name(conf, &access->zone);
-
+        zone = ngx_rl_zone_find(cf, conf, &access->zone,
+                                access->deny ? "ratelimit_deny"
+                                             : "ratelimit_allow", NULL,
+                                &access->place);
         if (zone == NULL) {
-            ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                          "\"%s\" has an unknown \"zone=%V\", %V in %V:%ui",
-                          access->deny ? "ratelimit_deny" : "ratelimit_allow",
-                          &access->zone,
-                          ngx_rl_hint_zones(&hint, conf, &access->zone),
-                          &access->place.file, access->place.line);
             return NGX_ERROR;
         }
 

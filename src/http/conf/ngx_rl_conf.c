@@ -156,24 +156,6 @@ ngx_rl_hint_text(ngx_rl_hint_t *hint, const char *expected)
 }
 
 
-ngx_str_t *
-ngx_rl_hint_zones(ngx_rl_hint_t *hint, ngx_rl_main_conf_t *conf,
-    ngx_str_t *name)
-{
-    ngx_uint_t            i;
-    ngx_rl_zone_conf_t  **zones;
-
-    ngx_rl_hint_init(hint, name);
-    zones = conf->zones.elts;
-
-    for (i = 0; i < conf->zones.nelts; i++) {
-        ngx_rl_hint_add(hint, &zones[i]->limiter.zone.name);
-    }
-
-    return ngx_rl_hint_text(hint, "");
-}
-
-
 ngx_rl_zone_conf_t *
 ngx_rl_zone_by_name(ngx_rl_main_conf_t *conf, ngx_str_t *name)
 {
@@ -197,20 +179,36 @@ ngx_rl_zone_find(ngx_conf_t *cf, ngx_rl_main_conf_t *conf, ngx_str_t *name,
     const char *directive, const ngx_str_t *id,
     const ngx_rl_conf_place_t *place)
 {
-    ngx_rl_hint_t        hint;
-    ngx_rl_zone_conf_t  *zone;
+    ngx_uint_t            i;
+    ngx_rl_hint_t         hint;
+    ngx_rl_zone_conf_t   *zone, **zones;
 
     zone = ngx_rl_zone_by_name(conf, name);
 
-    if (zone == NULL) {
-        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "\"%s\"%s%V%s has an unknown \"zone=%V\", %V in %V:%ui",
-                      directive, id->len ? " \"" : "", id, id->len ? "\"" : "",
-                      name, ngx_rl_hint_zones(&hint, conf, name), &place->file,
-                      place->line);
+    if (zone) {
+        return zone;
     }
 
-    return zone;
+    ngx_rl_hint_init(&hint, name);
+    zones = conf->zones.elts;
+
+    for (i = 0; i < conf->zones.nelts; i++) {
+        ngx_rl_hint_add(&hint, &zones[i]->limiter.zone.name);
+    }
+
+    if (id) {
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                      "\"%s\" \"%V\" has an unknown \"zone=%V\", %V in %V:%ui",
+                      directive, id, name, ngx_rl_hint_text(&hint, ""),
+                      &place->file, place->line);
+        return NULL;
+    }
+
+    ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                  "\"%s\" has an unknown \"zone=%V\", %V in %V:%ui", directive,
+                  name, ngx_rl_hint_text(&hint, ""), &place->file, place->line);
+
+    return NULL;
 }
 
 

@@ -29,17 +29,13 @@ void ngx_rl_hint_init(ngx_rl_hint_t *hint, ngx_str_t *text);
 void ngx_rl_hint_add(ngx_rl_hint_t *hint, const ngx_str_t *name);
 ngx_str_t *ngx_rl_hint_text(ngx_rl_hint_t *hint, const char *expected);
 
-/* The same with the names of all zones. */
-ngx_str_t *ngx_rl_hint_zones(ngx_rl_hint_t *hint, ngx_rl_main_conf_t *conf,
-    ngx_str_t *name);
-
 /* The zone of that name, or NULL. */
 ngx_rl_zone_conf_t *ngx_rl_zone_by_name(ngx_rl_main_conf_t *conf,
     ngx_str_t *name);
 
 /*
  * The same when all is read; NULL: it is logged, with the directive, the id of
- * what it makes, which may be empty, and its place.
+ * what it makes, or NULL, and its place.
  */
 ngx_rl_zone_conf_t *ngx_rl_zone_find(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
     ngx_str_t *name, const char *directive, const ngx_str_t *id,

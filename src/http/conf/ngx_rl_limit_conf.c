@@ -396,9 +396,7 @@ ngx_rl_resolve_limit(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
     ngx_rl_hint_t        hint;
     ngx_rl_zone_conf_t  *zone;
 
-    static const ngx_str_t  none = ngx_null_string;
-
-    zone = ngx_rl_zone_find(cf, conf, &limit->zone, "ratelimit", &none,
+    zone = ngx_rl_zone_find(cf, conf, &limit->zone, "ratelimit", NULL,
                             &limit->place);
     if (zone == NULL) {
         return NGX_ERROR;

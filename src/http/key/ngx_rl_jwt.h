@@ -1,5 +1,6 @@
 /*
- * The keys of a location's tokens: jwt_key.c reads them, jwt.c asks them.
+ * The keys of a location's tokens: jwt_key.c has them read by jwks_json.c, and
+ * jwt.c asks them. Each key has one algorithm, whatever a token's header says.
  */
 
 #ifndef NGX_RL_JWT_H_INCLUDED
@@ -7,9 +8,29 @@
 
 #include "ngx_rl_key.h"
 
-typedef struct ngx_rl_jwks_s  ngx_rl_jwks_t;
+#include <openssl/evp.h>
+
+#define NGX_RL_JWT_FILE  65536   /* bytes */
+#define NGX_RL_JWT_KEYS  32      /* of one file */
 
 struct json_t;
+
+/* A way to sign tokens: a row of jwks_json.c. */
+typedef struct ngx_rl_jwt_alg_s  ngx_rl_jwt_alg_t;
+
+typedef struct {
+    const ngx_rl_jwt_alg_t  *alg;
+    struct json_t           *kid;     /* NULL: of any token */
+    EVP_PKEY                *pkey;    /* of a secret, too: OpenSSL overwrites
+                                         it when it is freed */
+} ngx_rl_jwk_t;
+
+/* The keys of a file. They are on the heap, with all that they name. */
+typedef struct {
+    ngx_uint_t     nkeys;
+    ngx_uint_t     ignored;   /* others of the file */
+    ngx_rl_jwk_t   keys[NGX_RL_JWT_KEYS];
+} ngx_rl_jwks_t;
 
 /* The values by which one file differs from another; zero: there is none. */
 typedef struct {
@@ -35,6 +56,13 @@ struct ngx_rl_jwt_key_s {
 
 /* calls inside the module then need no table of addresses */
 #pragma GCC visibility push(hidden)
+
+/*
+ * The keys of a file's content, which jwks_free() frees. Returns NULL, or the
+ * expected content as a constant string.
+ */
+const char *ngx_rl_jwks_read(const ngx_str_t *content, ngx_rl_jwks_t **made);
+void ngx_rl_jwks_free(ngx_rl_jwks_t *keys);
 
 /*
  * Whether one of the keys has signed the content of a token with this header.
