@@ -11,41 +11,11 @@
     "an API key, its \"sha256:...\" or a glob"
 
 
-static ngx_uint_t
-ngx_rl_access_entry(ngx_str_t *text, ngx_rl_known_t *entry)
-{
-    ngx_str_t  *key;
-
-    entry->value = NGX_RL_CLIENT_ALWAYS;
-    entry->kind = NGX_RL_CLIENT_NETWORK;
-
-    if (ngx_rl_network_parse(text->data, text->len, &entry->network) == 0) {
-        return 1;
-    }
-
-    key = &entry->glob;
-
-    if (ngx_rl_parameter(text, "key:", key) == NULL
-        || ngx_rl_glob_check(key->data, key->len) != NULL)
-    {
-        return 0;
-    }
-
-    entry->kind = NGX_RL_CLIENT_GLOB;
-
-    if (ngx_rl_policy_hashed(key)) {
-        entry->kind = NGX_RL_CLIENT_KEY;
-        ngx_rl_policy_digest(key, entry->digest);
-    }
-
-    return 1;
-}
-
-
 /* NGX_DECLINED: the text is no entry. NGX_ERROR: memory is out. */
 static ngx_int_t
 ngx_rl_access_add(ngx_conf_t *cf, ngx_rl_access_conf_t *access, ngx_str_t *text)
 {
+    ngx_str_t       *key;
     ngx_rl_known_t  *entry;
 
     entry = ngx_array_push(&access->entries);
@@ -53,13 +23,31 @@ ngx_rl_access_add(ngx_conf_t *cf, ngx_rl_access_conf_t *access, ngx_str_t *text)
         return NGX_ERROR;
     }
 
-    if (!ngx_rl_access_entry(text, entry)) {
+    entry->value = NGX_RL_CLIENT_ALWAYS;
+    entry->kind = NGX_RL_CLIENT_NETWORK;
+
+    if (ngx_rl_network_parse(text->data, text->len, &entry->network) == 0) {
+        return NGX_OK;
+    }
+
+    key = &entry->glob;
+
+    if (ngx_rl_parameter(text, "key:", key) == NULL
+        || ngx_rl_glob_check(key->data, key->len) != NULL)
+    {
         return NGX_DECLINED;
     }
 
-    if (!access->deny && entry->kind == NGX_RL_CLIENT_GLOB
-        && ngx_rl_glob_wild(entry->glob.data, entry->glob.len)
-        && !ngx_rl_key_begins(&entry->glob, NGX_RL_MARK_JWT))
+    if (ngx_rl_policy_hashed(key)) {
+        entry->kind = NGX_RL_CLIENT_KEY;
+        ngx_rl_policy_digest(key, entry->digest);
+        return NGX_OK;
+    }
+
+    entry->kind = NGX_RL_CLIENT_GLOB;
+
+    if (!access->deny && ngx_rl_glob_wild(key->data, key->len)
+        && !ngx_rl_key_begins(key, NGX_RL_MARK_JWT))
     {
         ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
                            "\"ratelimit_allow\" has the pattern \"%V\", so "
@@ -68,12 +56,9 @@ ngx_rl_access_add(ngx_conf_t *cf, ngx_rl_access_conf_t *access, ngx_str_t *text)
                            "\"key:jwt:...\"", text);
     }
 
-    if (entry->kind == NGX_RL_CLIENT_GLOB) {
-        entry->glob.data = ngx_pstrdup(cf->pool, &entry->glob);
-    }
+    key->data = ngx_pstrdup(cf->pool, key);
 
-    return (entry->kind == NGX_RL_CLIENT_GLOB
-            && entry->glob.data == NULL) ? NGX_ERROR : NGX_OK;
+    return key->data ? NGX_OK : NGX_ERROR;
 }
 
 

@@ -194,18 +194,44 @@ ngx_rl_next(u_char **p, u_char *last)
 }
 
 
-/* It is compiled now, and not again with each document. */
+/* Returns NULL, or the expected value; "": the error is logged already. */
 static const char *
-ngx_rl_rule_expression(ngx_conf_t *cf, ngx_str_t *value, ngx_rl_draft_t *draft)
+ngx_rl_rule_set(ngx_conf_t *cf, const ngx_rl_param_t *param, ngx_str_t *value,
+    ngx_rl_draft_t *draft)
 {
-    ngx_int_t  rc;
-    ngx_str_t  wrong;
-    u_char     buf[NGX_MAX_CONF_ERRSTR];
+    u_char      *p, *last, buf[NGX_MAX_CONF_ERRSTR];
+    ngx_int_t    rc;
+    ngx_str_t    text;
+    const char  *expected;
 
-    wrong.data = buf;
-    wrong.len = sizeof(buf);
+    if (param->kind == NGX_RL_A_FLAG) {
+        return ngx_rl_param_number(draft, param, 1);
+    }
 
-    rc = ngx_rl_rule_regex(&draft->rule, cf->pool, &wrong);
+    if (param->flags & NGX_RL_LIST) {
+        p = value->data;
+        last = p + value->len;
+
+        do {
+            text = ngx_rl_next(&p, last);
+            expected = ngx_rl_param_text(draft, param, &text);
+        } while (p && expected == NULL);
+
+        return expected;
+    }
+
+    expected = ngx_rl_param_text(draft, param, value);
+
+    if (expected || draft->rule.regex_text.len == 0) {
+        return expected;
+    }
+
+    /* an expression is compiled now, and not again with each document */
+
+    text.data = buf;
+    text.len = sizeof(buf);
+
+    rc = ngx_rl_rule_regex(&draft->rule, cf->pool, &text);
 
     if (rc == NGX_OK) {
         ngx_str_null(&draft->rule.regex_text);
@@ -215,116 +241,68 @@ ngx_rl_rule_expression(ngx_conf_t *cf, ngx_str_t *value, ngx_rl_draft_t *draft)
     if (rc == NGX_DECLINED) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"ratelimit_rule\" has an invalid \"match=%V\": "
-                           "%V", value, &wrong);
+                           "%V", value, &text);
     }
 
     return "";
 }
 
 
-/* Returns NULL, or the expected value; "": the error is logged already. */
-static const char *
-ngx_rl_rule_set(ngx_conf_t *cf, const ngx_rl_param_t *param, ngx_str_t *value,
-    ngx_rl_draft_t *draft)
+ngx_int_t
+ngx_rl_rule_parameters(ngx_conf_t *cf, ngx_uint_t in, ngx_rl_rule_conf_t *rule)
 {
-    u_char      *p, *last;
-    ngx_str_t    text;
-    const char  *expected;
-
-    if (param->kind == NGX_RL_A_FLAG) {
-        return ngx_rl_param_number(draft, param, 1);
-    }
-
-    if (!(param->flags & NGX_RL_LIST)) {
-        expected = ngx_rl_param_text(draft, param, value);
-
-        return (expected == NULL && draft->rule.regex_text.len)
-               ? ngx_rl_rule_expression(cf, value, draft) : expected;
-    }
-
-    p = value->data;
-    last = p + value->len;
-
-    do {
-        text = ngx_rl_next(&p, last);
-        expected = ngx_rl_param_text(draft, param, &text);
-    } while (p && expected == NULL);
-
-    return expected;
-}
-
-
-static ngx_int_t
-ngx_rl_rule_parameter(ngx_conf_t *cf, ngx_str_t *text, ngx_rl_rule_conf_t *rule)
-{
-    ngx_str_t             *directive, value;
+    ngx_str_t             *args, *text, value;
+    ngx_uint_t             i;
     const char            *expected;
     ngx_rl_draft_t        *draft;
     const ngx_rl_param_t  *p;
 
-    directive = cf->args->elts;
+    static const ngx_rl_above_t  above = { NULL, NULL, NULL, ngx_rl_method };
+
+    args = cf->args->elts;
     draft = &rule->draft;
-    p = ngx_rl_rule_find(text, draft->in, &value);
 
-    if (p == NULL) {
-        ngx_rl_rule_unknown(cf, text, draft->in);
-        return NGX_ERROR;
-    }
-
-    if (draft->says >> p->id & 1) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"%V\" has \"%V\", expected one \"%s\"",
-                           directive, text, p->conf);
-        return NGX_ERROR;
-    }
-
-    draft->says |= (uint64_t) 1 << p->id;
-
-    /* whether the zone has Redis is known when all is read */
-
-    if ((p->flags & NGX_RL_SHARED) && rule->shared.len == 0) {
-        rule->shared = *text;
-    }
-
-    expected = ngx_rl_rule_set(cf, p, &value, draft);
-
-    if (expected == NULL) {
-        return NGX_OK;
-    }
-
-    if (expected[0]) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"%V\" has an invalid \"%V\", expected %s",
-                           directive, text, expected);
-    }
-
-    return NGX_ERROR;
-}
-
-
-ngx_int_t
-ngx_rl_rule_parameters(ngx_conf_t *cf, ngx_uint_t in, ngx_rl_rule_conf_t *rule)
-{
-    ngx_str_t   *value;
-    ngx_uint_t   i;
-
-    static const ngx_rl_above_t  above = {
-        NULL, NULL, NULL, ngx_rl_method };
-
-    value = cf->args->elts;
-
-    ngx_rl_draft_init(&rule->draft, in, NULL, cf->pool);
-    rule->draft.temp = cf->temp_pool;
-    rule->draft.above = &above;
-    rule->draft.wrong = ngx_rl_rule_wrong;
-    rule->draft.data = cf;
+    ngx_rl_draft_init(draft, in, NULL, cf->pool);
+    draft->temp = cf->temp_pool;
+    draft->above = &above;
+    draft->wrong = ngx_rl_rule_wrong;
+    draft->data = cf;
 
     /* behind the key of a zone, the name of a rule */
 
-    i = (in == NGX_RL_IN_LIMIT) ? 1 : 2;
+    for (i = (in == NGX_RL_IN_LIMIT) ? 1 : 2; i < cf->args->nelts; i++) {
+        text = &args[i];
+        p = ngx_rl_rule_find(text, in, &value);
 
-    for ( /* void */ ; i < cf->args->nelts; i++) {
-        if (ngx_rl_rule_parameter(cf, &value[i], rule) != NGX_OK) {
+        if (p == NULL) {
+            ngx_rl_rule_unknown(cf, text, in);
+            return NGX_ERROR;
+        }
+
+        if (draft->says >> p->id & 1) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"%V\" has \"%V\", expected one \"%s\"", args,
+                               text, p->conf);
+            return NGX_ERROR;
+        }
+
+        draft->says |= (uint64_t) 1 << p->id;
+
+        /* whether the zone has Redis is known when all is read */
+
+        if ((p->flags & NGX_RL_SHARED) && rule->shared.len == 0) {
+            rule->shared = *text;
+        }
+
+        expected = ngx_rl_rule_set(cf, p, &value, draft);
+
+        if (expected && expected[0]) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"%V\" has an invalid \"%V\", expected %s",
+                               args, text, expected);
+        }
+
+        if (expected) {
             return NGX_ERROR;
         }
     }

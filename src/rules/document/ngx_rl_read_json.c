@@ -190,33 +190,6 @@ ngx_rl_read_is(ngx_rl_reader_t *reader, const json_t *value, ngx_uint_t types)
 }
 
 
-static void
-ngx_rl_read_member(ngx_rl_reader_t *reader, const ngx_rl_member_t *m,
-    json_t *value, void *data)
-{
-    u_char  *place;
-
-    place = data ? (u_char *) data + m->offset : NULL;
-
-    if (!ngx_rl_read_is(reader, value, m->types)) {
-        return;
-    }
-
-    if (m->expected && json_string_length(value) == 0) {
-        ngx_rl_read_problem(reader, "expected %s", m->expected);
-        return;
-    }
-
-    if (place && (m->types & NGX_RL_IS_KEPT)) {
-        ngx_memcpy(place, &value, sizeof(json_t *));
-    }
-
-    if (m->read) {
-        m->read(reader, value, place);
-    }
-}
-
-
 /* Unless the table has it. */
 static void
 ngx_rl_read_unknown(ngx_rl_reader_t *reader, const char *name,
@@ -253,6 +226,7 @@ ngx_rl_read_members(ngx_rl_reader_t *reader, json_t *object,
     const ngx_rl_member_t *table, void *data)
 {
     void                   *iter;
+    u_char                 *at;
     size_t                  known;
     json_t                 *value;
     ngx_rl_place_t          place;
@@ -267,8 +241,25 @@ ngx_rl_read_members(ngx_rl_reader_t *reader, json_t *object,
         value = json_object_get(object, m->name);
         known += (value != NULL);
 
-        if (value && !json_is_null(value)) {
-            ngx_rl_read_member(reader, m, value, data);
+        if (value == NULL || json_is_null(value)
+            || !ngx_rl_read_is(reader, value, m->types))
+        {
+            continue;
+        }
+
+        at = data ? (u_char *) data + m->offset : NULL;
+
+        if (m->expected && json_string_length(value) == 0) {
+            ngx_rl_read_problem(reader, "expected %s", m->expected);
+            continue;
+        }
+
+        if (at && (m->types & NGX_RL_IS_KEPT)) {
+            ngx_memcpy(at, &value, sizeof(json_t *));
+        }
+
+        if (m->read) {
+            m->read(reader, value, at);
         }
     }
 

@@ -523,55 +523,26 @@ ngx_rl_edit_ended(ngx_rl_edit_work_t *work, json_t *element)
 
 
 /*
- * A check that the reader cannot make: the id of a rule or an override must be
- * the path's. A POST without an id gets a random one.
+ * slot: NULL if memory was out. The reader cannot check that the id of a rule
+ * or an override is the path's. A POST without an id gets a random one.
  */
-static void
-ngx_rl_edit_element(ngx_rl_edit_work_t *work, ngx_rl_edit_slot_t *slot)
-{
-    u_char                 text[2 * sizeof(work->edit->random) + 1
-                                + NGX_SIZE_T_LEN];
-    json_t                *given;
-    ngx_str_t              id;
-    ngx_rl_edit_t  *edit;
-
-    edit = work->edit;
-    id = edit->name;
-    given = json_object_get(slot->value, work->row->id);
-
-    if (id.len ? ngx_rl_edit_is(given, &id) : given != NULL) {
-        return;
-    }
-
-    if (given || json_object_get(work->body, work->row->id)) {
-        (void) ngx_rl_edit_wrong(work, slot, work->row->id,
-                                 "is not the one that the path has");
-    }
-
-    if (id.len == 0) {
-        id.data = text;
-        id.len = ngx_hex_dump(text, edit->random, sizeof(edit->random)) - text;
-
-        if (work->slots.nelts > 1) {
-            id.len = ngx_sprintf(text + id.len, "-%ui", work->slots.nelts)
-                     - text;
-        }
-    }
-
-    work->failed |= json_object_set_new(slot->value, work->row->id,
-                                        json_stringn((char *) id.data, id.len));
-}
-
-
-/* slot: NULL if memory was out. */
 static void
 ngx_rl_edit_set(ngx_rl_edit_work_t *work, ngx_rl_edit_slot_t *slot,
     json_t *value)
 {
+    u_char          text[2 * sizeof(work->edit->random) + 1 + NGX_SIZE_T_LEN];
+    json_t         *given;
+    ngx_str_t       id;
+    const char     *name;
+    ngx_rl_edit_t  *edit;
+
     if (slot == NULL || value == NULL) {
         work->failed = 1;
         return;
     }
+
+    edit = work->edit;
+    name = work->row->id;
 
     if (json_is_object(slot->parent)) {
         work->failed |= json_object_setn(slot->parent, (char *) slot->name.data,
@@ -590,9 +561,32 @@ ngx_rl_edit_set(ngx_rl_edit_work_t *work, ngx_rl_edit_slot_t *slot,
         (void) ngx_rl_edit_wrong(work, slot, "expires_at", "is in the past");
     }
 
-    if (work->row->id && json_is_object(value)) {
-        ngx_rl_edit_element(work, slot);
+    id = edit->name;
+    given = name ? json_object_get(value, name) : NULL;
+
+    if (name == NULL || !json_is_object(value)
+        || (id.len ? ngx_rl_edit_is(given, &id) : given != NULL))
+    {
+        return;
     }
+
+    if (given || json_object_get(work->body, name)) {
+        (void) ngx_rl_edit_wrong(work, slot, name,
+                                 "is not the one that the path has");
+    }
+
+    if (id.len == 0) {
+        id.data = text;
+        id.len = ngx_hex_dump(text, edit->random, sizeof(edit->random)) - text;
+
+        if (work->slots.nelts > 1) {
+            id.len = ngx_sprintf(text + id.len, "-%ui", work->slots.nelts)
+                     - text;
+        }
+    }
+
+    work->failed |= json_object_set_new(value, name,
+                                        json_stringn((char *) id.data, id.len));
 }
 
 

@@ -1,8 +1,204 @@
 /*
- * How a set of clients is made of its members.
+ * Clients of a policy: the digests by which maps know them, and how a set of
+ * them is made.
  */
 
+/* EVP would allocate for each digest */
+#ifndef OPENSSL_SUPPRESS_DEPRECATED
+#define OPENSSL_SUPPRESS_DEPRECATED
+#endif
+
 #include "ngx_rl_policy.h"
+
+#include <openssl/sha.h>
+
+#define NGX_RL_SHA256      "sha256:"
+#define NGX_RL_SHA256_LEN  (sizeof(NGX_RL_SHA256) - 1)
+
+
+/* "sha256:" and 64 hexadecimal digits; NGX_DECLINED: it is something else. */
+static ngx_int_t
+ngx_rl_policy_digest_read(const ngx_str_t *key, u_char digest[NGX_RL_MAP_KEY])
+{
+    u_char     *p;
+    ngx_int_t   value;
+    ngx_uint_t  i;
+
+    if (key->len != NGX_RL_SHA256_LEN + 2 * SHA256_DIGEST_LENGTH
+        || ngx_strncmp(key->data, NGX_RL_SHA256, NGX_RL_SHA256_LEN) != 0)
+    {
+        return NGX_DECLINED;
+    }
+
+    p = key->data + NGX_RL_SHA256_LEN;
+
+    for (i = 0; i < SHA256_DIGEST_LENGTH; i++) {
+        value = ngx_hextoi(p + 2 * i, 2);
+
+        if (value == NGX_ERROR) {
+            return NGX_DECLINED;
+        }
+
+        if (i < NGX_RL_MAP_KEY) {
+            digest[i] = (u_char) value;
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_rl_policy_digest_make(const ngx_str_t *key, u_char digest[NGX_RL_MAP_KEY])
+{
+    u_char  whole[SHA256_DIGEST_LENGTH];
+
+    SHA256(key->data, key->len, whole);
+    ngx_memcpy(digest, whole, NGX_RL_MAP_KEY);
+}
+
+
+void
+ngx_rl_policy_digest(const ngx_str_t *key, u_char digest[NGX_RL_MAP_KEY])
+{
+    if (ngx_rl_policy_digest_read(key, digest) != NGX_OK) {
+        ngx_rl_policy_digest_make(key, digest);
+    }
+}
+
+
+ngx_uint_t
+ngx_rl_policy_hashed(const ngx_str_t *key)
+{
+    u_char  digest[NGX_RL_MAP_KEY];
+
+    return ngx_rl_policy_digest_read(key, digest) == NGX_OK;
+}
+
+
+ngx_uint_t
+ngx_rl_policy_value_hashed(const ngx_str_t *written, const ngx_str_t *value)
+{
+    static const ngx_str_t  api_key = ngx_string("$ratelimit_api_key");
+
+    return ngx_rl_equal(written, &api_key) && ngx_rl_policy_hashed(value);
+}
+
+
+void
+ngx_rl_policy_value_digest(const ngx_rl_rule_t *rule, const ngx_str_t *value,
+    u_char digest[NGX_RL_MAP_KEY])
+{
+    if (ngx_rl_policy_value_hashed(&rule->key, value)) {
+        ngx_rl_policy_digest(value, digest);
+
+    } else {
+        ngx_rl_policy_digest_make(value, digest);
+    }
+}
+
+
+static ngx_inline u_char *
+ngx_rl_policy_quote(u_char *p, u_char ch)
+{
+    if (ch == NGX_RL_PART_END || ch == NGX_RL_PART_QUOTE) {
+        *p++ = NGX_RL_PART_QUOTE;
+        ch ^= NGX_RL_PART_BIT;
+    }
+
+    *p++ = ch;
+
+    return p;
+}
+
+
+ngx_int_t
+ngx_rl_policy_join(const ngx_str_t *parts, ngx_uint_t n, ngx_pool_t *pool,
+    ngx_str_t *key)
+{
+    u_char      *p;
+    size_t       len, j;
+    ngx_uint_t   i;
+
+    if (n == 1) {
+        *key = parts[0];
+        return NGX_OK;
+    }
+
+    ngx_str_null(key);
+    len = 0;
+
+    for (i = 0; i < n; i++) {
+        len += parts[i].len;
+    }
+
+    if (len == 0) {
+        return NGX_OK;
+    }
+
+    p = ngx_pnalloc(pool, 2 * len + n);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    key->data = p;
+
+    for (i = 0; i < n; i++) {
+
+        if (i) {
+            *p++ = NGX_RL_PART_END;
+        }
+
+        for (j = 0; j < parts[i].len; j++) {
+            p = ngx_rl_policy_quote(p, parts[i].data[j]);
+        }
+    }
+
+    key->len = p - key->data;
+
+    return NGX_OK;
+}
+
+
+/*
+ * The part's length makes its end known: no other two texts are these. The
+ * value is hashed as it stands in a joined key.
+ */
+void
+ngx_rl_policy_part_digest(const ngx_str_t *part, const ngx_str_t *value,
+    ngx_uint_t joined, u_char digest[NGX_RL_MAP_KEY])
+{
+    u_char       whole[SHA256_DIGEST_LENGTH], len[8], quoted[2];
+    size_t       i;
+    uint64_t     n;
+    SHA256_CTX   ctx;
+
+    static const u_char  head[] = "part";
+
+    n = part->len;
+
+    for (i = 0; i < sizeof(len); i++) {
+        len[i] = (u_char) (n >> 8 * i);
+    }
+
+    SHA256_Init(&ctx);
+    SHA256_Update(&ctx, head, sizeof(head));
+    SHA256_Update(&ctx, len, sizeof(len));
+    SHA256_Update(&ctx, part->data, part->len);
+
+    if (joined) {
+        SHA256_Update(&ctx, value->data, value->len);
+    }
+
+    for (i = 0; !joined && i < value->len; i++) {
+        SHA256_Update(&ctx, quoted,
+                      ngx_rl_policy_quote(quoted, value->data[i]) - quoted);
+    }
+
+    SHA256_Final(whole, &ctx);
+
+    ngx_memcpy(digest, whole, NGX_RL_MAP_KEY);
+}
 
 
 /* The greatest value first: of globs the first one that matches counts. */
@@ -182,23 +378,10 @@ ngx_rl_clients_needs(const ngx_rl_clients_t *list)
 {
     ngx_uint_t  needs;
 
-    needs = 0;
-
-    if (list->digests.entries) {
-        needs |= NGX_RL_NEEDS_DIGEST;
-    }
-
-    if (list->globs) {
-        needs |= NGX_RL_NEEDS_KEY;
-    }
-
-    if (list->networks) {
-        needs |= NGX_RL_NEEDS_ADDRESS;
-    }
-
-    if (needs || list->rule_keys.entries) {
-        needs |= NGX_RL_NEEDS_LISTS;
-    }
+    needs = list->digests.entries ? NGX_RL_NEEDS_DIGEST : 0;
+    needs |= list->globs ? NGX_RL_NEEDS_KEY : 0;
+    needs |= list->networks ? NGX_RL_NEEDS_ADDRESS : 0;
+    needs |= (needs || list->rule_keys.entries) ? NGX_RL_NEEDS_LISTS : 0;
 
     return needs;
 }

@@ -268,7 +268,15 @@ ngx_rl_known_t *ngx_rl_draft_client(ngx_rl_draft_t *draft, ngx_rl_known_e kind);
 ngx_int_t ngx_rl_draft_clients(ngx_rl_draft_t *draft);
 
 
-/* active.c: set() of "active=", and of the members of "active" */
+/*
+ * Reads the zone of that name, a file below /usr/share/zoneinfo, into the
+ * pool's memory; for the configuration and for the thread that compiles a
+ * document, since it waits for the disk. Returns as set() does.
+ */
+const char *ngx_rl_tz_load(ngx_pool_t *pool, const ngx_str_t *name,
+    const ngx_rl_tz_t **tz);
+
+/* set() of "active=", and of the members of "active" */
 const char *ngx_rl_set_active(ngx_rl_draft_t *draft,
     const ngx_rl_param_t *param, ngx_str_t *text);
 const char *ngx_rl_set_active_days(ngx_rl_draft_t *draft,

@@ -74,7 +74,7 @@ struct ngx_rl_policy_s {
 
 
 /*
- * policy_digest.c: the maps know an API key by the first bytes of its SHA-256.
+ * clients.c: the maps know an API key by the first bytes of its SHA-256.
  * A text like "sha256:<64 hexadecimal digits>" is that hash itself.
  * $ratelimit_api_key has this form for no other keys. hashed: whether a text
  * has this form. part_digest: the digest of a part of a key; part is
