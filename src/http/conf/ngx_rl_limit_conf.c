@@ -72,6 +72,7 @@ ngx_rl_location_limit(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     if (!limit->own_burst) {
         limit->spec.burst = NGX_RL_MAX_TOKENS;
     }
+
     ngx_rl_place(cf, &limit->place);
 
     if (limit->zone.len == 0) {
@@ -225,9 +226,9 @@ static ngx_int_t
 ngx_rl_resolve_rule(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
     ngx_rl_rule_conf_t *rule)
 {
-    ngx_rl_draft_t       *draft;
-    ngx_rl_rule_conf_t   *first, **rules;
-    ngx_rl_zone_conf_t   *zone;
+    ngx_rl_draft_t      *draft;
+    ngx_rl_rule_conf_t  *first, **rules;
+    ngx_rl_zone_conf_t  *zone;
 
     draft = &rule->draft;
     zone = ngx_rl_zone_find(cf, conf, &draft->zone, "ratelimit_rule",

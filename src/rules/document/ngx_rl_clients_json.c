@@ -146,9 +146,9 @@ ngx_rl_key_in_bytes(const ngx_rl_rule_t *rule)
 static void
 ngx_rl_key_unquoted(const ngx_str_t *text, u_char stored[NGX_RL_DOCUMENT_KEY])
 {
-    u_char      plain[NGX_RL_GLOB_MAX];
-    size_t      i;
-    ngx_str_t   one;
+    u_char     plain[NGX_RL_GLOB_MAX];
+    size_t     i;
+    ngx_str_t  one;
 
     one.data = plain;
     one.len = 0;
@@ -315,9 +315,9 @@ ngx_rl_named(ngx_rl_reader_t *reader, json_t *value, void *data)
 {
     ngx_rl_named_t *named = data;
 
-    size_t            number;
-    ngx_int_t         rc;
-    ngx_rl_known_t   client;
+    size_t          number;
+    ngx_int_t       rc;
+    ngx_rl_known_t  client;
 
     number = named->first + reader->at->number;
     rc = ngx_rl_read_key(reader, NULL, 0, named->rule, &client);
@@ -560,7 +560,7 @@ ngx_rl_access(ngx_rl_reader_t *reader, json_t *value, void *data)
 
     ngx_str_t               text;
     ngx_uint_t              problems;
-    ngx_rl_known_t        *client;
+    ngx_rl_known_t         *client;
     ngx_rl_access_entry_t   entry;
 
     problems = reader->problems->n;
@@ -690,8 +690,8 @@ ngx_rl_document_entry(const json_t *entry, ngx_pool_t *pool, ngx_str_t *name)
 static uint32_t
 ngx_rl_tiers_number(ngx_rl_reader_t *reader, json_t *value, ngx_rl_tiers_t *all)
 {
-    uint32_t    number;
-    ngx_str_t   text, *tier;
+    uint32_t   number;
+    ngx_str_t  text, *tier;
 
     text = ngx_rl_read_text(value);
 
@@ -758,7 +758,7 @@ static void
 ngx_rl_tiers_add(ngx_rl_reader_t *reader, ngx_rl_tiers_t *all,
     const ngx_rl_known_t *client, uint32_t tier)
 {
-    ngx_rl_known_t        *added;
+    ngx_rl_known_t         *added;
     ngx_rl_tiers_source_t  *source;
 
     source = all->sources.elts;
@@ -865,7 +865,7 @@ ngx_rl_tiers_pattern(ngx_rl_reader_t *reader, json_t *value, void *data)
     ngx_str_t             *tiers;
     ngx_uint_t             problems;
     ngx_rl_place_t         place;
-    ngx_rl_known_t        client;
+    ngx_rl_known_t         client;
     ngx_rl_tiers_entry_t   entry;
 
     problems = reader->problems->n;
@@ -1306,8 +1306,8 @@ ngx_rl_read_temporary_limits(ngx_rl_reader_t *reader, json_t *list, void *data)
 {
     ngx_rl_policy_t *policy = data;
 
-    size_t         n;
-    ngx_rl_map_t   ids;
+    size_t        n;
+    ngx_rl_map_t  ids;
 
     n = json_array_size(list);
 

@@ -39,8 +39,8 @@ ngx_rl_document_rule(ngx_rl_reader_t *reader, json_t *value, void *data)
 {
     ngx_rl_policy_t *policy = data;
 
-    ngx_uint_t               problems;
-    ngx_rl_rule_t    *rule, **entry;
+    ngx_uint_t      problems;
+    ngx_rl_rule_t  *rule, **entry;
 
     problems = reader->problems->n;
 
@@ -322,10 +322,10 @@ static void
 ngx_rl_document_measure(json_t *value, ngx_uint_t depth,
     ngx_rl_measure_t *measure)
 {
-    char    text[32];
-    void   *iter;
-    size_t  i;
-    double  real;
+    char     text[32];
+    void    *iter;
+    size_t   i;
+    double   real;
 
     if (json_is_real(value)) {
         real = json_real_value(value);
@@ -423,11 +423,11 @@ ngx_rl_document_policy(ngx_rl_reader_t *reader, json_t *root)
 static ngx_uint_t
 ngx_rl_document_any(json_t *list)
 {
-    u_char             *p;
-    size_t              i;
-    json_t             *entry;
-    ngx_str_t           glob, rest;
-    ngx_rl_network_t    network;
+    u_char            *p;
+    size_t             i;
+    json_t            *entry;
+    ngx_str_t          glob, rest;
+    ngx_rl_network_t   network;
 
     json_array_foreach(list, i, entry) {
 
@@ -615,8 +615,8 @@ ngx_rl_document_compile(ngx_rl_limiter_t *limiter, const ngx_str_t *text,
 ngx_int_t
 ngx_rl_document_write(const json_t *root, ngx_pool_t *pool, ngx_str_t *text)
 {
-    size_t             flags, len;
-    ngx_rl_measure_t   measure;
+    size_t            flags, len;
+    ngx_rl_measure_t  measure;
 
     ngx_memzero(&measure, sizeof(ngx_rl_measure_t));
     ngx_rl_document_measure((json_t *) root, 1, &measure);

@@ -86,11 +86,11 @@ void
 ngx_rl_read_add(ngx_rl_reader_t *reader, ngx_rl_problems_t *problems,
     const char *in, const char *name, const char *detail, ...)
 {
-    u_char                 *last, text[NGX_RL_READ_DETAIL];
-    va_list                 args;
-    ngx_str_t               pointer;
-    ngx_rl_place_t          object, member;
-    const ngx_rl_place_t   *at;
+    u_char                *last, text[NGX_RL_READ_DETAIL];
+    va_list                args;
+    ngx_str_t              pointer;
+    ngx_rl_place_t         object, member;
+    const ngx_rl_place_t  *at;
 
     if (problems == NULL) {
         return;

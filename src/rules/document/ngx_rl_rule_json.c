@@ -24,6 +24,8 @@ typedef struct {
     unsigned               listed:1;      /* the key is an array */
     unsigned               limited:1;     /* the limit is known */
 } ngx_rl_rule_read_t;
+
+
 static void ngx_rl_read_object(ngx_rl_rule_read_t *read, json_t *object,
     ngx_uint_t in);
 
@@ -138,23 +140,23 @@ ngx_rl_read_value(ngx_rl_reader_t *reader, json_t *value, void *data)
     char                   words[NGX_RL_READ_WORDS];
     int64_t                number;
     const char            *expected;
-    ngx_rl_known_t        client, *added;
+    ngx_rl_known_t         client, *added;
     const ngx_rl_param_t  *param;
 
     param = read->param;
 
     if (param->id == NGX_RL_PARAM_API_KEY) {
 
+        ngx_memzero(&client, sizeof(ngx_rl_known_t));
+
         if (ngx_rl_read_key(reader, value, 1, NULL, &client) == NGX_OK) {
             added = ngx_rl_draft_client(&read->draft, client.kind);
 
-            if (added == NULL) {
-                reader->failed = 1;
-                return;
+            if (added) {
+                *added = client;
             }
 
-            added->glob = client.glob;
-            ngx_memcpy(added->digest, client.digest, NGX_RL_MAP_KEY);
+            reader->failed |= (added == NULL);
         }
 
         return;
@@ -491,7 +493,7 @@ ngx_rl_read_tier_limit(ngx_rl_reader_t *reader, json_t *value, void *data)
 {
     ngx_rl_rule_read_t *read = data;
 
-    ngx_str_t                    name;
+    ngx_str_t             name;
     ngx_rl_tier_limit_t  *tier;
 
     tier = &read->draft.rule.tier_limits[reader->at->number];

@@ -20,9 +20,9 @@
 static ngx_int_t
 ngx_rl_policy_digest_read(const ngx_str_t *key, u_char digest[NGX_RL_MAP_KEY])
 {
-    u_char     *p;
-    ngx_int_t   value;
-    ngx_uint_t  i;
+    u_char      *p;
+    ngx_int_t    value;
+    ngx_uint_t   i;
 
     if (key->len != NGX_RL_SHA256_LEN + 2 * SHA256_DIGEST_LENGTH
         || ngx_strncmp(key->data, NGX_RL_SHA256, NGX_RL_SHA256_LEN) != 0)
@@ -168,10 +168,10 @@ void
 ngx_rl_policy_part_digest(const ngx_str_t *part, const ngx_str_t *value,
     ngx_uint_t joined, u_char digest[NGX_RL_MAP_KEY])
 {
-    u_char       whole[SHA256_DIGEST_LENGTH], len[8], quoted[2];
-    size_t       i;
-    uint64_t     n;
-    SHA256_CTX   ctx;
+    u_char      whole[SHA256_DIGEST_LENGTH], len[8], quoted[2];
+    size_t      i;
+    uint64_t    n;
+    SHA256_CTX  ctx;
 
     static const u_char  head[] = "part";
 

@@ -150,7 +150,7 @@ const char *
 ngx_rl_set_network(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
     ngx_str_t *text)
 {
-    ngx_rl_known_t   *client;
+    ngx_rl_known_t    *client;
     ngx_rl_network_t   network;
 
     if (ngx_rl_network_parse(text->data, text->len, &network) != 0) {
@@ -177,7 +177,7 @@ const char *
 ngx_rl_set_api_key(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
     ngx_str_t *text)
 {
-    ngx_uint_t        hashed;
+    ngx_uint_t       hashed;
     ngx_rl_known_t  *client;
 
     if (ngx_rl_glob_check(text->data, text->len)) {
@@ -231,9 +231,9 @@ ngx_rl_draft_clients(ngx_rl_draft_t *draft)
 static ssize_t
 ngx_rl_tz_file(const char *path, u_char *buf, size_t size)
 {
-    size_t     len;
-    ssize_t    n;
-    ngx_fd_t   fd;
+    size_t    len;
+    ssize_t   n;
+    ngx_fd_t  fd;
 
     fd = open(path, O_RDONLY|O_NONBLOCK|O_CLOEXEC);
     if (fd == -1) {
@@ -259,9 +259,9 @@ ngx_rl_tz_file(const char *path, u_char *buf, size_t size)
 const char *
 ngx_rl_tz_load(ngx_pool_t *pool, const ngx_str_t *name, const ngx_rl_tz_t **tz)
 {
-    u_char               path[sizeof(NGX_RL_TZ_FOLDER "/") + NGX_RL_TZ_NAME];
-    u_char               buf[NGX_RL_TZ_FILE], *p;
-    ssize_t              n;
+    u_char        path[sizeof(NGX_RL_TZ_FOLDER "/") + NGX_RL_TZ_NAME];
+    u_char        buf[NGX_RL_TZ_FILE], *p;
+    ssize_t       n;
     ngx_rl_tz_t  *read;
 
     static const u_char  zero[16];

@@ -659,8 +659,8 @@ ngx_rl_policy_swap(ngx_rl_limiter_t *limiter, ngx_rl_policy_t *policy)
 void
 ngx_rl_limiter_begin(ngx_rl_limiter_t *limiter)
 {
-    ngx_uint_t        i;
-    ngx_rl_rule_t   **rules;
+    ngx_uint_t       i;
+    ngx_rl_rule_t  **rules;
 
     static const ngx_str_t  none = ngx_string("");
 

@@ -114,8 +114,8 @@ ngx_rl_regex_no_memory(const ngx_str_t *err)
 ngx_int_t
 ngx_rl_rule_regex(ngx_rl_rule_t *rule, ngx_pool_t *pool, ngx_str_t *wrong)
 {
-    ngx_str_t             line, rest;
-    ngx_regex_compile_t   rc;
+    ngx_str_t            line, rest;
+    ngx_regex_compile_t  rc;
 
     ngx_memzero(&rc, sizeof(ngx_regex_compile_t));
 
@@ -260,11 +260,11 @@ ngx_int_t
 ngx_rl_policy_finish(ngx_rl_policy_t *policy, ngx_msec_t budget_ms,
     ngx_rl_problems_t *problems)
 {
-    u_char           buf[NGX_MAX_CONF_ERRSTR];
-    ngx_int_t        rc;
-    ngx_str_t        wrong;
-    ngx_msec_t       since;
-    ngx_rl_rule_t   *rule, **rules;
+    u_char          buf[NGX_MAX_CONF_ERRSTR];
+    ngx_int_t       rc;
+    ngx_str_t       wrong;
+    ngx_msec_t      since;
+    ngx_rl_rule_t  *rule, **rules;
 
     rules = policy->rules.elts;
     since = ngx_rl_policy_ms();

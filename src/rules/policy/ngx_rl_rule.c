@@ -143,9 +143,9 @@ ngx_rl_key_salt(const ngx_str_t *key)
 ngx_uint_t
 ngx_rl_rule_shares(const ngx_rl_rule_t *rule, const ngx_str_t *key)
 {
-    u_char        rule_key[NGX_RL_SIPHASH_KEY_BYTES];
-    ngx_uint_t    i;
-    ngx_rl_id_t   hash;
+    u_char       rule_key[NGX_RL_SIPHASH_KEY_BYTES];
+    ngx_uint_t   i;
+    ngx_rl_id_t  hash;
 
     static const u_char  id_key[NGX_RL_SIPHASH_KEY_BYTES];
 

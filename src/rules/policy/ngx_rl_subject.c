@@ -370,10 +370,10 @@ ngx_rl_rule_allowance(const ngx_rl_rule_t *rule,
     const ngx_rl_subject_t *subject, const ngx_str_t *key,
     ngx_rl_origin_e *origin)
 {
-    u_char            digest[NGX_RL_MAP_KEY];
-    uint32_t          number;
-    ngx_uint_t        i;
-    ngx_rl_origin_e   unused;
+    u_char           digest[NGX_RL_MAP_KEY];
+    uint32_t         number;
+    ngx_uint_t       i;
+    ngx_rl_origin_e  unused;
 
     origin = origin ? origin : &unused;
 
