@@ -570,6 +570,7 @@ test_override_limit(void **state)
 static void
 test_match(void **state)
 {
+    uint32_t             values[] = { NEVER, NEVER };
     ngx_rl_clients_t     api_keys;
     ngx_rl_rule_t       *rule;
     ngx_rl_policy_t     *policy;
@@ -579,6 +580,7 @@ test_match(void **state)
     policy = policy_make();
     memset(&api_keys, 0, sizeof(api_keys));
     api_keys.globs = globs_make(policy, "sk_*", "sk_1*");
+    api_keys.glob_values = values;
 
     rule = rule_push(policy, "d");
     rule->methods = 2;

@@ -66,7 +66,7 @@ ngx_rl_location_limit(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     limit->look = (names.draft.look != 0);
     limit->own_burst = ngx_rl_says(&names.draft, NGX_RL_PARAM_BURST);
     limit->own = limit->own_burst
-        || ngx_rl_says(&names.draft, NGX_RL_PARAM_DELAY)
+                 || ngx_rl_says(&names.draft, NGX_RL_PARAM_DELAY)
                  || ngx_rl_says(&names.draft, NGX_RL_PARAM_NODELAY);
 
     if (!limit->own_burst) {

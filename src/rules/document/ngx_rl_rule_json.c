@@ -154,6 +154,7 @@ ngx_rl_read_value(ngx_rl_reader_t *reader, json_t *value, void *data)
 
             if (added) {
                 *added = client;
+                added->value = NGX_RL_CLIENT_ALWAYS;
             }
 
             reader->failed |= (added == NULL);

@@ -140,6 +140,7 @@ ngx_rl_draft_client(ngx_rl_draft_t *draft, ngx_rl_known_e kind)
     if (client) {
         ngx_memzero(client, sizeof(ngx_rl_known_t));
         client->kind = kind;
+        client->value = NGX_RL_CLIENT_ALWAYS;
     }
 
     return client;
@@ -218,6 +219,7 @@ ngx_rl_draft_clients(ngx_rl_draft_t *draft)
     }
 
     draft->rule.networks = set->networks;
+    set->networks = NULL;
 
     if (set->digests.entries || set->globs) {
         draft->rule.api_keys = set;

@@ -208,27 +208,6 @@ ngx_rl_policy_listed_key(const ngx_rl_policy_t *policy, ngx_uint_t number,
 }
 
 
-/* No keys have a request without one. */
-static ngx_uint_t
-ngx_rl_keys_have(const ngx_rl_clients_t *keys, const ngx_rl_subject_t *subject)
-{
-    if (subject->api_key.len == 0) {
-        return 0;
-    }
-
-    if (subject->digested
-        && ngx_rl_map_get(&keys->digests, subject->digest) != NGX_RL_MAP_NONE)
-    {
-        return 1;
-    }
-
-    return keys->globs
-           && ngx_rl_globs_find(keys->globs, subject->api_key.data,
-                                subject->api_key.len)
-              != NGX_RL_GLOB_NONE;
-}
-
-
 /* A rule that is skipped, or has no active time now, by its zone's clock. */
 static ngx_rl_match_e
 ngx_rl_rule_rests(const ngx_rl_rule_t *rule, time_t now)
@@ -247,23 +226,6 @@ ngx_rl_rule_rests(const ngx_rl_rule_t *rule, time_t now)
 
     return ngx_rl_week_has(&rule->active, (uint64_t) local)
            ? NGX_RL_MATCHED : NGX_RL_NOT_ACTIVE;
-}
-
-
-static ngx_uint_t
-ngx_rl_rule_host(const ngx_rl_rule_t *rule, const ngx_str_t *host)
-{
-    ngx_uint_t  i;
-
-    for (i = 0; i < rule->nhosts; i++) {
-        if (ngx_rl_glob_match(rule->hosts[i].data, rule->hosts[i].len,
-                              host->data, host->len))
-        {
-            return 1;
-        }
-    }
-
-    return 0;
 }
 
 
@@ -313,7 +275,9 @@ ngx_rl_match_e
 ngx_rl_rule_match(const ngx_rl_rule_t *rule, ngx_uint_t found,
     ngx_rl_subject_t *subject)
 {
-    ngx_rl_match_e  match;
+    ngx_uint_t        i;
+    const ngx_str_t  *host;
+    ngx_rl_match_e    match;
 
     if (rule->skipped || rule->timed) {
         match = ngx_rl_rule_rests(rule, ngx_time());
@@ -331,11 +295,21 @@ ngx_rl_rule_match(const ngx_rl_rule_t *rule, ngx_uint_t found,
         return NGX_RL_OTHER_TIER;
     }
 
-    if (rule->nhosts && !ngx_rl_rule_host(rule, &subject->host)) {
+    host = &subject->host;
+
+    for (i = 0; i < rule->nhosts; i++) {
+        if (ngx_rl_glob_match(rule->hosts[i].data, rule->hosts[i].len,
+                              host->data, host->len))
+        {
+            break;
+        }
+    }
+
+    if (rule->nhosts && i == rule->nhosts) {
         return NGX_RL_OTHER_HOST;
     }
 
-    if (rule->api_keys && !ngx_rl_keys_have(rule->api_keys, subject)) {
+    if (rule->api_keys && !ngx_rl_clients_have(rule->api_keys, subject, 0)) {
         return NGX_RL_OTHER_API_KEY;
     }
 
