@@ -8,26 +8,9 @@
 
 /* in the order of ngx_rl_match_e */
 static const char  *ngx_rl_match_names[NGX_RL_MATCHES] = {
-    "matched",
-    "method",
-    "path",
-    "host",
-    "api_key",
-    "tier",
-    "network",
-    "header",
-    "arg",
-    "if",
-    "skipped",
-    "disabled",
-    "not_active",
-    "group",
-    "key_empty",
-    "percent",
-    "unlimited",
-    "limit_empty",
-    "limit_wrong",
-    "too_many"
+    "matched", "method", "path", "host", "api_key", "tier", "network", "header",
+    "arg", "if", "skipped", "disabled", "not_active", "group", "key_empty",
+    "percent", "unlimited", "limit_empty", "limit_wrong", "too_many"
 };
 
 /* in the order of ngx_rl_origin_e */
