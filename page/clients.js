@@ -101,9 +101,7 @@ function topKeys() {
                   + number(answer.others_at_most) + "." : ""));
     }
 
-    const node = el("section", null,
-        el("div", { class: "head" }, el("h2", null, "Top keys"), by),
-        note, keys.node);
+    const node = part("Top keys", by, note, keys.node);
 
     return { node: node, tick: tick };
 }
@@ -208,10 +206,9 @@ function lastRejections() {
                 + "each worker keeps one a second.");
     }
 
-    const node = el("section", null,
-        el("div", { class: "head" }, el("h2", null, "Last rejections"),
-           el("label", { class: "once" }, equal, " equal ones together"),
-           el("label", { class: "once" }, live, " live")),
+    const node = part("Last rejections", [
+        el("label", { class: "once" }, equal, " equal ones together"),
+        el("label", { class: "once" }, live, " live")],
         el("form", { class: "row", onsubmit: (event) => {
             event.preventDefault();
             refresh();
@@ -339,7 +336,7 @@ function lookup() {
     setParts([""]);
 
     return {
-        node: el("section", null, el("h2", null, "Counters of a key"),
+        node: part("Counters of a key", null,
             el("form", { onsubmit: (event) => {
                 event.preventDefault();
                 show();
@@ -354,6 +351,7 @@ function lookup() {
             result),
         fill(key) {
             setParts([key]);
+            inputs.closest("details").open = true;
             focusAt(inputs, "part 0");
             show();
         }

@@ -97,6 +97,13 @@ function buttons(...children) {
     return el("span", { class: "buttons" }, children);
 }
 
+/* A part of a view, which its title folds. tools: null, or beside the title. */
+function part(title, tools, ...children) {
+    return el("section", null, el("details", { open: true },
+        el("summary", null, el("h2", null, title)),
+        tools ? el("div", { class: "head" }, tools) : null, children));
+}
+
 /* A list of names and values: [name, value]; a null leaves its row out. */
 function facts(...rows) {
     return el("dl", null, rows.filter((row) => row && row[1] !== null)

@@ -30,9 +30,8 @@ function overview() {
     return {
         name: "overview", title: "Overview",
         node: el("div", null, wrong, fallback.node, plots.node, about,
-            el("section", null, el("h2", null, "Redis"), nodes.node),
-            el("section", null, el("h2", null, "Skipped rules and entries"),
-               skipped.node)),
+            part("Redis", null, nodes.node),
+            part("Skipped rules and entries", null, skipped.node)),
         draw(status) {
             replace(wrong, el("section", null, wrongList(status)));
             replace(about, el("section", null, gatewayFacts(status)),

@@ -248,6 +248,18 @@ function show() {
     }
 }
 
+/* A narrow screen has room for the first part of a view. */
+function fold() {
+    for (const one of ORDER) {
+        one.node.querySelectorAll("section > details").forEach((details, i) => {
+            details.open = i === 0 || !narrow.matches;
+        });
+    }
+}
+
+narrow.addEventListener("change", fold);
+fold();
+
 for (const one of ORDER) {
     views[one.name] = one;
     page.views.append(el("a", { href: "#" + one.name, "data-at": one.name },

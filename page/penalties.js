@@ -48,8 +48,7 @@ function penaltyList() {
             : null);
     }
 
-    const node = el("section", null,
-        el("div", { class: "head" }, el("h2", null, "Penalties")),
+    const node = part("Penalties", null,
         el("form", { class: "row", onsubmit: (event) => {
             event.preventDefault();
             refresh();

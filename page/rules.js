@@ -78,13 +78,9 @@ function rulesView() {
     return {
         name: "rules", title: "Rules",
         node: el("div", null,
-            el("section", null, el("div", { class: "head" },
-                el("h2", null, "Rules"), filter, add), rules.node),
-            el("section", null, el("h2", null, "Rules of nginx.conf"),
-               fixed.node),
-            el("section", null, el("div", { class: "head" },
-                el("h2", null, "Overrides for a time"), override),
-                overrides.node),
+            part("Rules", [filter, add], rules.node),
+            part("Rules of nginx.conf", null, fixed.node),
+            part("Overrides for a time", override, overrides.node),
             el("div", { class: "columns" }, deny.node, allow.node)),
         draw: draw,
         async tick() {
@@ -120,8 +116,7 @@ function keyList(list) {
     }
 
     return {
-        node: el("section", null, el("div", { class: "head" },
-            el("h2", null, list.title), filter, add),
+        node: part(list.title, [filter, add],
             el("p", { class: "faint" }, list.says), entries.node),
         draw: draw
     };

@@ -194,9 +194,7 @@ function traffic() {
         }
     }
 
-    const node = el("section", null,
-        el("div", { class: "head" }, el("h2", null, "Traffic"),
-           filter, order),
+    const node = part("Traffic", [filter, order],
         all,
         el("p", null, el("span", { class: "legend" }, "requests "),
            el("span", { class: "legend rejected" }, "rejections")),

@@ -83,11 +83,10 @@ function versionsView() {
     return {
         name: "versions", title: "Versions",
         node: el("div", null,
-            el("section", null, el("div", { class: "head" },
-                el("h2", null, "Versions"),
-                button("Show the document", "document", showDocument)),
+            part("Versions",
+                button("Show the document", "document", showDocument),
                 note, list.node),
-            el("section", null, el("h2", null, "Compare"),
+            part("Compare", null,
                 el("form", { class: "row", onsubmit: (event) => {
                     event.preventDefault();
                     compare(Number(from.value), Number(to.value));

@@ -715,6 +715,21 @@ const TESTS = {
                view + " fits a narrow screen");
         }
 
+        const parts = () => tab.page.locator("main section > details")
+            .evaluateAll((list) => list.map((one) => one.open ? 1 : 0).join(""));
+
+        await tab.view("clients");
+        await until("the first part of a view is open there",
+                    async () => await parts() === "1000");
+        await tab.hand.press(tab.page.locator("summary").filter({
+            hasText: "Last rejections" }));
+        await until("a title opens its part",
+                    async () => await parts() === "1010");
+        await tab.page.setViewportSize({ width: 1280, height: 900 });
+        await until("a wide screen has all parts open",
+                    async () => await parts() === "1111");
+        await tab.page.setViewportSize({ width: 360, height: 700 });
+
         await tab.view("rules");
         await tab.sees("1 to 5 of 46", "main");
         await tab.press("Add a rule");
