@@ -157,19 +157,35 @@ $two->stop;
 $two->start;
 ok(known($two, 10), 'a gateway that starts has all of them');
 
-# a replica is promoted that has not got the last change
+# a replica is promoted that has not got one of the last changes: the last one, or
+# one before it, which no number tells of
 
 my ($changes, $hash) = map { redis_cli($SERVER, 'keys', "*penalties*$_") }
                        ':changes', '}';
-my $left = redis_cli($SERVER, 'eval', <<'LUA', 2, $changes, $hash);
-local name = redis.call('ZRANGE', KEYS[1], -1, -1)[1]
+
+sub lose {
+    my $rank = shift;
+
+    return redis_cli($SERVER, 'eval', <<'LUA', 2, $changes, $hash, $rank) =~ s/\D//gr;
+local name = redis.call('ZRANGE', KEYS[1], ARGV[1], ARGV[1])[1]
 redis.call('ZREM', KEYS[1], name)
 redis.call('HDEL', KEYS[2], name)
 return redis.call('ZCARD', KEYS[1])
 LUA
-is($left =~ s/\D//gr, 9, 'one is lost');
+}
+
+is(lose(-1), 9, 'the last one is lost');
 t::Clock::wait_for(sub { rows() == 10 });
 is(rows(), 10, 'it is sent again');
+
+ban($one, $_) for qw( late later );
+ok(wait_for(sub { rows() == 12 }), 'two more');
+is(lose(-2), 11, 'the one before the last is lost');
+
+{
+    local $t::Gateway::BETWEEN = sub { t::Clock::advance(1) };
+    ok(wait_for(sub { rows() == 12 }), 'within two minutes it is sent again');
+}
 
 # Redis is away
 
