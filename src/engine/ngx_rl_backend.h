@@ -202,7 +202,7 @@ typedef enum {
 } ngx_rl_strict_e;
 
 /* Tells Redis, with one call for each client; nobody waits for that. */
-void ngx_rl_strict_tell(ngx_rl_check_t *check, ngx_rl_strict_e what);
+void ngx_rl_strict_send(ngx_rl_check_t *check, ngx_rl_strict_e what);
 
 
 /*

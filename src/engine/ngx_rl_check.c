@@ -316,7 +316,7 @@ ngx_rl_check_settle(ngx_rl_check_t *check)
         }
     }
 
-    ngx_rl_strict_tell(check, NGX_RL_STRICT_SETTLE);
+    ngx_rl_strict_send(check, NGX_RL_STRICT_SETTLE);
 }
 
 
@@ -350,7 +350,7 @@ ngx_rl_check_give_back(ngx_rl_check_t *check)
 static void
 ngx_rl_check_renewal_handler(ngx_event_t *ev)
 {
-    ngx_rl_strict_tell(ev->data, NGX_RL_STRICT_RENEW);
+    ngx_rl_strict_send(ev->data, NGX_RL_STRICT_RENEW);
 
     ngx_add_timer(ev, NGX_RL_PERMIT_US / 3000);
 }
@@ -678,5 +678,5 @@ ngx_rl_check_leave(ngx_rl_check_t *check)
 
     /* also of calls whose answer is still due: they were made before */
 
-    ngx_rl_strict_tell(check, NGX_RL_STRICT_FREE);
+    ngx_rl_strict_send(check, NGX_RL_STRICT_FREE);
 }

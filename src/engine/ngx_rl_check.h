@@ -119,7 +119,7 @@ struct ngx_rl_remote_s {
     ngx_rl_redis_call_t    *call;       /* while an answer is due */
     uint32_t                part;       /* asked last; it has granted */
     uint64_t                tried;      /* parts asked in vain: bits */
-    uint64_t                unheard;    /* of them, without an answer */
+    uint64_t                unanswered;    /* of them, without an answer */
     uint64_t                retry_us;   /* the least of theirs; 0: none */
 };
 

@@ -695,7 +695,7 @@ ngx_rl_ledger_reject(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 }
 
 
-/* Behind: until Redis has named the moment, the latest one is told. */
+/* Behind: until Redis has named the moment, the answer has the latest one. */
 static void
 ngx_rl_ledger_reject_behind(ngx_rl_ledger_t *ledger,
     const ngx_rl_limit_t *limit, uint64_t now_us, uint32_t cost,
@@ -941,7 +941,7 @@ ngx_rl_ledger_take_behind(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 
     /*
      * A bucket says when it can pay. Of a sliding window only Redis knows. What
-     * other gateways give back is heard of after a second.
+     * other gateways give back is known after a second.
      */
 
     *next = ledger->rejected_cost
@@ -1292,9 +1292,9 @@ ngx_rl_ledger_used(const ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 }
 
 
-/* Behind: what a call tells Redis; most: of tokens. */
+/* Behind: what a call debits, or gives back, at most. */
 static void
-ngx_rl_ledger_tell(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
+ngx_rl_ledger_debit(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     const ngx_rl_ledger_env_t *env, int64_t most, ngx_rl_ledger_call_t *call)
 {
     int64_t  used;
@@ -1351,7 +1351,7 @@ ngx_rl_ledger_ask(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
             return 0;
         }
 
-        ngx_rl_ledger_tell(ledger, limit, env, limit->capacity, call);
+        ngx_rl_ledger_debit(ledger, limit, env, limit->capacity, call);
         call->look = call->debit ? 0 : ledger->rejected_cost;
 
         if (call->debit == 0 && call->look == 0) {
@@ -1813,7 +1813,7 @@ ngx_rl_ledger_sweep_behind(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 
     if (all) {
         ngx_rl_ledger_begin(ledger, limit, env);
-        ngx_rl_ledger_tell(ledger, limit, env, NGX_RL_MAX_TOKENS, call);
+        ngx_rl_ledger_debit(ledger, limit, env, NGX_RL_MAX_TOKENS, call);
         return 0;
     }
 

@@ -61,13 +61,14 @@ typedef struct {
             uint32_t  tick_ms;      /* when count began */
             uint32_t  count;        /* tokens asked for since */
             uint32_t  shown;        /* of a fixed window: the fewest tokens left
-                                       that a client was told of */
+                                       that an answer has named */
         };
 
         /* debiting behind */
         struct {
-            int32_t   owed;         /* spent, and Redis has not heard of it;
-                                       below 0: it came back, and the same */
+            int32_t   owed;         /* spent, and not debited in Redis;
+                                       below 0: it came back, and Redis does
+                                       not have it */
             uint32_t  owed_ms;      /* something is owed since */
             uint32_t  capacity;     /* of a window: that left is of */
         };
@@ -140,7 +141,7 @@ typedef struct {
  *
  * ASK leaves it as it is. With tokens in hand the request has to ask; behind,
  * Redis has said nothing, and the gateway's own counter decides. What that
- * grants is told by spent(), with its answer.
+ * grants goes to spent(), with its answer.
  *
  * *next is CALL: the caller is to call Redis now, and nobody waits for that.
  * It makes the call by ask(), with nothing queued, and sweeps from now on. If
@@ -227,7 +228,7 @@ uint32_t ngx_rl_ledger_stale(ngx_rl_ledger_t *ledger,
  * first request that waits, queued that of all. Both are 0 if nobody waits.
  * ledger NULL: there is no place for one, and the call asks for queued alone.
  *
- * A debit counts as told from here on. It is at most one capacity, the rest
+ * A debit is owed no more from here on. It is at most one capacity, the rest
  * comes with the next call; there is none while another is under way.
  */
 unsigned ngx_rl_ledger_ask(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
@@ -258,7 +259,7 @@ unsigned ngx_rl_ledger_lost(const ngx_rl_ledger_t *ledger,
     const ngx_rl_answer_t *answer);
 
 /*
- * A call has failed. behind: it surely has not run, and is told again; debit 0
+ * A call has failed. behind: it surely has not run, and is owed again; debit 0
  * in the call: it may have run.
  */
 void ngx_rl_ledger_failed(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,

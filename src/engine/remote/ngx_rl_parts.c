@@ -226,7 +226,7 @@ ngx_rl_parts_take(ngx_rl_counter_t *counter)
 
     remote->call = NULL;
     remote->tried = 0;
-    remote->unheard = 0;
+    remote->unanswered = 0;
     remote->retry_us = 0;
     remote->part = (uint32_t) ngx_random() % n;
 
@@ -353,7 +353,7 @@ ngx_rl_parts_spent(ngx_rl_counter_t *counter, uint64_t wait_us)
     ngx_rl_remote_t  *remote;
 
     remote = counter->remote;
-    remote->tried = remote->unheard;
+    remote->tried = remote->unanswered;
 
     if (ngx_rl_parts_next(counter, &known) == counter->rule->shards
         || ngx_rl_forgotten(counter->client->limiter,
@@ -365,7 +365,7 @@ ngx_rl_parts_spent(ngx_rl_counter_t *counter, uint64_t wait_us)
     now_us = ngx_rl_parts_lock_all(counter, &entry);
 
     entry.state.fresh_us = now_us + ngx_min(wait_us, NGX_RL_PARTS_MAX_US);
-    entry.state.aux = remote->unheard ? ngx_rl_parts_tick(now_us) : 0;
+    entry.state.aux = remote->unanswered ? ngx_rl_parts_tick(now_us) : 0;
     entry.state.extra = counter->cost;
 
     ngx_rl_table_store(&entry, NGX_RL_PARTS_LOSS);
@@ -469,7 +469,7 @@ ngx_rl_parts_handler(void *data, const ngx_rl_redis_result_t *result)
     }
 
     if (remote->reason != NGX_RL_REDIS_OK) {
-        remote->unheard |= (uint64_t) 1 << remote->part;
+        remote->unanswered |= (uint64_t) 1 << remote->part;
         ngx_rl_parts_on(counter, result->wait_ms);
         return;
     }

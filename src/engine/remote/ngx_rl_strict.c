@@ -237,7 +237,7 @@ ngx_rl_strict_leave(ngx_rl_counter_t *counter)
 }
 
 
-/* ngx_rl_strict_tell() tells Redis of all counters at once. */
+/* ngx_rl_strict_send() gives back those of all counters at once. */
 static void
 ngx_rl_strict_give(ngx_rl_counter_t *counter, uint32_t tokens)
 {
@@ -274,7 +274,7 @@ const ngx_rl_backend_t  ngx_rl_strict = {
 
 
 void
-ngx_rl_strict_tell(ngx_rl_check_t *check, ngx_rl_strict_e what)
+ngx_rl_strict_send(ngx_rl_check_t *check, ngx_rl_strict_e what)
 {
     ngx_uint_t  i;
 
