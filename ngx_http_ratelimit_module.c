@@ -8,7 +8,7 @@
 #include "ngx_rl_key.h"
 
 #include "ngx_rl_job.h"
-#include "ngx_rl_penalty_sync.h"
+#include "ngx_rl_penalty.h"
 #include "ngx_rl_state.h"
 #include "ngx_rl_sync.h"
 

@@ -51,7 +51,7 @@ extern const ngx_rl_backend_t  ngx_rl_leased;
 extern const ngx_rl_backend_t  ngx_rl_parts;
 
 
-/* counter.c: what the backends share */
+/* local.c: what the backends share */
 
 /* nginx's cached monotonic clock, which no step of the system's clock moves */
 #define ngx_rl_local_now_us()  ((uint64_t) ngx_current_msec * 1000)
@@ -181,7 +181,7 @@ uint64_t ngx_rl_retry_left(const ngx_rl_counter_t *counter);
 
 
 /*
- * counter.c: Redis has no answer for the counter, for that reason, and takes no
+ * local.c: Redis has no answer for the counter, for that reason, and takes no
  * calls for wait_ms. Answer (zero until now) and backend become those of the
  * fail mode.
  */

@@ -106,4 +106,14 @@ uint64_t ngx_rl_penalty_networks(const ngx_rl_penalty_t *penalty,
 ngx_uint_t ngx_rl_penalty_event(ngx_rl_penalty_t *penalty,
     const ngx_str_t *key);
 
+/*
+ * Of a fleet: one worker of each gateway sends the changes of this gateway to
+ * Redis, and takes over the changes of other gateways. A worker begins to
+ * serve, and ends, for a limiter of any kind: without Redis or penalties there
+ * is nothing to do. NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_rl_penalty_sync_begin(ngx_rl_limiter_t *limiter,
+    ngx_cycle_t *cycle);
+void ngx_rl_penalty_sync_end(ngx_rl_limiter_t *limiter);
+
 #endif /* NGX_RL_PENALTY_H_INCLUDED */

@@ -5,7 +5,7 @@
  * the next worker that leads goes on with them.
  */
 
-#include "ngx_rl_penalty_sync.h"
+#include "ngx_rl_penalty.h"
 
 #include "ngx_rl_lua.h"
 #include "ngx_rl_redis_control.h"
