@@ -56,6 +56,10 @@ extern const ngx_rl_backend_t  ngx_rl_parts;
 /* nginx's cached monotonic clock, which no step of the system's clock moves */
 #define ngx_rl_local_now_us()  ((uint64_t) ngx_current_msec * 1000)
 
+/* ticks of 2^17 us, in the 12 bits of an entry of the table */
+#define NGX_RL_TICK_MASK     0xfff
+#define ngx_rl_tick(now_us)  ((uint32_t) ((now_us) >> 17) & NGX_RL_TICK_MASK)
+
 /* A counter has its answer, which the check waits for. */
 void ngx_rl_check_answered(ngx_rl_check_t *check);
 

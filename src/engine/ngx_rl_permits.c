@@ -28,10 +28,6 @@
 /* without it running requests would not count: the last to be evicted */
 #define NGX_RL_PERMIT_LOSS        255
 
-/* a flood of rejections adds up once in this time: 2^17 us, in 12 bits */
-#define NGX_RL_PERMIT_TICK_SHIFT  17
-#define NGX_RL_PERMIT_TICK_MASK   0xfff
-
 /* A counter's permits here, while their outer counter is locked. */
 typedef struct {
     ngx_rl_zone_t   *zone;
@@ -234,7 +230,9 @@ ngx_rl_permit_take(ngx_rl_counter_t *counter)
 
     ngx_rl_concurrency_take(&in_use, &limit, counter->cost, want, answer);
 
-    tick = (p.now_us >> NGX_RL_PERMIT_TICK_SHIFT) & NGX_RL_PERMIT_TICK_MASK;
+    /* a flood of rejections adds up once in a tick */
+
+    tick = ngx_rl_tick(p.now_us);
 
     if (answer->retry_us && p.entry.found && p.entry.state.aux != tick) {
 

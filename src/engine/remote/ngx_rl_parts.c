@@ -30,11 +30,8 @@
 #define NGX_RL_PARTS_MAX_US  ((uint64_t) 366 * 86400 * 1000000)
 #define NGX_RL_PARTS_LOSS    255
 
-/* ticks of 2^17 us, in 12 bits: a rejection is remembered for so many if a part
-   had no answer */
-#define NGX_RL_PARTS_TICK_SHIFT  17
-#define NGX_RL_PARTS_TICK_MASK   0xfff
-#define NGX_RL_PARTS_TICKS       8
+/* a rejection is remembered for so many ticks if a part had no answer */
+#define NGX_RL_PARTS_TICKS   8
 
 /* names what is known of all parts, where others name one */
 #define NGX_RL_PARTS_ALL     (64 * NGX_RL_SPLIT_PARTS)
@@ -163,14 +160,6 @@ ngx_rl_parts_lock_all(const ngx_rl_counter_t *counter, ngx_rl_entry_t *entry)
 }
 
 
-/* 1 and more */
-static uint32_t
-ngx_rl_parts_tick(uint64_t now_us)
-{
-    return ((now_us >> NGX_RL_PARTS_TICK_SHIFT) & NGX_RL_PARTS_TICK_MASK) | 1;
-}
-
-
 /*
  * For how long all parts reject the cost, by the table of counters; 0: nothing
  * is known.
@@ -185,8 +174,7 @@ ngx_rl_parts_wait_us(const ngx_rl_counter_t *counter)
     now_us = ngx_rl_parts_lock_all(counter, &entry);
 
     if (entry.state.aux
-        && ((ngx_rl_parts_tick(now_us) - entry.state.aux)
-            & NGX_RL_PARTS_TICK_MASK)
+        && (((ngx_rl_tick(now_us) | 1) - entry.state.aux) & NGX_RL_TICK_MASK)
            >= NGX_RL_PARTS_TICKS)
     {
         /* ticks come round again, and must not find it */
@@ -365,7 +353,7 @@ ngx_rl_parts_spent(ngx_rl_counter_t *counter, uint64_t wait_us)
     now_us = ngx_rl_parts_lock_all(counter, &entry);
 
     entry.state.fresh_us = now_us + ngx_min(wait_us, NGX_RL_PARTS_MAX_US);
-    entry.state.aux = remote->unanswered ? ngx_rl_parts_tick(now_us) : 0;
+    entry.state.aux = remote->unanswered ? ngx_rl_tick(now_us) | 1 : 0;
     entry.state.extra = counter->cost;
 
     ngx_rl_table_store(&entry, NGX_RL_PARTS_LOSS);

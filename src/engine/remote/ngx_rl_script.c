@@ -45,42 +45,30 @@ ngx_rl_script_number(u_char *p, int64_t value)
 }
 
 
-static u_char *
-ngx_rl_script_lease(u_char *p, const ngx_rl_price_t *price)
-{
-    u_char  text[NGX_RL_SCRIPT_LEASE_BYTES], *last;
-
-    last = ngx_rl_number_write(text, price->want);
-    *last++ = '+';
-    last = ngx_rl_number_write(last, price->ahead);
-    *last++ = '/';
-    last = ngx_rl_number_write(last, price->share);
-
-    return ngx_rl_redis_write_bulk(p, text, last - text);
-}
-
-
-/* cost, want; keep: of the capacity, what the counter leaves to others */
+/*
+ * cost, want; of a lease "want+ahead/share"; keep: of the capacity, what the
+ * counter leaves to others
+ */
 static u_char *
 ngx_rl_script_price(u_char *p, const ngx_rl_price_t *price, uint32_t keep)
 {
-    u_char  text[2 * NGX_INT64_LEN + 2], *last;
+    u_char  text[NGX_RL_SCRIPT_LEASE_BYTES], *last;
 
     p = ngx_rl_script_number(p, price->cost);
+    last = ngx_rl_script_write(text, price->want);
 
     if (price->share) {
-        return ngx_rl_script_lease(p, price);
-    }
+        *last++ = '+';
+        last = ngx_rl_number_write(last, price->ahead);
+        *last++ = '/';
+        last = ngx_rl_number_write(last, price->share);
 
-    if (keep && price->cost >= 0 && price->want >= -1) {
-        last = ngx_rl_script_write(text, price->want);
+    } else if (keep && price->cost >= 0 && price->want >= -1) {
         *last++ = '-';
         last = ngx_rl_number_write(last, keep);
-
-        return ngx_rl_redis_write_bulk(p, text, last - text);
     }
 
-    return ngx_rl_script_number(p, price->want);
+    return ngx_rl_redis_write_bulk(p, text, last - text);
 }
 
 
