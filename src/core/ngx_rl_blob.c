@@ -12,11 +12,11 @@
 #include <stdatomic.h>
 
 struct ngx_rl_blob_s {
-    _Atomic uint64_t            newest;     /* 0: none */
-    _Atomic uint64_t            oldest;
+    _Atomic uint64_t     newest;     /* 0: none */
+    _Atomic uint64_t     oldest;
     uint64_t             max_entries;
     uint64_t             ring;
-    ngx_rl_blob_entry_t  entries[];         /* behind them the bytes */
+    ngx_rl_blob_entry_t  entries[];  /* behind them the bytes */
 };
 
 

@@ -25,9 +25,9 @@ typedef struct {
 
 /* zeroed: no node has a slot */
 typedef struct {
-    uint32_t               nnodes;
-    uint32_t               nslots;   /* given; from finish on, with an owner */
-    uint16_t               owner[NGX_RL_CLUSTER_SLOTS];
+    uint32_t            nnodes;
+    uint32_t            nslots;  /* given; from finish on, with an owner */
+    uint16_t            owner[NGX_RL_CLUSTER_SLOTS];
                                      /* a node's number and 1; 0: none */
     ngx_rl_slot_node_t  nodes[NGX_RL_SLOT_MAP_NODES];
 } ngx_rl_slot_map_t;

@@ -84,8 +84,8 @@ struct ngx_rl_counter_s {
     unsigned                 fail_mode:2;  /* ngx_rl_fail_mode_e, not DEFAULT;
                                               in Redis */
 
-    unsigned                        peek:1;       /* costs nothing, and asks
-                                                     Redis what is left */
+    unsigned                 peek:1;       /* costs nothing, and asks Redis what
+                                              is left */
 
     /* the engine's */
     unsigned                 held:1;       /* a permit in Redis, or maybe */

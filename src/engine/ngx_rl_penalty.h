@@ -29,24 +29,24 @@ extern const char *const  ngx_rl_penalty_actions[];
 /* One "ratelimit_penalty". */
 typedef struct {
     ngx_str_t                 id;
-    ngx_str_t                 key;        /* as written */
+    ngx_str_t                 key;         /* as written */
     ngx_rl_limiter_t         *limiter;
     ngx_rl_penalty_action_e   action;
     ngx_rl_penalty_time_t     time;
-    ngx_rl_limit_t            after;      /* events: a sliding log */
-    ngx_array_t              *statuses;   /* ngx_uint_t; NULL: none */
-    unsigned                  rejected:1; /* a rejection is an event */
+    ngx_rl_limit_t            after;       /* events: a sliding log */
+    ngx_array_t              *statuses;    /* ngx_uint_t; NULL: none */
+    unsigned                  rejected:1;  /* a rejection is an event */
 
     /* made by prepare */
-    ngx_rl_rule_t             rule;       /* its names, for others */
+    ngx_rl_rule_t             rule;        /* its names, for others */
     ngx_rl_id_t               salt;
     ngx_rl_id_t               event_salt;
-    unsigned                  binary:1;   /* by $binary_remote_addr */
-    unsigned                  text:1;     /* by $remote_addr */
-    unsigned                  address:1;  /* the key has an address */
+    unsigned                  binary:1;    /* by $binary_remote_addr */
+    unsigned                  text:1;      /* by $remote_addr */
+    unsigned                  address:1;   /* the key has an address */
     uint64_t                  kind;
 
-    void                            *data;       /* the layer above: its key */
+    void                     *data;        /* the layer above: its key */
 } ngx_rl_penalty_t;
 
 

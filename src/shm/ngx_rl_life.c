@@ -16,8 +16,8 @@ typedef struct {
 } ngx_rl_life_place_t;
 
 struct ngx_rl_lives_s {
-    _Atomic uint64_t            last;     /* number given */
-    _Atomic uint64_t            nlives;   /* places ever used */
+    _Atomic uint64_t     last;    /* number given */
+    _Atomic uint64_t     nlives;  /* places ever used */
     ngx_rl_life_place_t  places[NGX_RL_LIVES];
 };
 

@@ -25,14 +25,14 @@ typedef struct {
 struct ngx_rl_penalties_s {
     ngx_rl_lock_t           leader;
     ngx_rl_hash_key_t       hash_key;
-    _Atomic uint64_t               changes;    /* counts each one twice: when
-                                                  it gets its number, and when
-                                                  its row is there */
-    _Atomic uint64_t               latest_ms;  /* no penalty ends later */
-    _Atomic uint64_t               network_ms; /* none of a network does */
-    _Atomic uint64_t               set;
-    _Atomic uint64_t               counted_ms; /* networks were */
-    _Atomic uint16_t               networks[NGX_RL_PENALTIES_NETS];
+    _Atomic uint64_t        changes;     /* counts each one twice: when it gets
+                                            its number, and when its row is
+                                            there */
+    _Atomic uint64_t        latest_ms;   /* no penalty ends later */
+    _Atomic uint64_t        network_ms;  /* none of a network does */
+    _Atomic uint64_t        set;
+    _Atomic uint64_t        counted_ms;  /* networks were */
+    _Atomic uint16_t        networks[NGX_RL_PENALTIES_NETS];
                                                /* penalized keys; too many, as
                                                   those that are over count
                                                   until it is done anew */

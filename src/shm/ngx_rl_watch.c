@@ -18,9 +18,9 @@
  */
 
 typedef struct {
-    ngx_rl_lock_t  lock;
-    _Atomic uint64_t      number;    /* of its record; 0: none, or half of it */
-    u_char         record[];
+    ngx_rl_lock_t     lock;
+    _Atomic uint64_t  number;  /* of its record; 0: none, or half of it */
+    u_char            record[];
 } ngx_rl_ring_slot_t;
 
 

@@ -16,19 +16,19 @@
 #include "ngx_rl_table.h"
 
 typedef struct {
-    ngx_str_t                name;
-    ngx_str_t                key;     /* as written: a change starts anew */
+    ngx_str_t         name;
+    ngx_str_t         key;        /* as written: a change starts anew */
 
     /* set before the workers start */
     ngx_rl_table_t   *table;
     size_t            table_bytes;
-    ngx_shm_zone_t   *lives;   /* of the gateway's workers */
-    ngx_shm_zone_t   *counts;  /* of the gateway */
-    ngx_rl_leases_t  *leases;  /* NULL where the zone is not leased */
+    ngx_shm_zone_t   *lives;      /* of the gateway's workers */
+    ngx_shm_zone_t   *counts;     /* of the gateway */
+    ngx_rl_leases_t  *leases;     /* NULL where the zone is not leased */
     size_t            leases_bytes;
-    ngx_shm_zone_t   *penalties;    /* NULL: the zone has none */
+    ngx_shm_zone_t   *penalties;  /* NULL: the zone has none */
 
-    unsigned                 leased:1;   /* has a Redis: starts anew, too */
+    unsigned          leased:1;   /* has a Redis: starts anew, too */
 } ngx_rl_zone_t;
 
 

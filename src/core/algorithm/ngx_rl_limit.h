@@ -70,30 +70,29 @@ typedef struct {
 } ngx_rl_spec_t;
 
 typedef struct {
-    ngx_rl_algorithm_e  algorithm;
-    ngx_rl_calendar_e   calendar;
-    const ngx_rl_tz_t  *tz;          /* the spec's */
-    uint32_t            month_day;
-    uint32_t            capacity;    /* the most that can be left; 0: no
-                                        counter is kept */
-    uint32_t            code;        /* window_us in 12 bits, or the calendar;
+    ngx_rl_algorithm_e   algorithm;
+    ngx_rl_calendar_e    calendar;
+    const ngx_rl_tz_t   *tz;         /* the spec's */
+    uint32_t             month_day;
+    uint32_t             capacity;   /* the most that can be left; 0: no counter
+                                        is kept */
+    uint32_t             code;       /* window_us in 12 bits, or the calendar;
                                         of windows */
-    uint64_t            window_us;   /* until a spent counter equals a fresh
+    uint64_t             window_us;  /* until a spent counter equals a fresh
                                         one; 0: concurrency, the longest that
                                         the calendar has */
-    uint64_t            free_us;     /* leaky_bucket: see delay() */
-    ngx_rl_rate_t       rate;        /* of buckets */
-    uint16_t            mark;        /* of all that: limits that differ hardly
+    uint64_t             free_us;    /* leaky_bucket: see delay() */
+    ngx_rl_rate_t        rate;       /* of buckets */
+    uint16_t             mark;       /* of all that: limits that differ hardly
                                         ever have the same; 1.. */
-    uint16_t            whole;       /* the mark; of a part that of its
-                                        whole */
+    uint16_t             whole;      /* the mark; of a part that of its whole */
 
     /* "120, 120;w=60", capacity and seconds, or "5" of concurrency; a share
        of a limit has the text of the whole, which is what clients see */
-    uint8_t                    digits;      /* of the capacity */
-    uint8_t                    text_len;
-    uint8_t                    unlimited;   /* with capacity 0 */
-    u_char                     text[NGX_RL_LIMIT_BYTES];
+    uint8_t              digits;     /* of the capacity */
+    uint8_t              text_len;
+    uint8_t              unlimited;  /* with capacity 0 */
+    u_char               text[NGX_RL_LIMIT_BYTES];
 } ngx_rl_limit_t;
 
 
