@@ -103,7 +103,7 @@ typedef struct {
     uint32_t  rtt_ms;       /* of a call, rounded up */
     uint64_t  forgot_us;    /* a counter was reset: what Redis said until then
                                rejects nothing; 0: none was */
-    unsigned  behind:1;     /* of the ledger: sync=async */
+    unsigned  behind;       /* of the ledger: sync=async */
 } ngx_rl_ledger_env_t;
 
 /* What a call says to Redis. */
