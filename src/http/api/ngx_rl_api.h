@@ -2,10 +2,10 @@
  * "ratelimit_api": the endpoint that reads and changes a zone's document. Its
  * files and the entry point of the module share this header.
  *
- * The calls run one way: route (paths, the handler), operations (edit,
- * counters, status), change and guard, api (the steps of a request),
- * answer. A step is a function that answers, or that waits for a job or a call
- * and names the next step.
+ * The calls run one way: route (paths, the handler), operations (counters,
+ * watch, status, page), edit and guard, api (the steps of a request), answer. A
+ * step is a function that answers, or that waits for a job or a call and names
+ * the next step. A function that returns JSON returns NULL if memory is out.
  */
 
 #ifndef NGX_RL_API_H_INCLUDED
@@ -33,7 +33,7 @@ typedef struct {
     void               **server;   /* its configuration */
     ngx_rl_loc_conf_t   *location;
     ngx_rl_guard_t       guard;
-    ngx_rl_value_t      *author;   /* of a change; NULL: see api_change.c */
+    ngx_rl_value_t      *author;   /* of a change; NULL: see api_edit.c */
     unsigned             write:1;
 } ngx_rl_api_conf_t;
 
@@ -281,20 +281,11 @@ void ngx_rl_api_history_begin(ngx_rl_limiter_t *limiter, ngx_log_t *log);
 struct json_t *ngx_rl_api_parts_json(const ngx_str_t *text);
 
 /*
- * api_change.c: whether the request changes something. conditions(): then it
- * needs If-Match or If-None-Match. reason(), which conditions() calls: its
- * reason, if there is one, must be a text. Both return NGX_DECLINED, or have
- * answered.
+ * api_edit.c: whether the request changes something. reason(): its reason, if
+ * there is one, must be a text. NGX_DECLINED, or it is answered.
  */
 ngx_uint_t ngx_rl_api_writes(ngx_rl_api_t *api);
-ngx_int_t ngx_rl_api_conditions(ngx_rl_api_t *api);
 ngx_int_t ngx_rl_api_reason(ngx_rl_api_t *api);
-
-/*
- * Whether work->tags, or "*", has the tag of the base; sets work->most. May be
- * called by a thread.
- */
-ngx_uint_t ngx_rl_api_tags_have(ngx_rl_api_work_t *work);
 
 /*
  * Fills the texts of a change's record: its author, the address, and what is

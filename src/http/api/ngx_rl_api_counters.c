@@ -462,13 +462,13 @@ ngx_rl_api_counter_limit(ngx_rl_api_counter_t *counter)
 static json_t *
 ngx_rl_api_counter_json(ngx_rl_api_counter_t *counter)
 {
-    json_t                *json;
-    uint32_t               remaining;
-    uint64_t               until_ms;
-    ngx_int_t              rc;
-    ngx_rl_look_t         *look;
-    ngx_rl_penalty_t      *penalty;
-    const ngx_rl_limit_t  *limit;
+    json_t                    *json;
+    uint32_t                   remaining;
+    uint64_t                   until_ms;
+    ngx_rl_look_t             *look;
+    ngx_rl_penalty_t          *penalty;
+    const ngx_rl_limit_t      *limit;
+    const ngx_rl_temporary_t  *temporary;
 
     look = &counter->look;
     limit = look->limit;
@@ -476,51 +476,45 @@ ngx_rl_api_counter_json(ngx_rl_api_counter_t *counter)
     json = json_pack("{s:o}", "rule", ngx_rl_json_text(&counter->rule->id));
 
     if (counter->unknown) {
-        rc = json_object_set_new(json, "unknown",
-                                 json_string(counter->unknown));
+        ngx_rl_json_set(&json, "unknown", json_string(counter->unknown));
 
     } else if (limit == NULL) {
-        rc = json_object_set_new(json, "reset", json_true());
+        ngx_rl_json_set(&json, "reset", json_true());
 
     } else {
         if (limit->unlimited) {
-            rc = ngx_rl_json_limit(json, limit, NULL);
+            ngx_rl_json_merge(&json, ngx_rl_json_limit(limit, NULL));
 
         } else {
-            rc = ngx_rl_json_counter(json, look);
             remaining = ngx_min(look->answer.remaining, limit->capacity);
 
-            rc |= json_object_set_new(json, "used",
+            ngx_rl_json_merge(&json, ngx_rl_json_counter(look));
+            ngx_rl_json_set(&json, "used",
                 (look->status == NGX_RL_REDIS_OK)
                 ? json_integer(limit->capacity - remaining) : json_null());
         }
 
-        rc |= json_object_set_new(json, "tier",
-                                  ngx_rl_json_name(&counter->subject.tier));
-        rc |= json_object_set_new(json, "override",
-            ngx_rl_json_name(counter->allowed.temporary
-                             ? &counter->allowed.temporary->id : NULL));
+        temporary = counter->allowed.temporary;
+
+        ngx_rl_json_set(&json, "tier",
+                        ngx_rl_json_name(&counter->subject.tier));
+        ngx_rl_json_set(&json, "override",
+                        ngx_rl_json_name(temporary ? &temporary->id : NULL));
     }
 
     if (counter->listed != NGX_RL_LISTED_NOT) {
-        rc |= json_object_set_new(json, "list",
-                  json_string((counter->listed == NGX_RL_LISTED_DENIED)
-                              ? "deny" : "allow"));
+        ngx_rl_json_set(&json, "list",
+                        json_string((counter->listed == NGX_RL_LISTED_DENIED)
+                                    ? "deny" : "allow"));
     }
 
     penalty = ngx_rl_penalty_find(look->limiter, &counter->rule->key,
-                  &look->key,
-                  counter->subject.addressed ? counter->subject.address : NULL,
-                  ngx_current_msec, &until_ms);
+        &look->key,
+        counter->subject.addressed ? counter->subject.address : NULL,
+        ngx_current_msec, &until_ms);
 
     if (penalty) {
-        rc |= json_object_set_new(json, "penalty",
-                                  ngx_rl_json_text(&penalty->id));
-    }
-
-    if (rc) {
-        json_decref(json);
-        return NULL;
+        ngx_rl_json_set(&json, "penalty", ngx_rl_json_text(&penalty->id));
     }
 
     return json;

@@ -57,30 +57,6 @@ ngx_rl_api_page_wanted(ngx_rl_api_t *api)
 }
 
 
-/* To the location's name with a "/", below which its paths are. */
-static ngx_int_t
-ngx_rl_api_page_move(ngx_rl_api_t *api)
-{
-    u_char              *p;
-    ngx_http_request_t  *r;
-
-    r = api->request;
-
-    p = ngx_pnalloc(r->pool, r->uri.len + sizeof("/"));
-    if (p == NULL) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    (void) ngx_sprintf(p, "%V/%Z", &r->uri);
-
-    if (ngx_rl_header(r, "Location", (char *) p) != NGX_OK) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    return ngx_rl_send(r, NGX_HTTP_MOVED_PERMANENTLY, NULL, NULL);
-}
-
-
 /*
  * For a client that may not be here, the page is the body of a 401 or 403. Its
  * script then asks for the token, or says where the page may be opened.
@@ -88,6 +64,7 @@ ngx_rl_api_page_move(ngx_rl_api_t *api)
 ngx_int_t
 ngx_rl_api_page(ngx_rl_api_t *api)
 {
+    u_char                   *p;
     ngx_str_t                 body;
     ngx_uint_t                status;
     ngx_http_request_t       *r;
@@ -101,8 +78,20 @@ ngx_rl_api_page(ngx_rl_api_t *api)
         file++;
     }
 
+    /* to the location's name with a "/", below which its paths are */
+
     if (file->path.len == 0 && r->uri.data[r->uri.len - 1] != '/') {
-        return ngx_rl_api_page_move(api);
+
+        p = ngx_pnalloc(r->pool, r->uri.len + sizeof("/"));
+        if (p == NULL) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
+        (void) ngx_sprintf(p, "%V/%Z", &r->uri);
+
+        return (ngx_rl_header(r, "Location", (char *) p) == NGX_OK)
+               ? ngx_rl_send(r, NGX_HTTP_MOVED_PERMANENTLY, NULL, NULL)
+               : NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
     if (file->path.len == 0) {

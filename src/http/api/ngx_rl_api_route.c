@@ -409,24 +409,17 @@ ngx_rl_api_index(ngx_rl_api_t *api)
 {
     u_char                     text[NGX_RL_API_METHODS];
     json_t                    *paths;
-    ngx_int_t                  rc;
     const ngx_rl_api_route_t  *route;
 
     paths = json_object();
-    rc = 0;
 
     for (route = ngx_rl_api_routes; route->handler; route++) {
 
         if (route->path.len && !(route->flags & NGX_RL_API_PAGE)) {
             ngx_rl_api_put_methods(text, route->methods);
-            rc |= json_object_set_new(paths, (char *) route->path.data,
-                                      json_string((char *) text));
+            ngx_rl_json_set(&paths, (char *) route->path.data,
+                            json_string((char *) text));
         }
-    }
-
-    if (rc) {
-        json_decref(paths);
-        paths = NULL;
     }
 
     return ngx_rl_api_json(api, NGX_HTTP_OK,

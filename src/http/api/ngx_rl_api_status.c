@@ -19,11 +19,12 @@ ngx_rl_api_status_time(uint64_t time_ms)
 }
 
 
-/* The Redis nodes in use; NULL: memory is out. */
+/* With its nodes in use; null: the zone has none. */
 static json_t *
-ngx_rl_api_status_nodes(const ngx_rl_redis_t *redis)
+ngx_rl_api_status_redis(ngx_rl_limiter_t *limiter,
+    const ngx_rl_sync_stat_t *stat)
 {
-    json_t                   *list;
+    json_t                   *nodes;
     uint64_t                  calls;
     ngx_uint_t                i;
     ngx_queue_t              *at;
@@ -31,45 +32,33 @@ ngx_rl_api_status_nodes(const ngx_rl_redis_t *redis)
 
     static const char  *breakers[] = { "closed", "open", "readmits" };
 
-    list = json_array();
+    if (limiter->redis == NULL) {
+        return json_null();
+    }
+
+    nodes = json_array();
     at = NULL;
 
-    while (ngx_rl_redis_node_stat(redis, &at, &node) == NGX_OK) {
+    while (ngx_rl_redis_node_stat(limiter->redis, &at, &node) == NGX_OK) {
         for (i = 0, calls = 0; i < NGX_RL_HISTOGRAM_SUM; i++) {
             calls += node.times[i];
         }
 
-        ngx_rl_json_append(&list, json_pack(
-                         "{s:o, s:s, s:b, s:I, s:f}",
-                         "name", ngx_rl_json_text(&node.name),
-                         "breaker", breakers[node.state],
-                         "connected", (int) node.connected,
-                         "calls", (json_int_t) calls,
-                         "call_seconds",
-                         (double) node.times[NGX_RL_HISTOGRAM_SUM]
-                         / 1000000));
-    }
-
-    return list;
-}
-
-
-/* null: the zone has none. */
-static json_t *
-ngx_rl_api_status_redis(ngx_rl_limiter_t *limiter,
-    const ngx_rl_sync_stat_t *stat)
-{
-    if (limiter->redis == NULL) {
-        return json_null();
+        ngx_rl_json_append(&nodes, json_pack("{s:o, s:s, s:b, s:I, s:f}",
+            "name", ngx_rl_json_text(&node.name),
+            "breaker", breakers[node.state],
+            "connected", (int) node.connected,
+            "calls", (json_int_t) calls,
+            "call_seconds",
+            (double) node.times[NGX_RL_HISTOGRAM_SUM] / 1000000));
     }
 
     return json_pack("{s:o, s:b, s:o, s:I, s:o}",
         "name", ngx_rl_json_text(&limiter->redis->name),
         "reachable", (int) stat->reachable,
         "asked", ngx_rl_api_status_time(stat->asked_ms),
-        "gateways",
-        (json_int_t) ngx_rl_redis_gateways(limiter->redis),
-        "nodes", ngx_rl_api_status_nodes(limiter->redis));
+        "gateways", (json_int_t) ngx_rl_redis_gateways(limiter->redis),
+        "nodes", nodes);
 }
 
 
@@ -97,7 +86,7 @@ ngx_rl_api_status_state(ngx_rl_limiter_t *limiter,
 }
 
 
-/* The endpoints of this server, of all zones; NULL: memory is out. */
+/* The endpoints of this server, of all zones. */
 static json_t *
 ngx_rl_api_status_endpoints(ngx_rl_api_t *api)
 {
@@ -167,13 +156,11 @@ ngx_rl_api_status(ngx_rl_api_t *api)
 }
 
 
-/* NULL: memory is out. */
 static json_t *
 ngx_rl_api_in_use_rule(const ngx_rl_limiter_t *limiter,
     const ngx_rl_rule_t *rule)
 {
-    json_t             *json, *name;
-    ngx_int_t           rc;
+    json_t             *json;
     ngx_rl_fail_mode_e  mode;
 
     json = json_pack("{s:o, s:b, s:o, s:b}",
@@ -184,8 +171,12 @@ ngx_rl_api_in_use_rule(const ngx_rl_limiter_t *limiter,
 
     /* a request tells a limit that is a variable */
 
-    rc = rule->dynamic ? json_object_set_new(json, "limit", json_null())
-                       : ngx_rl_json_limit(json, &rule->limit, NULL);
+    if (rule->dynamic) {
+        ngx_rl_json_set(&json, "limit", json_null());
+
+    } else {
+        ngx_rl_json_merge(&json, ngx_rl_json_limit(&rule->limit, NULL));
+    }
 
     if (limiter->redis && rule->sync != NGX_RL_SYNC_ASYNC) {
 
@@ -198,18 +189,12 @@ ngx_rl_api_in_use_rule(const ngx_rl_limiter_t *limiter,
         }
 
         mode = ngx_rl_rule_fail_mode(rule, mode);
-        name = (mode == NGX_RL_FAIL_DEFAULT)
-               ? json_null()
-               : json_string(ngx_rl_fail_mode_names[mode - NGX_RL_FAIL_OPEN]);
 
-        rc |= json_object_set_new(json, "fail_mode", name);
-        rc |= json_object_set_new(json, "emergency",
-                                  json_boolean(rule->emergency));
-    }
-
-    if (rc) {
-        json_decref(json);
-        return NULL;
+        ngx_rl_json_set(&json, "fail_mode",
+            (mode == NGX_RL_FAIL_DEFAULT)
+            ? json_null()
+            : json_string(ngx_rl_fail_mode_names[mode - NGX_RL_FAIL_OPEN]));
+        ngx_rl_json_set(&json, "emergency", json_boolean(rule->emergency));
     }
 
     return json;
@@ -247,9 +232,8 @@ ngx_rl_api_in_use(ngx_rl_api_t *api)
 static void
 ngx_rl_api_decisions_add(json_t **json, const char *name, uint64_t n)
 {
-    if (n && name && json_object_set_new(*json, name, json_integer(n)) != 0) {
-        json_decref(*json);
-        *json = NULL;
+    if (n && name) {
+        ngx_rl_json_set(json, name, json_integer(n));
     }
 }
 
@@ -273,39 +257,12 @@ ngx_rl_api_decisions_with(const ngx_rl_counts_row_t *row, ngx_uint_t status)
 }
 
 
-/* NULL: memory is out. */
-static json_t *
-ngx_rl_api_decisions_row(const ngx_rl_counts_row_t *row)
-{
-    json_t     *json;
-    ngx_uint_t  status;
-
-    json = json_pack("{s:o}", "rule", ngx_rl_json_text(&row->rule));
-
-    if (row->kind == NGX_RL_COUNTS_ZONE) {
-        ngx_rl_api_decisions_add(&json, "denied",
-                                 row->words[NGX_RL_COUNTS_DENIED]);
-        ngx_rl_api_decisions_add(&json, "denied_dry_run",
-                                 row->words[NGX_RL_COUNTS_DENIED_DRY_RUN]);
-        ngx_rl_api_decisions_add(&json, "penalized",
-                                 row->words[NGX_RL_COUNTS_PENALIZED]);
-        return json;
-    }
-
-    for (status = NGX_RL_PASSED; status < NGX_RL_DENIED; status++) {
-        ngx_rl_api_decisions_add(&json, (char *) ngx_rl_outcomes[status].data,
-                                 ngx_rl_api_decisions_with(row, status));
-    }
-
-    return json;
-}
-
-
 ngx_int_t
 ngx_rl_api_decisions(ngx_rl_api_t *api)
 {
     json_t              *list, *json;
     uint32_t             at;
+    ngx_uint_t           status;
     ngx_rl_counts_row_t  row;
 
     list = json_array();
@@ -318,13 +275,29 @@ ngx_rl_api_decisions(ngx_rl_api_t *api)
             continue;
         }
 
-        json = ngx_rl_api_decisions_row(&row);
+        json = json_pack("{s:o}", "rule", ngx_rl_json_text(&row.rule));
 
-        /* a zone without a list or a penalty has only a name */
+        if (row.kind == NGX_RL_COUNTS_ZONE) {
+            ngx_rl_api_decisions_add(&json, "denied",
+                                     row.words[NGX_RL_COUNTS_DENIED]);
+            ngx_rl_api_decisions_add(&json, "denied_dry_run",
+                                     row.words[NGX_RL_COUNTS_DENIED_DRY_RUN]);
+            ngx_rl_api_decisions_add(&json, "penalized",
+                                     row.words[NGX_RL_COUNTS_PENALIZED]);
 
-        if (row.kind == NGX_RL_COUNTS_ZONE && json_object_size(json) == 1) {
-            json_decref(json);
-            continue;
+            /* a zone without a list or a penalty has only a name */
+
+            if (json_object_size(json) == 1) {
+                json_decref(json);
+                continue;
+            }
+
+        } else {
+            for (status = NGX_RL_PASSED; status < NGX_RL_DENIED; status++) {
+                ngx_rl_api_decisions_add(&json,
+                    (char *) ngx_rl_outcomes[status].data,
+                    ngx_rl_api_decisions_with(&row, status));
+            }
         }
 
         ngx_rl_json_append(&list, json);

@@ -179,7 +179,6 @@ ngx_rl_api_parts_json(const ngx_str_t *text)
 }
 
 
-/* NULL: memory is out. */
 static json_t *
 ngx_rl_api_name_json(const ngx_rl_watch_key_t *key)
 {
@@ -205,7 +204,7 @@ ngx_rl_api_name_json(const ngx_rl_watch_key_t *key)
 
 /*
  * How the rule or the penalty of that id, or the rule whose key has that
- * number, counts, as written; null: it is gone. NULL: memory is out.
+ * number, counts, as written; null: it is gone.
  */
 static json_t *
 ngx_rl_api_counted_by(const ngx_rl_limiter_t *limiter, const ngx_str_t *id,
@@ -241,13 +240,11 @@ ngx_rl_api_counted_by(const ngx_rl_limiter_t *limiter, const ngx_str_t *id,
 }
 
 
-/* NULL: memory is out. */
 static json_t *
 ngx_rl_api_rejection_json(ngx_rl_api_t *api, uint64_t number,
     const ngx_rl_rejection_t *rejection)
 {
     json_t     *json, *cut;
-    ngx_int_t   rc;
     ngx_str_t   id, route;
     ngx_uint_t  penalized;
 
@@ -276,30 +273,23 @@ ngx_rl_api_rejection_json(ngx_rl_api_t *api, uint64_t number,
         : json_integer(ngx_rl_seconds_up(rejection->retry_us)),
         "dry_run", rejection->by == NGX_RL_REJECTED_BY_DRY_RUN);
 
-    rc = 0;
-
     if (rejection->window_sec) {
-        rc = json_object_set_new(json, "window_seconds",
-                                 json_integer(rejection->window_sec));
+        ngx_rl_json_set(&json, "window_seconds",
+                        json_integer(rejection->window_sec));
     }
 
     if (rejection->key.cut || rejection->route_cut) {
         cut = json_array();
 
         if (rejection->key.cut) {
-            rc |= json_array_append_new(cut, json_string("key"));
+            ngx_rl_json_append(&cut, json_string("key"));
         }
 
         if (rejection->route_cut) {
-            rc |= json_array_append_new(cut, json_string("route"));
+            ngx_rl_json_append(&cut, json_string("route"));
         }
 
-        rc |= json_object_set_new(json, "cut", cut);
-    }
-
-    if (rc) {
-        json_decref(json);
-        return NULL;
+        ngx_rl_json_set(&json, "cut", cut);
     }
 
     return json;
@@ -418,7 +408,7 @@ ngx_rl_api_penalties_end(ngx_rl_api_t *api, const ngx_rl_api_wanted_t *wanted)
 
 /*
  * The key is a name that "key=" takes: a text that JSON cannot have as it is
- * becomes its hash. NULL: memory is out.
+ * becomes its hash.
  */
 static json_t *
 ngx_rl_api_penalty_json(ngx_rl_api_t *api, const ngx_rl_penalty_t *penalty,
@@ -580,7 +570,6 @@ ngx_rl_api_top_penalized(const ngx_rl_limiter_t *limiter,
 }
 
 
-/* NULL: memory is out. */
 static json_t *
 ngx_rl_api_top_json(const ngx_rl_limiter_t *limiter,
     const ngx_rl_watch_list_t *read, const ngx_rl_top_key_t *key,
@@ -605,11 +594,8 @@ ngx_rl_api_top_json(const ngx_rl_limiter_t *limiter,
         / 10,
         "penalized", (int) penalized);
 
-    if (name.cut
-        && json_object_set_new(json, "cut", json_pack("[s]", "key")) != 0)
-    {
-        json_decref(json);
-        return NULL;
+    if (name.cut) {
+        ngx_rl_json_set(&json, "cut", json_pack("[s]", "key"));
     }
 
     return json;

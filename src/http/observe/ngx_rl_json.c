@@ -168,20 +168,6 @@ ngx_rl_json_time(uint64_t time_ms)
 }
 
 
-/* The same of a whole second, as in the body of a rejection. */
-static json_t *
-ngx_rl_json_second(uint64_t sec)
-{
-    ngx_tm_t  tm;
-
-    ngx_gmtime((time_t) sec, &tm);
-
-    return json_sprintf("%04d-%02d-%02dT%02d:%02d:%02dZ", (int) tm.ngx_tm_year,
-        (int) tm.ngx_tm_mon, (int) tm.ngx_tm_mday, (int) tm.ngx_tm_hour,
-        (int) tm.ngx_tm_min, (int) tm.ngx_tm_sec);
-}
-
-
 static uint64_t
 ngx_rl_json_now(void)
 {
@@ -210,65 +196,93 @@ ngx_rl_json_append(json_t **list, json_t *json)
 }
 
 
-ngx_int_t
-ngx_rl_json_limit(json_t *json, const ngx_rl_limit_t *limit, json_t *remaining)
+void
+ngx_rl_json_set(json_t **json, const char *name, json_t *value)
 {
-    int  rc;
-
-    if (limit->unlimited) {
-        return json_object_set_new(json, "limit", json_null())
-               | json_object_set_new(json, "unlimited", json_true());
+    if (json_object_set_new(*json, name, value) != 0) {
+        json_decref(*json);
+        *json = NULL;
     }
-
-    rc = json_object_set_new(json, "algorithm",
-                 json_string(ngx_rl_algorithm_names[limit->algorithm]));
-    rc |= json_object_set_new(json, "limit", json_integer(limit->capacity));
-
-    if (remaining) {
-        rc |= json_object_set_new(json, "remaining", remaining);
-    }
-
-    if (limit->algorithm != NGX_RL_CONCURRENCY) {
-        rc |= json_object_set_new(json, "window_seconds",
-                                  json_integer(ngx_rl_limit_seconds(limit)));
-    }
-
-    return rc ? NGX_ERROR : NGX_OK;
 }
 
 
-ngx_int_t
-ngx_rl_json_counter(json_t *json, const ngx_rl_look_t *look)
+void
+ngx_rl_json_merge(json_t **json, json_t *members)
 {
-    json_t                *remaining;
-    ngx_int_t              rc;
-    ngx_uint_t             known, window;
+    if (json_object_update(*json, members) != 0) {
+        json_decref(*json);
+        *json = NULL;
+    }
+
+    json_decref(members);
+}
+
+
+json_t *
+ngx_rl_json_limit(const ngx_rl_limit_t *limit, json_t *remaining)
+{
+    json_t  *json;
+
+    if (limit->unlimited) {
+        return json_pack("{s:n, s:b}", "limit", "unlimited", 1);
+    }
+
+    json = json_pack("{s:s, s:I}",
+                     "algorithm", ngx_rl_algorithm_names[limit->algorithm],
+                     "limit", (json_int_t) limit->capacity);
+
+    if (remaining) {
+        ngx_rl_json_set(&json, "remaining", remaining);
+    }
+
+    if (limit->algorithm != NGX_RL_CONCURRENCY) {
+        ngx_rl_json_set(&json, "window_seconds",
+                        json_integer(ngx_rl_limit_seconds(limit)));
+    }
+
+    return json;
+}
+
+
+json_t *
+ngx_rl_json_counter(const ngx_rl_look_t *look)
+{
+    json_t                *json, *remaining;
+    ngx_tm_t               tm;
+    ngx_uint_t             known;
     const ngx_rl_limit_t  *limit;
 
     limit = look->limit;
     known = (look->status == NGX_RL_REDIS_OK);
-    window = (limit->algorithm != NGX_RL_CONCURRENCY);
 
     remaining = known ? json_integer(look->answer.remaining) : json_null();
 
-    rc = remaining ? ngx_rl_json_limit(json, limit, remaining) : NGX_ERROR;
+    json = remaining ? ngx_rl_json_limit(limit, remaining) : NULL;
 
     if (!known) {
-        rc |= json_object_set_new(json, "unknown",
+        ngx_rl_json_set(&json, "unknown",
             ngx_rl_json_text(ngx_rl_redis_status_name(look->status)));
 
-    } else if (window) {
-        rc |= json_object_set_new(json, "reset_at",
-            ngx_rl_json_second(ngx_rl_limit_reset(limit, ngx_rl_json_now(),
-                                                  look->answer.reset_us)));
+    } else if (limit->algorithm != NGX_RL_CONCURRENCY) {
+        ngx_gmtime((time_t) ngx_rl_limit_reset(limit, ngx_rl_json_now(),
+                                               look->answer.reset_us),
+                   &tm);
+
+        /* a whole second, as in the body of a rejection */
+
+        ngx_rl_json_set(&json, "reset_at",
+            json_sprintf("%04d-%02d-%02dT%02d:%02d:%02dZ",
+                         (int) tm.ngx_tm_year, (int) tm.ngx_tm_mon,
+                         (int) tm.ngx_tm_mday, (int) tm.ngx_tm_hour,
+                         (int) tm.ngx_tm_min, (int) tm.ngx_tm_sec));
     }
 
     if (look->wait_us) {
-        rc |= json_object_set_new(json, "wait_seconds",
-                  json_integer(ngx_rl_seconds_up(look->wait_us)));
+        ngx_rl_json_set(&json, "wait_seconds",
+                        json_integer(ngx_rl_seconds_up(look->wait_us)));
     }
 
-    return rc ? NGX_ERROR : NGX_OK;
+    return json;
 }
 
 

@@ -55,19 +55,23 @@ struct json_t *ngx_rl_json_later(uint64_t ms);
 /* Appends json, which goes with the list. If memory is out, *list is NULL. */
 void ngx_rl_json_append(struct json_t **list, struct json_t *json);
 
+/* Set a member, or all of members, which go there. The same. */
+void ngx_rl_json_set(struct json_t **json, const char *name,
+    struct json_t *value);
+void ngx_rl_json_merge(struct json_t **json, struct json_t *members);
+
 /*
- * Sets the algorithm, the limit and its window, and the tokens left, unless
- * remaining is NULL. NGX_ERROR: memory is out.
+ * The algorithm, the limit and its window, and remaining, which goes there,
+ * unless it is NULL. NULL: memory is out.
  */
-ngx_int_t ngx_rl_json_limit(struct json_t *json, const ngx_rl_limit_t *limit,
+struct json_t *ngx_rl_json_limit(const ngx_rl_limit_t *limit,
     struct json_t *remaining);
 
 /*
- * Sets the same and the tokens left of a counter that was
- * inspected. If Redis has no answer, "unknown" says why. NGX_ERROR: memory is
- * out.
+ * The same, with the tokens left of a counter that was looked at. If Redis has
+ * no answer, "unknown" says why. NULL: memory is out.
  */
-ngx_int_t ngx_rl_json_counter(struct json_t *json, const ngx_rl_look_t *look);
+struct json_t *ngx_rl_json_counter(const ngx_rl_look_t *look);
 
 /*
  * Writes json to text, in the pool, with a line end, and frees json. NGX_ERROR:

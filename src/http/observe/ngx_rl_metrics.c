@@ -358,39 +358,6 @@ ngx_rl_metrics_can(ngx_uint_t traits, const ngx_rl_metrics_can_t *can)
 }
 
 
-/* A list and a penalty are of a zone, not of a rule. */
-static void
-ngx_rl_metrics_denied(ngx_rl_metrics_t *out, const ngx_rl_counts_row_t *row)
-{
-    ngx_uint_t  i, traits;
-
-    static const struct {
-        ngx_str_t             name;
-        ngx_uint_t            word;
-        ngx_rl_metrics_can_t  can;
-    } outcomes[] = {
-        { ngx_string("denied"), NGX_RL_COUNTS_DENIED,
-          { NGX_RL_METRICS_DENIES, 0 } },
-        { ngx_string("denied_dry_run"), NGX_RL_COUNTS_DENIED_DRY_RUN,
-          { 0, NGX_RL_METRICS_LIVE } },
-        { ngx_string("penalized"), NGX_RL_COUNTS_PENALIZED,
-          { NGX_RL_METRICS_PENALIZES, 0 } }
-    };
-
-    traits = ((const ngx_rl_metrics_row_t *) row)->traits;
-
-    for (i = 0; i < sizeof(outcomes) / sizeof(outcomes[0]); i++) {
-        if (row->words[outcomes[i].word]
-            || ngx_rl_metrics_can(traits, &outcomes[i].can))
-        {
-            ngx_rl_metrics_sample(out, row->words[outcomes[i].word], "zone",
-                &row->zone, "rule", &row->rule, "outcome", &outcomes[i].name,
-                "source", &ngx_rl_metrics_source[NGX_RL_SOURCE_LOCAL], NULL);
-        }
-    }
-}
-
-
 static void
 ngx_rl_metrics_outcomes(ngx_rl_metrics_t *out, const ngx_rl_counts_row_t *row,
     ngx_rl_status_e status)
@@ -452,24 +419,49 @@ ngx_rl_metrics_outcomes(ngx_rl_metrics_t *out, const ngx_rl_counts_row_t *row,
 }
 
 
+/* A list and a penalty are of a zone, not of a rule. */
 static void
 ngx_rl_metrics_requests(ngx_rl_metrics_t *out, const void *item)
 {
-    ngx_rl_status_e             status;
-    const ngx_rl_counts_row_t  *row;
+    ngx_uint_t                   i;
+    ngx_rl_status_e              status;
+    const ngx_rl_counts_row_t   *row;
+    const ngx_rl_metrics_row_t  *of;
 
+    static const struct {
+        ngx_str_t             name;
+        ngx_uint_t            word;
+        ngx_rl_metrics_can_t  can;
+    } outcomes[] = {
+        { ngx_string("denied"), NGX_RL_COUNTS_DENIED,
+          { NGX_RL_METRICS_DENIES, 0 } },
+        { ngx_string("denied_dry_run"), NGX_RL_COUNTS_DENIED_DRY_RUN,
+          { 0, NGX_RL_METRICS_LIVE } },
+        { ngx_string("penalized"), NGX_RL_COUNTS_PENALIZED,
+          { NGX_RL_METRICS_PENALIZES, 0 } }
+    };
+
+    of = item;
     row = item;
 
-    if (row->kind == NGX_RL_COUNTS_ZONE) {
-        ngx_rl_metrics_denied(out, row);
+    if (row->kind == NGX_RL_COUNTS_RULE) {
+        for (status = NGX_RL_PASSED; status < NGX_RL_DENIED; status++) {
+            ngx_rl_metrics_outcomes(out, row, status);
+        }
     }
 
-    if (row->kind != NGX_RL_COUNTS_RULE) {
+    if (row->kind != NGX_RL_COUNTS_ZONE) {
         return;
     }
 
-    for (status = NGX_RL_PASSED; status < NGX_RL_DENIED; status++) {
-        ngx_rl_metrics_outcomes(out, row, status);
+    for (i = 0; i < sizeof(outcomes) / sizeof(outcomes[0]); i++) {
+        if (row->words[outcomes[i].word]
+            || ngx_rl_metrics_can(of->traits, &outcomes[i].can))
+        {
+            ngx_rl_metrics_sample(out, row->words[outcomes[i].word], "zone",
+                &row->zone, "rule", &row->rule, "outcome", &outcomes[i].name,
+                "source", &ngx_rl_metrics_source[NGX_RL_SOURCE_LOCAL], NULL);
+        }
     }
 }
 
@@ -948,43 +940,11 @@ ngx_rl_metrics_row(ngx_array_t *rows, uint32_t place)
 }
 
 
-static ngx_uint_t
-ngx_rl_metrics_rule_traits(const ngx_rl_rule_t *rule)
-{
-    ngx_uint_t  traits;
-
-    traits = 0;
-
-    if (rule->sync == NGX_RL_SYNC_STRICT) {
-        traits |= NGX_RL_METRICS_STRICT;
-    }
-
-    if (ngx_rl_rule_remembers(rule)) {
-        traits |= NGX_RL_METRICS_REMEMBERS;
-    }
-
-    if (rule->limit.algorithm == NGX_RL_LEAKY_BUCKET
-        && rule->limit.free_us != UINT64_MAX)
-    {
-        traits |= NGX_RL_METRICS_DELAYS;
-    }
-
-    if (rule->dry_run) {
-        traits |= NGX_RL_METRICS_DRY;
-
-    } else if (rule->fail_mode == NGX_RL_FAIL_CLOSED) {
-        traits |= NGX_RL_METRICS_CLOSED;
-    }
-
-    return traits;
-}
-
-
 static void
 ngx_rl_metrics_zone_traits(ngx_array_t *rows, const ngx_rl_limiter_t *limiter)
 {
     ngx_uint_t              i, traits;
-    ngx_rl_rule_t         **rules;
+    ngx_rl_rule_t         **rules, *rule;
     const ngx_rl_policy_t  *policy;
     ngx_rl_metrics_row_t   *row;
 
@@ -1006,12 +966,23 @@ ngx_rl_metrics_zone_traits(ngx_array_t *rows, const ngx_rl_limiter_t *limiter)
     }
 
     for (i = 0; i < policy->rules.nelts; i++) {
-        row = ngx_rl_metrics_row(rows, rules[i]->row);
+        rule = rules[i];
+        row = ngx_rl_metrics_row(rows, rule->row);
 
-        if (row) {
-            row->limiter = limiter;
-            row->traits = traits | ngx_rl_metrics_rule_traits(rules[i]);
+        if (row == NULL) {
+            continue;
         }
+
+        row->limiter = limiter;
+        row->traits = traits
+            | (rule->sync == NGX_RL_SYNC_STRICT ? NGX_RL_METRICS_STRICT : 0)
+            | (ngx_rl_rule_remembers(rule) ? NGX_RL_METRICS_REMEMBERS : 0)
+            | ((rule->limit.algorithm == NGX_RL_LEAKY_BUCKET
+                && rule->limit.free_us != UINT64_MAX)
+               ? NGX_RL_METRICS_DELAYS : 0)
+            | (rule->dry_run ? NGX_RL_METRICS_DRY
+               : (rule->fail_mode == NGX_RL_FAIL_CLOSED)
+               ? NGX_RL_METRICS_CLOSED : 0);
     }
 }
 
@@ -1054,25 +1025,6 @@ ngx_rl_metrics_rows(ngx_http_request_t *r, ngx_array_t *rows)
     }
 
     return NGX_OK;
-}
-
-
-static ngx_rl_metrics_item_t *
-ngx_rl_metrics_item(ngx_array_t *items, const char *label,
-    const ngx_str_t *name)
-{
-    ngx_rl_metrics_item_t  *item;
-
-    item = ngx_array_push(items);
-
-    ngx_memset(item, 0xff, sizeof(ngx_rl_metrics_item_t));
-
-    item->label = label;
-    item->name = name;
-    item->limiter = NULL;
-    item->redis = NULL;
-
-    return item;
 }
 
 
@@ -1161,24 +1113,33 @@ ngx_rl_metrics_items(ngx_http_request_t *r, ngx_array_t *items)
         return NGX_ERROR;
     }
 
-    for (i = 0; i < rlmcf->zones.nelts; i++) {
-        item = ngx_rl_metrics_item(items, "zone", &zones[i]->limiter.zone.name);
+    for (i = 0; i < rlmcf->zones.nelts + rlmcf->redis.nelts; i++) {
+        item = ngx_array_push(items);
+
+        ngx_memset(item, 0xff, sizeof(ngx_rl_metrics_item_t));
+
+        if (i >= rlmcf->zones.nelts) {
+            item->label = "redis";
+            item->limiter = NULL;
+            item->redis = redis[i - rlmcf->zones.nelts];
+            item->name = &item->redis->name;
+            ngx_rl_redis_stat(item->redis, &item->stat);
+            continue;
+        }
+
+        item->label = "zone";
+        item->redis = NULL;
         item->limiter = &zones[i]->limiter;
+        item->name = &item->limiter->zone.name;
         ngx_rl_metrics_zone(item);
 
         if (item->limiter->watch) {
             ngx_rl_watch_read(item->limiter->watch, NGX_RL_WATCH_REQUESTS, top);
             item->heaviest = top->list.nkeys
                              ? (uint64_t) ngx_rl_watch_per_second(top,
-                                                      top->list.keys[0].count)
+                                              top->list.keys[0].count)
                              : 0;
         }
-    }
-
-    for (i = 0; i < rlmcf->redis.nelts; i++) {
-        item = ngx_rl_metrics_item(items, "redis", &redis[i]->name);
-        item->redis = redis[i];
-        ngx_rl_redis_stat(redis[i], &item->stat);
     }
 
     return NGX_OK;

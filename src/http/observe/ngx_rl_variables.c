@@ -12,9 +12,12 @@
 /* as nginx's own variables of time */
 #define NGX_RL_SECONDS         "%uL.%03uL"
 
-/* a value of the decisive counter */
+/* what a check has decided; from KEY on of the decisive counter */
 typedef enum {
-    NGX_RL_VARIABLE_ZONE = 0,
+    NGX_RL_VARIABLE_STATUS = 0,
+    NGX_RL_VARIABLE_PENALTY,
+    NGX_RL_VARIABLE_KEY,
+    NGX_RL_VARIABLE_ZONE,
     NGX_RL_VARIABLE_RULE,
     NGX_RL_VARIABLE_LIMIT,
     NGX_RL_VARIABLE_REMAINING,
@@ -29,7 +32,7 @@ typedef enum {
 } ngx_rl_variable_e;
 
 /* in the order of ngx_rl_status_e */
-static ngx_str_t  ngx_rl_status_names[] = {
+static const ngx_str_t  ngx_rl_status_names[] = {
     ngx_string("BYPASSED"),
     ngx_string("PASSED"),
     ngx_string("DELAYED_DRY_RUN"),
@@ -44,33 +47,9 @@ static ngx_str_t  ngx_rl_status_names[] = {
 };
 
 
-static ngx_int_t
-ngx_rl_status_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
-    uintptr_t data)
-{
-    ngx_str_t     *name;
-    ngx_rl_ctx_t  *ctx;
-
-    ctx = ngx_rl_ctx(r->main);
-
-    if (ctx == NULL || !ctx->answered) {
-        v->not_found = 1;
-        return NGX_OK;
-    }
-
-    name = &ngx_rl_status_names[ctx->check.status];
-
-    return ngx_rl_variable_set(v, name->data, name->len);
-}
-
-
 /* in the order of ngx_rl_source_e */
 static const char  *ngx_rl_source_names[] = {
-    "none",
-    "local",
-    "lease",
-    "redis",
-    "fallback",
+    "none", "local", "lease", "redis", "fallback"
 };
 
 
@@ -147,14 +126,39 @@ static ngx_int_t
 ngx_rl_check_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
     uintptr_t data)
 {
-    u_char        *p, *last;
-    ngx_rl_ctx_t  *ctx;
+    u_char                  *p, *last;
+    ngx_str_t                key;
+    ngx_rl_ctx_t            *ctx;
+    const ngx_str_t         *name;
+    const ngx_rl_counter_t  *counter;
 
     ctx = ngx_rl_ctx(r->main);
 
-    if (ctx == NULL || !ctx->answered || ctx->check.decisive == NULL) {
+    if (data == NGX_RL_VARIABLE_PENALTY && ctx && ctx->penalized) {
+        name = &ctx->penalized->penalty->id;
+        return ngx_rl_variable_set(v, name->data, name->len);
+    }
+
+    if (data == NGX_RL_VARIABLE_STATUS && ctx && ctx->answered) {
+        name = &ngx_rl_status_names[ctx->check.status];
+        return ngx_rl_variable_set(v, name->data, name->len);
+    }
+
+    if (data == NGX_RL_VARIABLE_PENALTY || ctx == NULL || !ctx->answered
+        || ctx->check.decisive == NULL)
+    {
         v->not_found = 1;
         return NGX_OK;
+    }
+
+    /* as a document has it */
+
+    if (data == NGX_RL_VARIABLE_KEY) {
+        counter = ctx->check.decisive;
+        key = counter->client->key;
+
+        return (ngx_rl_key_name(r, &counter->rule->key, &key) == NGX_OK)
+               ? ngx_rl_variable_set(v, key.data, key.len) : NGX_ERROR;
     }
 
     p = ngx_pnalloc(r->pool, NGX_RL_VARIABLE_BYTES);
@@ -173,90 +177,35 @@ ngx_rl_check_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
 }
 
 
-/* As a document has it. */
-static ngx_int_t
-ngx_rl_key_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
-    uintptr_t data)
-{
-    ngx_str_t                key;
-    ngx_rl_ctx_t            *ctx;
-    const ngx_rl_counter_t  *counter;
-
-    ctx = ngx_rl_ctx(r->main);
-
-    if (ctx == NULL || !ctx->answered || ctx->check.decisive == NULL) {
-        v->not_found = 1;
-        return NGX_OK;
-    }
-
-    counter = ctx->check.decisive;
-    key = counter->client->key;
-
-    return (ngx_rl_key_name(r, &counter->rule->key, &key) == NGX_OK)
-           ? ngx_rl_variable_set(v, key.data, key.len) : NGX_ERROR;
-}
-
-
-static ngx_int_t
-ngx_rl_penalty_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
-    uintptr_t data)
-{
-    const ngx_str_t  *id;
-    ngx_rl_ctx_t     *ctx;
-
-    ctx = ngx_rl_ctx(r->main);
-
-    if (ctx == NULL || ctx->penalized == NULL) {
-        v->not_found = 1;
-        return NGX_OK;
-    }
-
-    id = &ctx->penalized->penalty->id;
-
-    return ngx_rl_variable_set(v, id->data, id->len);
-}
-
-
 /*
  * No value is cached: each location may have sources of its own. A name that
- * ends with "_" is the beginning of all variables that the handler makes.
+ * ends with "_" is the beginning of all variables that the handler makes. No
+ * handler: what a check has decided.
  */
 static const struct {
-    ngx_str_t                    name;
-    ngx_http_get_variable_pt     handler;
-    uintptr_t                    data;
+    ngx_str_t                 name;
+    ngx_http_get_variable_pt  handler;
+    uintptr_t                 data;
 } ngx_rl_variables[] = {
     { ngx_string("ratelimit_api_key"), ngx_rl_api_key_variable, 0 },
     { ngx_string(NGX_RL_JWT_PREFIX), ngx_rl_jwt_variable, 0 },
     { ngx_string("ratelimit_route"), ngx_rl_route_variable, 0 },
     { ngx_string("ratelimit_client"), ngx_rl_client_variable, 0 },
-    { ngx_string("ratelimit_status"), ngx_rl_status_variable, 0 },
-    { ngx_string("ratelimit_zone"),
-      ngx_rl_check_variable, NGX_RL_VARIABLE_ZONE },
-    { ngx_string("ratelimit_rule"),
-      ngx_rl_check_variable, NGX_RL_VARIABLE_RULE },
-    { ngx_string("ratelimit_limit"),
-      ngx_rl_check_variable, NGX_RL_VARIABLE_LIMIT },
-    { ngx_string("ratelimit_remaining"), ngx_rl_check_variable,
-      NGX_RL_VARIABLE_REMAINING },
-    { ngx_string("ratelimit_reset"),
-      ngx_rl_check_variable, NGX_RL_VARIABLE_RESET },
-    { ngx_string("ratelimit_retry_after"), ngx_rl_check_variable,
-      NGX_RL_VARIABLE_RETRY_AFTER },
-    { ngx_string("ratelimit_source"),
-      ngx_rl_check_variable, NGX_RL_VARIABLE_SOURCE },
-    { ngx_string("ratelimit_reason"),
-      ngx_rl_check_variable, NGX_RL_VARIABLE_REASON },
-    { ngx_string("ratelimit_delay"),
-      ngx_rl_check_variable, NGX_RL_VARIABLE_DELAY },
-    { ngx_string("ratelimit_key"), ngx_rl_key_variable, 0 },
-    { ngx_string("ratelimit_penalty"), ngx_rl_penalty_variable, 0 },
-    { ngx_string("ratelimit_algorithm"), ngx_rl_check_variable,
-      NGX_RL_VARIABLE_ALGORITHM },
-    { ngx_string("ratelimit_cost"),
-      ngx_rl_check_variable, NGX_RL_VARIABLE_COST },
-    { ngx_string("ratelimit_check_time"), ngx_rl_check_variable,
-      NGX_RL_VARIABLE_CHECK_TIME },
+    { ngx_string("ratelimit_status"), NULL, NGX_RL_VARIABLE_STATUS },
+    { ngx_string("ratelimit_zone"), NULL, NGX_RL_VARIABLE_ZONE },
+    { ngx_string("ratelimit_rule"), NULL, NGX_RL_VARIABLE_RULE },
+    { ngx_string("ratelimit_limit"), NULL, NGX_RL_VARIABLE_LIMIT },
+    { ngx_string("ratelimit_remaining"), NULL, NGX_RL_VARIABLE_REMAINING },
+    { ngx_string("ratelimit_reset"), NULL, NGX_RL_VARIABLE_RESET },
+    { ngx_string("ratelimit_retry_after"), NULL, NGX_RL_VARIABLE_RETRY_AFTER },
+    { ngx_string("ratelimit_source"), NULL, NGX_RL_VARIABLE_SOURCE },
+    { ngx_string("ratelimit_reason"), NULL, NGX_RL_VARIABLE_REASON },
+    { ngx_string("ratelimit_delay"), NULL, NGX_RL_VARIABLE_DELAY },
+    { ngx_string("ratelimit_key"), NULL, NGX_RL_VARIABLE_KEY },
+    { ngx_string("ratelimit_penalty"), NULL, NGX_RL_VARIABLE_PENALTY },
+    { ngx_string("ratelimit_algorithm"), NULL, NGX_RL_VARIABLE_ALGORITHM },
+    { ngx_string("ratelimit_cost"), NULL, NGX_RL_VARIABLE_COST },
+    { ngx_string("ratelimit_check_time"), NULL, NGX_RL_VARIABLE_CHECK_TIME },
     { ngx_null_string, NULL, 0 }
 };
 
@@ -283,7 +232,9 @@ ngx_rl_add_variables(ngx_conf_t *cf)
             return NGX_ERROR;
         }
 
-        var->get_handler = ngx_rl_variables[i].handler;
+        var->get_handler = ngx_rl_variables[i].handler
+                           ? ngx_rl_variables[i].handler
+                           : ngx_rl_check_variable;
         var->data = ngx_rl_variables[i].data;
     }
 

@@ -492,27 +492,6 @@ ngx_rl_add_header(ngx_http_request_t *r, const ngx_str_t *name, u_char *value,
 }
 
 
-/* A bearer token that is not valid: RFC 6750, section 3. */
-static ngx_int_t
-ngx_rl_challenge(ngx_http_request_t *r)
-{
-    ngx_table_elt_t  *h;
-
-    static ngx_str_t  name = ngx_string("www-authenticate");
-    static ngx_str_t  value = ngx_string("Bearer error=\"invalid_token\"");
-
-    h = ngx_rl_add_header(r, &name, value.data, value.len);
-    if (h == NULL) {
-        return NGX_ERROR;
-    }
-
-    ngx_str_set(&h->key, "WWW-Authenticate");
-    r->headers_out.www_authenticate = h;
-
-    return NGX_OK;
-}
-
-
 /* Whether nginx would take one: not twice, unless these are recursive. */
 static ngx_uint_t
 ngx_rl_has_error_page(ngx_http_request_t *r, ngx_uint_t status)
@@ -636,8 +615,11 @@ ngx_rl_reject(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
 {
     ngx_int_t                 rc;
     ngx_uint_t                status;
+    ngx_table_elt_t          *h;
     ngx_http_complex_value_t  cv;
 
+    static ngx_str_t  name = ngx_string("www-authenticate");
+    static ngx_str_t  value = ngx_string("Bearer error=\"invalid_token\"");
     static ngx_str_t  json = ngx_string("application/json");
     static ngx_str_t  problem = ngx_string("application/problem+json");
 
@@ -657,7 +639,20 @@ ngx_rl_reject(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
         ngx_rl_close_after(r, 1);
     }
 
-    if (ngx_rl_token_refused(ctx) && ngx_rl_challenge(r) != NGX_OK) {
+    h = NULL;
+
+    /* RFC 6750, section 3 */
+
+    if (ngx_rl_token_refused(ctx)) {
+        h = ngx_rl_add_header(r, &name, value.data, value.len);
+
+        if (h) {
+            ngx_str_set(&h->key, "WWW-Authenticate");
+            r->headers_out.www_authenticate = h;
+        }
+    }
+
+    if (ngx_rl_token_refused(ctx) && h == NULL) {
         rc = NGX_HTTP_INTERNAL_SERVER_ERROR;
 
     } else if (status == NGX_HTTP_CLOSE

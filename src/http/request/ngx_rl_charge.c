@@ -419,75 +419,30 @@ ngx_rl_charge_redirected(ngx_http_request_t *r)
 }
 
 
-/* nginx keeps the values of two variables that grow: they are read anew. */
-static void
-ngx_rl_end_forget(ngx_http_request_t *r)
-{
-    ngx_uint_t                  i;
-    ngx_http_variable_t        *v;
-    ngx_http_core_main_conf_t  *cmcf;
-
-    static const ngx_str_t  bytes = ngx_string("bytes_sent");
-    static const ngx_str_t  body = ngx_string("body_bytes_sent");
-
-    cmcf = ngx_http_get_module_main_conf(r, ngx_http_core_module);
-    v = cmcf->variables.elts;
-
-    for (i = 0; i < cmcf->variables.nelts; i++) {
-        if (ngx_rl_equal(&v[i].name, &bytes) || ngx_rl_equal(&v[i].name, &body))
-        {
-            r->variables[i].valid = 0;
-            r->variables[i].not_found = 0;
-        }
-    }
-}
-
-
-/* NGX_DECLINED: the value of "cost_end=" does not say it. */
-static ngx_int_t
-ngx_rl_end_cost(ngx_http_request_t *r, const ngx_rl_rule_t *rule,
-    uint64_t *cost)
-{
-    char              note[NGX_RL_LOG_NOTE];
-    u_char            buf[NGX_RL_QUOTE_BYTES];
-    ngx_str_t         text;
-    ngx_rl_values_t  *values;
-
-    values = rule->data;
-
-    if (ngx_rl_value_get(r, values->end, &text) != NGX_OK || text.len == 0) {
-        return NGX_DECLINED;
-    }
-
-    if (ngx_rl_number_clip(text.data, text.len, INT64_MAX, cost) == 0) {
-        return NGX_OK;
-    }
-
-    if (ngx_rl_request_log_due(r, NGX_RL_LOG_END_COST, note)) {
-        text = ngx_rl_value_shown(rule, &text, buf);
-        ngx_rl_charge_wrong(r, rule, NGX_RL_LOG_END_COST, note, &text);
-    }
-
-    return NGX_DECLINED;
-}
-
-
 /*
- * Sets the counter's charge or refund, on the way and at the end. A charge on
- * the way does not come back, because the value only grows. Without a response
- * the request has cost what it took, so nobody asks for free by leaving early.
+ * Sets the counter's charge or refund, on the way and at the end, if the value
+ * of "cost_end=" says it. A charge on the way does not come back, because the
+ * value only grows. Without a response the request has cost what it took, so
+ * nobody asks for free by leaving early.
  */
 static void
 ngx_rl_end_counter(ngx_http_request_t *r, ngx_rl_ctx_t *ctx, ngx_uint_t n,
     ngx_uint_t ended)
 {
-    off_t              sent;
-    uint32_t           granted;
-    uint64_t           paid, cost;
-    ngx_rl_paid_t     *before;
-    ngx_rl_counter_t  *counter;
+    char                  note[NGX_RL_LOG_NOTE];
+    off_t                 sent;
+    u_char                buf[NGX_RL_QUOTE_BYTES];
+    uint32_t              granted;
+    uint64_t              paid, cost;
+    ngx_str_t             text;
+    ngx_rl_paid_t        *before;
+    ngx_rl_values_t      *values;
+    ngx_rl_counter_t     *counter;
+    const ngx_rl_rule_t  *rule;
 
     counter = &ctx->check.counters[n];
+    rule = counter->rule;
+    values = rule->data;
     before = ctx->every ? &((ngx_rl_every_t *) ctx->timer)->paid[n] : NULL;
     sent = r->connection->sent;
     paid = before ? before->cost : counter->cost;
@@ -495,8 +450,8 @@ ngx_rl_end_counter(ngx_http_request_t *r, ngx_rl_ctx_t *ctx, ngx_uint_t n,
     cost = paid;
 
     if (!ended) {
-        if (counter->rule->cost_every == 0 || before == NULL
-            || (uint64_t) (sent - before->sent) < counter->rule->cost_every)
+        if (rule->cost_every == 0 || before == NULL
+            || (uint64_t) (sent - before->sent) < rule->cost_every)
         {
             return;
         }
@@ -504,14 +459,24 @@ ngx_rl_end_counter(ngx_http_request_t *r, ngx_rl_ctx_t *ctx, ngx_uint_t n,
         before->sent = sent;
     }
 
-    if (ngx_rl_end_cost(r, counter->rule, &cost) == NGX_OK
-        && !ngx_rl_charge(ctx, counter, paid, &cost, granted,
-                          ended && paid == counter->cost && r->header_sent))
-    {
-        cost = paid;
+    if (ngx_rl_value_get(r, values->end, &text) == NGX_OK && text.len) {
+
+        if (ngx_rl_number_clip(text.data, text.len, INT64_MAX, &cost) == 0) {
+
+            if (!ngx_rl_charge(ctx, counter, paid, &cost, granted,
+                               ended && paid == counter->cost
+                               && r->header_sent))
+            {
+                cost = paid;
+            }
+
+        } else if (ngx_rl_request_log_due(r, NGX_RL_LOG_END_COST, note)) {
+            text = ngx_rl_value_shown(rule, &text, buf);
+            ngx_rl_charge_wrong(r, rule, NGX_RL_LOG_END_COST, note, &text);
+        }
     }
 
-    ngx_rl_count(counter->rule->row, NGX_RL_COUNTS_COST,
+    ngx_rl_count(rule->row, NGX_RL_COUNTS_COST,
                  (ended ? granted : 0) + counter->charge - counter->refund);
 
     if (before) {
@@ -527,20 +492,36 @@ ngx_rl_end_counter(ngx_http_request_t *r, ngx_rl_ctx_t *ctx, ngx_uint_t n,
 static void
 ngx_rl_end_charge(ngx_http_request_t *r, ngx_rl_ctx_t *ctx, ngx_uint_t ended)
 {
-    ngx_uint_t         i;
-    ngx_rl_check_t    *check;
-    ngx_rl_counter_t  *counter;
+    ngx_uint_t                  i;
+    ngx_rl_check_t             *check;
+    ngx_rl_counter_t           *counter;
+    ngx_http_variable_t        *v;
+    ngx_http_core_main_conf_t  *cmcf;
+
+    static const ngx_str_t  bytes = ngx_string("bytes_sent");
+    static const ngx_str_t  body = ngx_string("body_bytes_sent");
 
     check = &ctx->check;
 
-    ngx_rl_end_forget(r);
+    cmcf = ngx_http_get_module_main_conf(r, ngx_http_core_module);
+    v = cmcf->variables.elts;
+
+    /* nginx keeps the values of two variables that grow: they are read anew */
+
+    for (i = 0; i < cmcf->variables.nelts; i++) {
+        if (ngx_rl_equal(&v[i].name, &bytes) || ngx_rl_equal(&v[i].name, &body))
+        {
+            r->variables[i].valid = 0;
+            r->variables[i].not_found = 0;
+        }
+    }
 
     for (i = 0; i < check->ncounters; i++) {
         counter = &check->counters[i];
         counter->charge = 0;
         counter->refund = 0;
 
-        /* as in a response's header, a dry run that denied is not charged */
+        /* as in a response's header, a dry run that rejected is not charged */
 
         if ((counter->rule->needs & NGX_RL_NEEDS_END)
             && counter->answer.retry_us == 0 && !counter->peek)

@@ -481,9 +481,7 @@ ngx_rl_explain_left(ngx_rl_explain_t *explain, ngx_rl_explained_t *explained)
     ngx_rl_explain_add(explain, json,
         json_pack("{s:s%}", "key", (char *) hash, sizeof(hash)));
 
-    if (ngx_rl_json_counter(json, look) != NGX_OK) {
-        explain->failed = 1;
-    }
+    ngx_rl_explain_add(explain, json, ngx_rl_json_counter(look));
 
     if (explain->ctx->needs & NGX_RL_NEEDS_ONCE) {
         ngx_rl_explain_add(explain, json,

@@ -150,9 +150,8 @@ ngx_rl_log_outcome(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
 
     if (ctx->token) {
         ngx_log_error(level, log, 0,
-                      "request %s for its bearer token by ratelimit zone "
-                      "\"%V\": %s%s", line->what, &ctx->denies->zone.name,
-                      ctx->token, note);
+            "request %s for its bearer token by ratelimit zone \"%V\": %s%s",
+            line->what, &ctx->denies->zone.name, ctx->token, note);
         return;
     }
 
@@ -166,7 +165,6 @@ ngx_rl_log_outcome(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
     }
 
     ngx_log_error(level, log, 0,
-                  "request %s by the list of ratelimit zone \"%V\", "
-                  "key \"%V\"%s", line->what, &ctx->denies->zone.name, &key,
-                  note);
+        "request %s by the list of ratelimit zone \"%V\", key \"%V\"%s",
+        line->what, &ctx->denies->zone.name, &key, note);
 }

@@ -336,12 +336,11 @@ ngx_rl_penalty_begin(ngx_http_request_t *r, const ngx_rl_penalty_key_t *of)
                                                 : NGX_RL_LOG_PENALTY, note))
     {
         ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
-                      "ratelimit penalty \"%V\" of zone \"%V\" begins: %s for "
-                      "%uL s, key \"%V\", number %uD of this key%s",
-                      &penalty->id, &limiter->zone.name,
-                      ngx_rl_penalty_actions[penalty->action],
-                      (made.until_ms - ngx_current_msec + 999) / 1000, &key,
-                      made.times, note);
+            "ratelimit penalty \"%V\" of zone \"%V\" begins: %s for %uL s, key "
+            "\"%V\", number %uD of this key%s", &penalty->id,
+            &limiter->zone.name, ngx_rl_penalty_actions[penalty->action],
+            (made.until_ms - ngx_current_msec + 999) / 1000, &key, made.times,
+            note);
     }
 }
 

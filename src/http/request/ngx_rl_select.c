@@ -681,29 +681,6 @@ ngx_rl_select_applies(ngx_rl_selection_t *s, const ngx_rl_rule_t *rule)
 }
 
 
-/* The client that the rule counts, if the check has it, or NULL. */
-static ngx_inline ngx_rl_client_t *
-ngx_rl_select_known(const ngx_rl_selection_t *s, const ngx_rl_rule_t *rule)
-{
-    ngx_rl_check_t   *check;
-    ngx_rl_client_t  *client, *end;
-
-    check = &s->ctx->check;
-    end = &check->clients[check->nclients];
-
-    for (client = check->clients; client < end; client++) {
-
-        if (client->limiter == s->limiter
-            && client->key_index == rule->key_index)
-        {
-            return client;
-        }
-    }
-
-    return NULL;
-}
-
-
 /*
  * A new client behind the others, with its key, or what stands for it: its
  * address if its token is not valid, its network if that has brought too many
@@ -822,7 +799,7 @@ ngx_rl_select_rule(ngx_rl_selection_t *s, ngx_rl_rule_t *rule)
 {
     ngx_uint_t             joins;
     ngx_rl_check_t        *check;
-    ngx_rl_client_t       *client;
+    ngx_rl_client_t       *client, *end;
     ngx_rl_selected_e      selected;
     const ngx_rl_limit_t  *limit;
 
@@ -834,10 +811,20 @@ ngx_rl_select_rule(ngx_rl_selection_t *s, ngx_rl_rule_t *rule)
         }
     }
 
-    check = &s->ctx->check;
+    /* the client that the rule counts, if the check has it */
 
-    client = ngx_rl_select_known(s, rule);
-    joins = (client == NULL);
+    check = &s->ctx->check;
+    client = check->clients;
+    end = &client[check->nclients];
+
+    while (client < end
+           && (client->limiter != s->limiter
+               || client->key_index != rule->key_index))
+    {
+        client++;
+    }
+
+    joins = (client == end);
 
     if (joins) {
         client = ngx_rl_select_client(s, rule);
