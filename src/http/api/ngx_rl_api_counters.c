@@ -209,60 +209,22 @@ ngx_rl_api_counters_forget(void *data)
 }
 
 
-/* "$name" or "${name}" has this value, if anything reads it by its index. */
-static void
-ngx_rl_api_counter_variable(ngx_http_request_t *r, const ngx_str_t *text,
-    const ngx_str_t *value)
-{
-    ngx_str_t                   name;
-    ngx_uint_t                  i;
-    ngx_http_variable_t        *known;
-    ngx_http_core_main_conf_t  *cmcf;
-
-    name = *text;
-
-    if (name.len < 2 || name.data[0] != '$') {
-        return;
-    }
-
-    name.data++;
-    name.len--;
-
-    if (name.data[0] == '{') {
-        name.data++;
-        name.len -= 2;
-    }
-
-    cmcf = ngx_http_get_module_main_conf(r, ngx_http_core_module);
-    known = cmcf->variables.elts;
-
-    for (i = 0; i < cmcf->variables.nelts; i++) {
-
-        if (known[i].name.len == name.len
-            && ngx_strncasecmp(known[i].name.data, name.data, name.len) == 0)
-        {
-            r->variables[i].data = value->data;
-            r->variables[i].len = value->len;
-            r->variables[i].valid = 1;
-            return;
-        }
-    }
-}
-
-
 /*
  * If the query does not name the tier, the counter gets the tier that a
  * location would give a request with this key. The variables of the key have
- * its values, all others are those of the request that asks.
+ * its values, "$name" or "${name}", where anything reads them by their index;
+ * all others are those of the request that asks.
  */
 static ngx_int_t
 ngx_rl_api_counter_tier(ngx_rl_api_counter_t *counter,
     const ngx_rl_zone_conf_t *zone)
 {
     ngx_int_t                   rc;
-    ngx_uint_t                  i;
+    ngx_str_t                   name;
+    ngx_uint_t                  i, n;
     ngx_rl_api_args_t          *args;
     ngx_http_request_t         *r;
+    ngx_http_variable_t        *known;
     ngx_http_variable_value_t  *variables, *own;
     ngx_http_core_main_conf_t  *cmcf;
 
@@ -274,6 +236,7 @@ ngx_rl_api_counter_tier(ngx_rl_api_counter_t *counter,
     }
 
     cmcf = ngx_http_get_module_main_conf(r, ngx_http_core_module);
+    known = cmcf->variables.elts;
 
     own = ngx_pcalloc(r->pool, cmcf->variables.nelts
                                * sizeof(ngx_http_variable_value_t));
@@ -281,13 +244,37 @@ ngx_rl_api_counter_tier(ngx_rl_api_counter_t *counter,
         return NGX_ERROR;
     }
 
+    for (i = 0; i < args->nkeys; i++) {
+        name = *ngx_rl_api_part(counter->rule, i);
+
+        if (name.len < 2 || name.data[0] != '$') {
+            continue;
+        }
+
+        name.data++;
+        name.len--;
+
+        if (name.data[0] == '{') {
+            name.data++;
+            name.len -= 2;
+        }
+
+        for (n = 0; n < cmcf->variables.nelts; n++) {
+
+            if (known[n].name.len == name.len
+                && ngx_strncasecmp(known[n].name.data, name.data, name.len)
+                   == 0)
+            {
+                own[n].data = args->keys[i].data;
+                own[n].len = args->keys[i].len;
+                own[n].valid = 1;
+                break;
+            }
+        }
+    }
+
     variables = r->variables;
     r->variables = own;
-
-    for (i = 0; i < args->nkeys; i++) {
-        ngx_rl_api_counter_variable(r, ngx_rl_api_part(counter->rule, i),
-                                    &args->keys[i]);
-    }
 
     rc = ngx_rl_value_get(r, zone->tier, &counter->tier);
 

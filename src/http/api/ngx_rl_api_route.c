@@ -354,36 +354,6 @@ ngx_rl_api_is_type(const ngx_str_t *value, const char *type)
 }
 
 
-/* NGX_DECLINED, or it is answered. */
-static ngx_int_t
-ngx_rl_api_media_type(ngx_rl_api_t *api)
-{
-    ngx_uint_t           patch;
-    ngx_table_elt_t     *h;
-    ngx_http_request_t  *r;
-
-    r = api->request;
-    h = r->headers_in.content_type;
-    patch = (r->method == NGX_HTTP_PATCH);
-
-    if (h && (ngx_rl_api_is_type(&h->value, "application/json")
-              || (patch
-                  && ngx_rl_api_is_type(&h->value,
-                                          "application/merge-patch+json"))))
-    {
-        return NGX_DECLINED;
-    }
-
-    if (patch) {
-        ngx_rl_api_header(api, "Accept-Patch", ngx_rl_api_patches);
-    }
-
-    return ngx_rl_api_problem(api, NGX_HTTP_UNSUPPORTED_MEDIA_TYPE,
-        "unsupported-media-type", "expected \"Content-Type: %s\"",
-        patch ? "application/merge-patch+json" : "application/json");
-}
-
-
 static void
 ngx_rl_api_put_methods(u_char *p, ngx_uint_t methods)
 {
@@ -526,7 +496,9 @@ ngx_int_t
 ngx_rl_api_handler(ngx_http_request_t *r)
 {
     ngx_int_t           rc;
+    ngx_uint_t          patch;
     ngx_rl_api_t       *api;
+    ngx_table_elt_t    *h;
     ngx_rl_loc_conf_t  *conf;
 
     if (r != r->main) {
@@ -551,24 +523,39 @@ ngx_rl_api_handler(ngx_http_request_t *r)
 
     /* the body of a DELETE may name the entries that leave a list */
 
-    if (!(api->route->flags & NGX_RL_API_NO_BODY)
-        && ((r->method & (NGX_HTTP_PUT|NGX_HTTP_POST|NGX_HTTP_PATCH))
-            || (r->method == NGX_HTTP_DELETE
-                && (r->headers_in.content_length_n > 0
-                    || r->headers_in.chunked))))
+    if ((api->route->flags & NGX_RL_API_NO_BODY)
+        || !((r->method & (NGX_HTTP_PUT|NGX_HTTP_POST|NGX_HTTP_PATCH))
+             || (r->method == NGX_HTTP_DELETE
+                 && (r->headers_in.content_length_n > 0
+                     || r->headers_in.chunked))))
     {
-        rc = ngx_rl_api_media_type(api);
+        rc = ngx_http_discard_request_body(r);
+        if (rc != NGX_OK) {
+            return rc;
+        }
 
-        return (rc == NGX_DECLINED) ? ngx_rl_api_read_body(api) : rc;
+        r->main->count++;
+        ngx_rl_api_run(api, NGX_DECLINED);
+
+        return NGX_DONE;
     }
 
-    rc = ngx_http_discard_request_body(r);
-    if (rc != NGX_OK) {
-        return rc;
+    h = r->headers_in.content_type;
+    patch = (r->method == NGX_HTTP_PATCH);
+
+    if (h && (ngx_rl_api_is_type(&h->value, "application/json")
+              || (patch
+                  && ngx_rl_api_is_type(&h->value,
+                                        "application/merge-patch+json"))))
+    {
+        return ngx_rl_api_read_body(api);
     }
 
-    r->main->count++;
-    ngx_rl_api_run(api, NGX_DECLINED);
+    if (patch) {
+        ngx_rl_api_header(api, "Accept-Patch", ngx_rl_api_patches);
+    }
 
-    return NGX_DONE;
+    return ngx_rl_api_problem(api, NGX_HTTP_UNSUPPORTED_MEDIA_TYPE,
+        "unsupported-media-type", "expected \"Content-Type: %s\"",
+        patch ? "application/merge-patch+json" : "application/json");
 }

@@ -335,15 +335,31 @@ ngx_rl_charge_response(ngx_http_request_t *r, const ngx_rl_ctx_t *ctx,
 
 
 /* Cost headers do not reach the client, also where their rule did not apply. */
-static void
-ngx_rl_charge_hide(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
+void
+ngx_rl_charge_header(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
 {
     ngx_uint_t                 i, j, n;
     ngx_table_elt_t           *h;
     const ngx_str_t           *name;
     ngx_rl_walk_t              walk;
+    ngx_rl_check_t            *check;
     ngx_rl_policy_t           *policy;
     ngx_rl_location_limit_t  **limits;
+
+    ctx->needs &= ~NGX_RL_NEEDS_SETTLE;
+    check = &ctx->check;
+
+    if (!ctx->started || ngx_rl_check_refused(check)) {
+        return;
+    }
+
+    for (i = 0; i < check->ncounters; i++) {
+        ngx_rl_charge_response(r, ctx, &check->counters[i]);
+    }
+
+    ngx_rl_check_cost(check);
+    ngx_rl_charge_take(ctx);
+    ngx_rl_request_once_end(ctx, NGX_RL_NEEDS_SETTLE);
 
     limits = ctx->conf->limits->elts;
 
@@ -367,30 +383,6 @@ ngx_rl_charge_hide(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
             }
         }
     }
-}
-
-
-void
-ngx_rl_charge_header(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
-{
-    ngx_uint_t       i;
-    ngx_rl_check_t  *check;
-
-    ctx->needs &= ~NGX_RL_NEEDS_SETTLE;
-    check = &ctx->check;
-
-    if (!ctx->started || ngx_rl_check_refused(check)) {
-        return;
-    }
-
-    for (i = 0; i < check->ncounters; i++) {
-        ngx_rl_charge_response(r, ctx, &check->counters[i]);
-    }
-
-    ngx_rl_check_cost(check);
-    ngx_rl_charge_take(ctx);
-    ngx_rl_request_once_end(ctx, NGX_RL_NEEDS_SETTLE);
-    ngx_rl_charge_hide(r, ctx);
 }
 
 

@@ -385,42 +385,14 @@ ngx_rl_explain_listed(void *data, const ngx_rl_limiter_t *limiter,
 }
 
 
-/*
- * As "/penalties" has it, but for the key, of which a token may not know, if it
- * is not the network of the client.
- */
-static void
-ngx_rl_explain_penalty(ngx_rl_explain_t *explain)
-{
-    ngx_rl_ctx_t      *ctx;
-    ngx_rl_penalty_t  *penalty;
-
-    ctx = explain->ctx;
-    penalty = ctx->penalized->penalty;
-
-    ngx_rl_explain_add(explain,
-        ngx_rl_explain_zone(explain, penalty->limiter),
-        json_pack("{s:{s:o, s:o, s:s, s:o, s:o, s:I}}", "penalty",
-            "penalty", ngx_rl_json_text(&penalty->id),
-            "network", ngx_rl_json_name(
-                           ctx->penalized->network ? &ctx->penalized->key
-                                                   : NULL),
-            "action", ngx_rl_penalty_actions[penalty->action],
-            "counted_by", ngx_rl_json_text(&penalty->key),
-            "ends_at",
-            ngx_rl_json_later(ctx->penalized->until_ms
-                              - ngx_current_msec),
-            "retry_after_seconds",
-            (json_int_t) ngx_rl_penalty_seconds(ctx)));
-}
-
-
 ngx_int_t
 ngx_rl_explain_start(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
 {
-    ngx_rl_report_t    report;
-    ngx_rl_explain_t  *explain;
-    ngx_rl_selected_e  selected;
+    ngx_rl_report_t        report;
+    ngx_rl_explain_t      *explain;
+    ngx_rl_selected_e      selected;
+    ngx_rl_penalty_t      *penalty;
+    ngx_rl_penalty_key_t  *entry;
 
     explain = ngx_rl_explain_create(r, ctx);
     if (explain == NULL) {
@@ -436,8 +408,27 @@ ngx_rl_explain_start(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
 
     selected = ngx_rl_select(r, ctx, &report);
 
+    /*
+     * As "/penalties" has it, but for the key, of which a token may not know,
+     * if it is not the network of the client.
+     */
+
     if (selected == NGX_RL_SELECT_PENALIZED) {
-        ngx_rl_explain_penalty(explain);
+        entry = ctx->penalized;
+        penalty = entry->penalty;
+
+        ngx_rl_explain_add(explain,
+            ngx_rl_explain_zone(explain, penalty->limiter),
+            json_pack("{s:{s:o, s:o, s:s, s:o, s:o, s:I}}", "penalty",
+                "penalty", ngx_rl_json_text(&penalty->id),
+                "network",
+                ngx_rl_json_name(entry->network ? &entry->key : NULL),
+                "action", ngx_rl_penalty_actions[penalty->action],
+                "counted_by", ngx_rl_json_text(&penalty->key),
+                "ends_at",
+                ngx_rl_json_later(entry->until_ms - ngx_current_msec),
+                "retry_after_seconds",
+                (json_int_t) ngx_rl_penalty_seconds(ctx)));
     }
 
     /* the answer is no event, and not that of a penalty */

@@ -314,7 +314,7 @@ ngx_rl_select_zone(ngx_rl_selection_t *s, ngx_uint_t number)
  * token is not valid, or a list denies it. A dry run lets it go on.
  */
 static ngx_rl_selected_e
-ngx_rl_select_client_known(ngx_rl_selection_t *s)
+ngx_rl_select_before(ngx_rl_selection_t *s)
 {
     ngx_int_t                  rc;
     ngx_uint_t                 i, denied;
@@ -968,7 +968,7 @@ ngx_rl_select(ngx_http_request_t *r, ngx_rl_ctx_t *ctx, ngx_rl_report_t *report)
     s.report = report;
 
     if (ctx->needs & NGX_RL_NEEDS_CLIENT) {
-        selected = ngx_rl_select_client_known(&s);
+        selected = ngx_rl_select_before(&s);
 
         if (selected != NGX_RL_SELECT_OK) {
             return selected;
