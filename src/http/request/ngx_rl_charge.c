@@ -174,22 +174,6 @@ ngx_rl_charge_take(ngx_rl_ctx_t *ctx)
 }
 
 
-static void
-ngx_rl_charge_wrong(ngx_http_request_t *r, const ngx_rl_rule_t *rule,
-    ngx_rl_log_e kind, const char *note, const ngx_str_t *text)
-{
-    ngx_uint_t  end;
-
-    end = (kind == NGX_RL_LOG_END_COST);
-
-    ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-        "ratelimit rule \"%V\" has a cost of \"%V\" %s\"%s%V\", expected a "
-        "number of 0 or more; it is not counted%s", &rule->id, text,
-        end ? "by its " : "in the response's ", end ? "cost_end=" : "",
-        end ? &rule->cost_end : &rule->cost_header, note);
-}
-
-
 ngx_uint_t
 ngx_rl_has_status(const ngx_array_t *statuses, ngx_uint_t status)
 {
@@ -259,8 +243,12 @@ ngx_rl_header_sum(ngx_http_request_t *r, ngx_list_t *headers,
         {
             if (ngx_rl_request_log_due(r, NGX_RL_LOG_HEADER_COST, note)) {
                 text = ngx_rl_value_quote(&h->value, buf);
-                ngx_rl_charge_wrong(r, rule, NGX_RL_LOG_HEADER_COST, note,
-                                    &text);
+
+                ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                    "ratelimit rule \"%V\" has a cost of \"%V\" in the "
+                    "response's \"%V\", expected a number of 0 or more; it is "
+                    "not counted%s", &rule->id, &text, &rule->cost_header,
+                    note);
             }
 
             return NGX_ABORT;
@@ -464,7 +452,12 @@ ngx_rl_end_counter(ngx_http_request_t *r, ngx_rl_ctx_t *ctx, ngx_uint_t n,
 
         } else if (ngx_rl_request_log_due(r, NGX_RL_LOG_END_COST, note)) {
             text = ngx_rl_value_shown(rule, &text, buf);
-            ngx_rl_charge_wrong(r, rule, NGX_RL_LOG_END_COST, note, &text);
+
+            ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                          "ratelimit rule \"%V\" has a cost of \"%V\" by its "
+                          "\"cost_end=%V\", expected a number of 0 or more; it "
+                          "is not counted%s",
+                          &rule->id, &text, &rule->cost_end, note);
         }
     }
 
