@@ -8,6 +8,9 @@ SAN     ?=
 T       ?=
 FAULT   ?=
 NGX_SRC ?=
+N       ?= 50
+SEED    ?= 1
+DIR     ?=
 
 export NGX_SRC
 
@@ -15,8 +18,8 @@ ifneq ($(words $(CURDIR)),1)
 $(error nginx cannot build in a path with blanks: $(CURDIR))
 endif
 
-.PHONY: build install run stop test test-full test-page coverage unit fuzz sim chaos check bench plots format clean \
-        help test-audit test-monitor
+.PHONY: build install run stop test test-full test-page coverage mutate unit fuzz sim chaos check bench plots format \
+        clean help test-audit test-monitor
 
 build:
 	@tools/deps.sh build
@@ -65,6 +68,11 @@ test-page: $(if $(SAN),,build)
 coverage:
 	@tools/deps.sh build test
 	@tools/coverage.sh $(T)
+
+# breaks the code on purpose, in a copy: which tests notice
+mutate:
+	@tools/deps.sh build test
+	@tools/mutate.pl $(N) $(SEED) $(DIR)
 
 unit:
 	@tools/deps.sh build test
@@ -123,6 +131,8 @@ help:
 	@echo 'make test-full          with long random sequences, and make sim and chaos'
 	@echo 'make test-page          the status page in Chromium'
 	@echo 'make coverage           the lines of src/ that the tests run'
+	@echo 'make mutate             breaks 50 places of the code, one at a time'
+	@echo 'make mutate N=9 SEED=2 DIR=src/core  nine others of a folder'
 	@echo 'make unit               the unit tests alone'
 	@echo 'make fuzz               what reads text of others, on any text, 10 s each'
 	@echo 'make sim                leases against a perfect counter, in virtual time'
