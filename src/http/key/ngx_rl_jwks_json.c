@@ -92,10 +92,10 @@ static ngx_uint_t
 ngx_rl_jwk_verify(const ngx_rl_jwk_t *key, const ngx_str_t *content,
     const ngx_str_t *signature)
 {
-    int          valid;
-    size_t       len;
-    u_char       bytes[NGX_RL_JWT_DER], *data;
-    EVP_MD_CTX  *md;
+    int            valid;
+    size_t         len;
+    u_char         bytes[NGX_RL_JWT_DER], *data;
+    EVP_MD_CTX    *md;
     EVP_PKEY_CTX  *ctx;     /* of md */
     const EVP_MD  *digest;
 
