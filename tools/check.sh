@@ -2,8 +2,8 @@
 #
 # The static checks. All of them run; the result is a failure if one fails.
 #
-#   tools/check.sh [<check>...]    style includes scripts params unstable core
-#                                  gcc clang symbols circles tidy
+#   tools/check.sh [<check>...]    style includes budget scripts params unstable
+#                                  core gcc clang symbols circles tidy
 
 set -u
 
@@ -23,6 +23,24 @@ check_style() {
 
 check_includes() {
     tools/check-includes.sh
+}
+
+# No folder has more lines than docs/architecture.md allows.
+check_budget() {
+    local folder most lines rows=0 failed=0
+
+    while read -r folder most; do
+        rows=$((rows + 1))
+        lines=$(find "$folder" -type f -print0 | xargs -0 cat | wc -l)
+
+        if [ "$lines" -gt "$most" ]; then
+            echo "$folder has $lines lines, its budget is $most" >&2
+            failed=1
+        fi
+    done < <(sed -n '/^### Budget/,/^##[^#]*$/p' docs/architecture.md \
+             | sed -nE 's/^\| `([^`]+)` \| ([0-9,]+) .*/\1 \2/p' | tr -d ,)
+
+    [ "$rows" -gt 0 ] && [ $failed = 0 ]
 }
 
 # the tables of a rule's parameters in docs/ are those of the code
@@ -119,8 +137,8 @@ check_tidy() {
           2> "$out/tidy.log") || { cat "$out/tidy.log" >&2; return 1; }
 }
 
-[ $# -gt 0 ] || set -- style includes scripts params unstable core gcc \
-                  clang symbols circles tidy
+[ $# -gt 0 ] || set -- style includes budget scripts params unstable core \
+                  gcc clang symbols circles tidy
 
 failed=
 for check in "$@"; do
