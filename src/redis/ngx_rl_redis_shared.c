@@ -44,7 +44,6 @@
  * A hash of the mode and the hosts: with others there are other places, and
  * another map.
  */
-
 static uint32_t
 ngx_rl_redis_shared_hash(const ngx_rl_redis_t *redis)
 {
@@ -73,7 +72,6 @@ ngx_rl_redis_shared_hash(const ngx_rl_redis_t *redis)
 
 
 /* Old workers use the memory: nothing is written to what is there. */
-
 static ngx_int_t
 ngx_rl_redis_shared_init(ngx_shm_zone_t *shm_zone, void *data)
 {
@@ -176,7 +174,6 @@ ngx_rl_redis_share(ngx_conf_t *cf, ngx_rl_redis_t *redis, void *tag)
 
 
 /* Other workers' time may be a moment ahead. */
-
 static ngx_uint_t
 ngx_rl_redis_place_unused(ngx_rl_redis_place_t *place)
 {
@@ -186,7 +183,6 @@ ngx_rl_redis_place_unused(ngx_rl_redis_place_t *place)
 
 
 /* The place of that id, else the first one that can be had; NULL: none. */
-
 static ngx_rl_redis_place_t *
 ngx_rl_redis_place_find(ngx_rl_redis_shared_t *shared, uint64_t id,
     uint64_t from)
@@ -223,7 +219,6 @@ ngx_rl_redis_place_find(ngx_rl_redis_shared_t *shared, uint64_t id,
  * that gives it to another Redis node cleans up behind the old one. If it dies
  * before that, the breaker has the old state, which a probe corrects.
  */
-
 static ngx_uint_t
 ngx_rl_redis_place_claim(ngx_rl_redis_shared_t *shared,
     ngx_rl_redis_place_t *place, uint64_t id)
@@ -263,7 +258,6 @@ ngx_rl_redis_place_claim(ngx_rl_redis_shared_t *shared,
 
 
 /* A worker that finds no name of that id writes it: all write the same. */
-
 static void
 ngx_rl_redis_place_name(ngx_rl_redis_place_t *place, uint64_t id,
     const ngx_str_t *name)
@@ -294,7 +288,6 @@ ngx_rl_redis_place_name(ngx_rl_redis_place_t *place, uint64_t id,
  * Places are never freed but given to another Redis node, so no chain of places
  * gets a gap: the place of a name is found before the first free one.
  */
-
 ngx_rl_redis_place_t *
 ngx_rl_redis_place(ngx_rl_redis_shared_t *shared, const ngx_str_t *name)
 {

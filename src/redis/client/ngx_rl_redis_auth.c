@@ -23,7 +23,6 @@ ngx_rl_redis_auth_free(ngx_str_t *password)
 
 
 /* Takes a password over; NGX_ERROR when memory is out: the old one stays. */
-
 static ngx_int_t
 ngx_rl_redis_auth_set(ngx_rl_redis_client_t *client,
     ngx_rl_redis_login_t *login, const ngx_str_t *password)
@@ -87,7 +86,6 @@ ngx_rl_redis_first_line(u_char *buf, size_t n, ngx_str_t *line)
 
 
 /* NGX_DECLINED: the first line is no password. */
-
 static ngx_int_t
 ngx_rl_redis_auth_read(const ngx_str_t *file, u_char *buf, ngx_str_t *line)
 {
@@ -108,17 +106,14 @@ ngx_rl_redis_auth_read(const ngx_str_t *file, u_char *buf, ngx_str_t *line)
 
 
 /* Writes one line for all workers. err: why the file cannot be read. */
-
 static void
 ngx_rl_redis_auth_notice(ngx_rl_redis_client_t *client,
     const ngx_rl_redis_login_t *login, ngx_err_t err)
 {
     ngx_rl_redis_log(client, &client->redis->shared->auth_notices,
-                     err ? NGX_RL_REDIS_AUTH_REMIND_MS
-                                : NGX_RL_LOG_MS,
+                     err ? NGX_RL_REDIS_AUTH_REMIND_MS : NGX_RL_LOG_MS,
                      NGX_LOG_NOTICE, err, "%s \"%V\"%s",
-                     err ? "the workers cannot read"
-                                : "a new password in",
+                     err ? "the workers cannot read" : "a new password in",
                      login->file,
                      err ? ", a new password needs a reload" : "");
 }
@@ -128,7 +123,6 @@ ngx_rl_redis_auth_notice(ngx_rl_redis_client_t *client,
  * Whether the file has another password, which is used from now on. A file that
  * cannot be read, or that is being written, leaves the old one.
  */
-
 static ngx_uint_t
 ngx_rl_redis_auth_changed(ngx_rl_redis_client_t *client,
     ngx_rl_redis_login_t *login, ngx_uint_t first)

@@ -17,7 +17,6 @@
 
 
 /* The random number is of the last call that failed. */
-
 static ngx_rl_breaker_now_t
 ngx_rl_redis_breaker_now(const ngx_rl_redis_client_t *client)
 {
@@ -32,7 +31,6 @@ ngx_rl_redis_breaker_now(const ngx_rl_redis_client_t *client)
 
 
 /* Later in this turn: no handler is called from inside eval. */
-
 static void
 ngx_rl_redis_release(ngx_rl_redis_client_t *client)
 {
@@ -80,7 +78,6 @@ ngx_rl_redis_breaker_ask(ngx_rl_redis_call_t *call, ngx_rl_redis_place_t *place,
 
 
 /* nginx leaves a timer as it is for a change below 300 ms. */
-
 static void
 ngx_rl_redis_breaker_probe_in(ngx_rl_redis_client_t *client, ngx_msec_t ms)
 {
@@ -180,7 +177,6 @@ ngx_rl_redis_breaker_report(ngx_rl_redis_call_t *call,
 
 
 /* A probe must end, and the node has answered. */
-
 void
 ngx_rl_redis_breaker_neutral(ngx_rl_redis_call_t *call)
 {
@@ -395,7 +391,6 @@ ngx_rl_redis_breaker_doubt(ngx_rl_redis_node_t *node)
 
 
 /* Whether a call waits for a place that nobody shall wait for. */
-
 static ngx_uint_t
 ngx_rl_redis_in_vain(const ngx_rl_redis_call_t *call)
 {
@@ -405,8 +400,7 @@ ngx_rl_redis_in_vain(const ngx_rl_redis_call_t *call)
 
     return place
            && call->kind != NGX_RL_REDIS_PROBE
-           && ngx_rl_breaker_state(&place->breaker)
-              == NGX_RL_BREAKER_OPEN;
+           && ngx_rl_breaker_state(&place->breaker) == NGX_RL_BREAKER_OPEN;
 }
 
 

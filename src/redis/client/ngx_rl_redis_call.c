@@ -110,7 +110,6 @@ ngx_rl_redis_call_remove(ngx_rl_redis_call_t *call)
  * A worker that exits waits for the calls of requests, also of those that have
  * ended: for an answer, or until the deadline's timer.
  */
-
 static void
 ngx_rl_redis_waiting(ngx_rl_redis_call_t *call, ngx_int_t more)
 {
@@ -127,7 +126,6 @@ ngx_rl_redis_waiting(ngx_rl_redis_call_t *call, ngx_int_t more)
 
 
 /* The one way from one state of a call's life to another. */
-
 static void
 ngx_rl_redis_call_enter(ngx_rl_redis_call_t *call, ngx_rl_redis_life_e life)
 {
@@ -210,7 +208,6 @@ ngx_rl_redis_call_free(ngx_rl_redis_call_t *call)
 
 
 /* A call is counted once: a late reply does not count it again. */
-
 static void
 ngx_rl_redis_call_count(const ngx_rl_redis_call_t *call,
     ngx_rl_redis_status_e status)
@@ -260,7 +257,6 @@ ngx_rl_redis_call_fail(ngx_rl_redis_call_t *call, ngx_rl_redis_status_e status)
  * that exits waits, too. With accept_mutex the reads are posted, and the expire
  * event behind them.
  */
-
 void
 ngx_rl_redis_deadline_handler(ngx_event_t *ev)
 {
@@ -296,7 +292,6 @@ ngx_rl_redis_deadline_handler(ngx_event_t *ev)
  * would take it for the next call's. Where it was written, the call follows it
  * as if that were written, too.
  */
-
 static void
 ngx_rl_redis_call_unask(ngx_rl_redis_call_t *call)
 {

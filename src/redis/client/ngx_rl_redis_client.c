@@ -183,12 +183,11 @@ ngx_rl_redis_client_new(ngx_rl_redis_t *redis, ngx_cycle_t *cycle,
 
 
 /* All checks begin with the same bytes, written once. */
-
 static void
 ngx_rl_redis_client_script(ngx_rl_redis_client_t *client)
 {
-    u_char       sha[20], hex[40], *p;
-    ngx_sha1_t   sha1;
+    u_char      sha[20], hex[40], *p;
+    ngx_sha1_t  sha1;
 
     ngx_sha1_init(&sha1);
     ngx_sha1_update(&sha1, ngx_rl_lua_check, ngx_rl_lua_check_len);

@@ -30,7 +30,6 @@ ngx_rl_redis_key_text(u_char *p, const ngx_rl_redis_t *redis,
 
 
 /* "<prefix>:{<bucket>}", and where a set is named ":<its name in hex>". */
-
 static u_char *
 ngx_rl_redis_key_write(u_char *p, const ngx_rl_redis_t *redis,
     const ngx_str_t *bucket, const u_char *set)
@@ -112,8 +111,7 @@ ngx_rl_redis_eval_new(ngx_rl_redis_client_t *client, ngx_rl_redis_kind_e kind,
     ngx_rl_redis_call_t  *call;
 
     len = NGX_RL_REDIS_ARRAY + client->evalsha_len
-          + NGX_RL_REDIS_BULK(NGX_INT32_LEN)
-          + (1 + eval->nsets)
+          + NGX_RL_REDIS_BULK(NGX_INT32_LEN) + (1 + eval->nsets)
             * NGX_RL_REDIS_BULK(client->redis->prefix.len
                                 + NGX_RL_REDIS_KEY_BYTES)
           + eval->args.len;

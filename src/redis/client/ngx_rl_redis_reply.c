@@ -36,7 +36,6 @@ ngx_rl_redis_reply_form(ngx_rl_redis_kind_e kind)
  * Whether the reply came in time, and whether it shows that the node does its
  * work. A call whose request still waits is in time: the worker was slow.
  */
-
 static ngx_rl_breaker_reply_e
 ngx_rl_redis_reply_how(const ngx_rl_redis_node_t *node,
     const ngx_rl_redis_call_t *call)
@@ -52,8 +51,7 @@ ngx_rl_redis_reply_how(const ngx_rl_redis_node_t *node,
             && node->reply.type == REDIS_REPLY_ARRAY)
            || (call->kind == NGX_RL_REDIS_LOAD
                && node->reply.type != REDIS_REPLY_ERROR)
-           ? NGX_RL_BREAKER_REPLY_GOOD
-           : NGX_RL_BREAKER_REPLY_ERROR;
+           ? NGX_RL_BREAKER_REPLY_GOOD : NGX_RL_BREAKER_REPLY_ERROR;
 }
 
 
@@ -61,7 +59,6 @@ ngx_rl_redis_reply_how(const ngx_rl_redis_node_t *node,
  * Alone for what would be healed, but that the deadline passed: nobody waits
  * for it, or its maker makes another.
  */
-
 static void
 ngx_rl_redis_error_end(ngx_rl_redis_node_t *node, ngx_rl_redis_call_t *call)
 {
@@ -76,7 +73,6 @@ ngx_rl_redis_error_end(ngx_rl_redis_node_t *node, ngx_rl_redis_call_t *call)
 
 
 /* Fails the call and leaves the connection. */
-
 static void
 ngx_rl_redis_error_refused(ngx_rl_redis_node_t *node, ngx_rl_redis_call_t *call)
 {
@@ -90,7 +86,6 @@ ngx_rl_redis_error_refused(ngx_rl_redis_node_t *node, ngx_rl_redis_call_t *call)
 
 
 /* MOVED and ASK: another node has the slot, or has it soon. */
-
 static void
 ngx_rl_redis_error_redirect(ngx_rl_redis_node_t *node,
     ngx_rl_redis_call_t *call)
@@ -144,7 +139,6 @@ ngx_rl_redis_error_redirect(ngx_rl_redis_node_t *node,
  * redirects begin anew: the owner may say ASK each time, until the slot has
  * moved.
  */
-
 static void
 ngx_rl_redis_error_tryagain(ngx_rl_redis_node_t *node,
     ngx_rl_redis_call_t *call)
@@ -171,7 +165,6 @@ ngx_rl_redis_error_tryagain(ngx_rl_redis_node_t *node,
  * The script goes to the queue's end and the call behind it, as do all calls
  * that were sent before the first NOSCRIPT came.
  */
-
 static void
 ngx_rl_redis_error_noscript(ngx_rl_redis_node_t *node,
     ngx_rl_redis_call_t *call)
@@ -196,7 +189,6 @@ ngx_rl_redis_error_noscript(ngx_rl_redis_node_t *node,
 
 
 /* An error fails the call, or has it sent once more. */
-
 static void
 ngx_rl_redis_error(ngx_rl_redis_node_t *node, ngx_rl_redis_call_t *call)
 {
@@ -283,7 +275,6 @@ ngx_rl_redis_error(ngx_rl_redis_node_t *node, ngx_rl_redis_call_t *call)
 
 
 /* How long a call of the check script took; late ones, too. */
-
 static void
 ngx_rl_redis_reply_time(ngx_rl_redis_node_t *node,
     const ngx_rl_redis_call_t *call)
@@ -311,7 +302,6 @@ ngx_rl_redis_reply_time(ngx_rl_redis_node_t *node,
  * A check is answered with integers, a command of the control client with texts
  * or one value.
  */
-
 static void
 ngx_rl_redis_reply_call(ngx_rl_redis_node_t *node, ngx_rl_redis_call_t *call)
 {
@@ -379,7 +369,6 @@ ngx_rl_redis_reply_setup(ngx_rl_redis_node_t *node, const char *command)
  * A server that is no node of any Cluster says so by an error. One that tells
  * no id for another reason, as a missing right, is not checked.
  */
-
 static void
 ngx_rl_redis_reply_myid(ngx_rl_redis_node_t *node)
 {

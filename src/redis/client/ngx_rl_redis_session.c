@@ -15,7 +15,6 @@
  * "ratelimit:<block>:<host>:<pid>", as CLIENT LIST shows it. Redis takes
  * printable characters alone.
  */
-
 static ngx_int_t
 ngx_rl_redis_session_name(ngx_rl_redis_node_t *node)
 {
@@ -64,7 +63,6 @@ ngx_rl_redis_session_load(ngx_rl_redis_node_t *node)
  * its own, no databases and no scripts. A connection that listens needs
  * neither.
  */
-
 static ngx_int_t
 ngx_rl_redis_session_open(ngx_rl_redis_conn_t *conn)
 {
@@ -179,7 +177,6 @@ ngx_rl_redis_session_failed(ngx_rl_redis_conn_t *conn, ngx_err_t err,
  * run: it is never sent again. keeps: calls that were not written are sent over
  * the next connection.
  */
-
 static void
 ngx_rl_redis_session_drop(ngx_rl_redis_node_t *node, ngx_uint_t keeps)
 {
@@ -285,9 +282,7 @@ ngx_rl_redis_session_used(ngx_rl_redis_conn_t *conn)
 
     } else {
         used = node->role == NGX_RL_REDIS_LISTENS
-               || topology->slots == NULL
-               || !topology->mapped
-               || node->owned;
+               || topology->slots == NULL || !topology->mapped || node->owned;
     }
 
     if (used && node->stranger && conn->state == NGX_RL_REDIS_UP) {

@@ -51,14 +51,13 @@
  * Errors that the operator must mend, as a missing right, are logged: an idle
  * gateway has no other line about them. Errors that pass are logged for checks.
  */
-
 static void
 ngx_rl_redis_heartbeat_answer(void *data, const ngx_rl_redis_result_t *result)
 {
     ngx_rl_redis_client_t *client = data;
 
-    uint64_t                       gateways;
-    ngx_time_t                    *now;
+    uint64_t                gateways;
+    ngx_time_t             *now;
     ngx_rl_redis_shared_t  *shared;
 
     shared = client->redis->shared;
@@ -149,7 +148,6 @@ ngx_rl_redis_heartbeat_send(ngx_rl_redis_client_t *client)
  * Sends a heartbeat where it is this worker's turn. One whose last heartbeat
  * has no answer yet leaves the turn to the others. Returns when to look again.
  */
-
 static ngx_msec_t
 ngx_rl_redis_heartbeat(ngx_rl_redis_client_t *client)
 {
@@ -184,7 +182,6 @@ ngx_rl_redis_heartbeat(ngx_rl_redis_client_t *client)
 
 
 /* A check in a bucket of the node. NULL: memory is out, or none was found. */
-
 static ngx_rl_redis_call_t *
 ngx_rl_redis_probe_new(ngx_rl_redis_node_t *node)
 {
@@ -221,7 +218,6 @@ ngx_rl_redis_probe_new(ngx_rl_redis_node_t *node)
 
 
 /* Sends a probe where one is due. Returns when to look again. */
-
 static ngx_msec_t
 ngx_rl_redis_probe(ngx_rl_redis_node_t *node)
 {

@@ -58,7 +58,6 @@ ngx_rl_redis_reply_start(ngx_rl_redis_reply_t *reply, int type)
 
 
 /* How many arrays stand around an element. */
-
 static ngx_uint_t
 ngx_rl_redis_depth(const redisReadTask *task)
 {
@@ -76,7 +75,6 @@ ngx_rl_redis_depth(const redisReadTask *task)
  * One more text, in memory of its own. Elements of an array in an array are
  * left out: the reply is not flat.
  */
-
 static void *
 ngx_rl_redis_text_add(const redisReadTask *task, const char *data, size_t len)
 {
@@ -114,7 +112,6 @@ ngx_rl_redis_text_add(const redisReadTask *task, const char *data, size_t len)
 
 
 /* Sets the host of the last range. A host that is too long becomes "?". */
-
 static void
 ngx_rl_redis_range_host(ngx_rl_redis_reply_t *reply, char *data, size_t len)
 {
@@ -133,7 +130,6 @@ ngx_rl_redis_range_host(ngx_rl_redis_reply_t *reply, char *data, size_t len)
 
 
 /* A host that is not known, "?", is where the metadata says its "ip" is. */
-
 static void
 ngx_rl_redis_range_more(ngx_rl_redis_reply_t *reply, ngx_int_t idx, char *data,
     size_t len)
@@ -370,7 +366,6 @@ ngx_rl_redis_read_nil(const redisReadTask *task)
 
 
 /* An element has no memory of its own. */
-
 static void
 ngx_rl_redis_read_free(void *object)
 {
@@ -498,7 +493,6 @@ ngx_rl_redis_reader_left(void *reader)
 
 
 /* Returns the end of a line that is a number as Redis writes it, or NULL. */
-
 static inline const u_char *
 ngx_rl_redis_read_number(const u_char *p, const u_char *last, u_char type,
     int64_t *value)
@@ -547,7 +541,6 @@ ngx_rl_redis_read_number(const u_char *p, const u_char *last, u_char type,
  * A check's answer: "*<n>\r\n", then n times ":<value>\r\n". Returns its
  * length; 0: what was fed begins with anything else, or ends before it.
  */
-
 static size_t
 ngx_rl_redis_read_values(ngx_rl_redis_reply_t *reply)
 {
@@ -621,8 +614,7 @@ ngx_rl_redis_reader_next(void *reader, ngx_rl_redis_reply_t *reply,
 
     if (object == NULL) {
         max = (form == NGX_RL_REDIS_FORM_SLOTS)
-              ? NGX_RL_REDIS_MAX_SLOTS
-              : NGX_RL_REDIS_MAX_REPLY;
+              ? NGX_RL_REDIS_MAX_SLOTS : NGX_RL_REDIS_MAX_REPLY;
 
         if (form == NGX_RL_REDIS_FORM_TEXTS) {
             max = NGX_RL_REDIS_CONTROL_BYTES;

@@ -87,7 +87,6 @@ ngx_rl_redis_starts(const u_char *p, const u_char *last, const char *text)
  * f_<sha1>): @user_script:<line>: " stands before it, maybe the place twice,
  * maybe a "-". Returns NULL for any other reply.
  */
-
 static u_char *
 ngx_rl_redis_unwrap(u_char *p, u_char *last)
 {
@@ -112,8 +111,7 @@ ngx_rl_redis_unwrap(u_char *p, u_char *last)
     while (ngx_rl_redis_starts(p, last, "@user_script:")) {
         p += sizeof("@user_script:") - 1;
 
-        while (p < last && (*p == ' ' || *p == ':'
-                            || (*p >= '0' && *p <= '9')))
+        while (p < last && (*p == ' ' || *p == ':' || (*p >= '0' && *p <= '9')))
         {
             p++;
         }
@@ -149,7 +147,6 @@ ngx_rl_redis_error_find(const ngx_str_t *word)
  * logged in, Redis takes no argument above 16 KB, as the script is. The error
  * of a command inside the script may stand behind ERR.
  */
-
 ngx_str_t
 ngx_rl_redis_error_word(const ngx_rl_redis_reply_t *reply)
 {

@@ -77,7 +77,6 @@ ngx_rl_redis_cluster_from(ngx_rl_redis_client_t *client)
 
 
 /* The node that has that id, NULL where none is known. */
-
 static ngx_rl_redis_node_t *
 ngx_rl_redis_identified(ngx_rl_redis_client_t *client, const u_char *id)
 {
@@ -112,7 +111,6 @@ ngx_rl_redis_number(const u_char *text, size_t len, uint64_t min, uint64_t max)
 
 
 /* The address of node, for which an empty host stands. Returns its length. */
-
 static size_t
 ngx_rl_redis_own_host(ngx_rl_redis_node_t *node, u_char *text)
 {
@@ -168,8 +166,7 @@ ngx_rl_redis_map_write(ngx_rl_redis_node_t *node, ngx_rl_slot_map_t *map)
         /* while names spread: it is where it was */
 
         known = (len == 1 && host[0] == '?')
-                ? ngx_rl_redis_identified(node->client, range->id)
-                : NULL;
+                ? ngx_rl_redis_identified(node->client, range->id) : NULL;
 
         if (known) {
             host = known->conn.host.host.data;
@@ -188,13 +185,12 @@ ngx_rl_redis_map_write(ngx_rl_redis_node_t *node, ngx_rl_slot_map_t *map)
 
 
 /* A node that the configuration names has the addresses known from there. */
-
 static ngx_rl_redis_node_t *
 ngx_rl_redis_named(ngx_rl_redis_client_t *client,
     const ngx_rl_slot_node_t *named)
 {
-    ngx_uint_t            i;
-    ngx_rl_redis_host_t   host, *hosts;
+    ngx_uint_t           i;
+    ngx_rl_redis_host_t  host, *hosts;
 
     ngx_memzero(&host, sizeof(ngx_rl_redis_host_t));
 
@@ -239,7 +235,6 @@ ngx_rl_redis_slot_set(ngx_rl_redis_client_t *client, ngx_uint_t slot,
 
 
 /* An owner that stays DOWN: a failover is on its way, a new map is wanted. */
-
 void
 ngx_rl_redis_map_settle(ngx_rl_redis_client_t *client)
 {

@@ -15,7 +15,6 @@
 
 
 /* The host comes first: "10.0.0.1:6379", "::1 6379", "/run/redis". */
-
 static u_char *
 ngx_rl_redis_node_name(u_char *p, const ngx_rl_redis_host_t *host)
 {
@@ -77,15 +76,14 @@ ngx_rl_redis_node_find(ngx_rl_redis_client_t *client, const ngx_str_t *name,
  * The node whose connection leads to a numeric host, NULL where none does. In
  * its handshake it must stay who it is: a name is verified at the end of that.
  */
-
 static ngx_rl_redis_node_t *
 ngx_rl_redis_node_at(ngx_rl_redis_client_t *client,
     const ngx_rl_redis_host_t *host)
 {
-    socklen_t             socklen;
-    ngx_sockaddr_t        sa;
-    ngx_rl_redis_node_t  *node;
-    ngx_rl_redis_state_e  least;
+    socklen_t              socklen;
+    ngx_sockaddr_t         sa;
+    ngx_rl_redis_node_t   *node;
+    ngx_rl_redis_state_e   least;
 
     socklen = ngx_rl_redis_resolve_numeric(host, &sa);
 
@@ -298,9 +296,9 @@ ngx_rl_redis_log(ngx_rl_redis_client_t *client, ngx_rl_log_limit_t *limit,
     ngx_msec_t interval_ms, ngx_uint_t level, ngx_err_t err, const char *fmt,
     ...)
 {
-    char        note[NGX_RL_LOG_NOTE];
-    u_char      text[NGX_RL_REDIS_LOG_TEXT], *last;
-    va_list     args;
+    char     note[NGX_RL_LOG_NOTE];
+    u_char   text[NGX_RL_REDIS_LOG_TEXT], *last;
+    va_list  args;
 
     if (!ngx_rl_log_due(limit, ngx_current_msec, interval_ms, note)) {
         return;
@@ -319,9 +317,9 @@ void
 ngx_rl_redis_node_log(ngx_rl_redis_node_t *node, ngx_rl_redis_line_e line,
     ngx_err_t err, const char *what, const char *how, const ngx_str_t *why)
 {
-    uint32_t                      hash;
-    ngx_msec_t                    interval_ms;
-    _Atomic uint32_t             *said;
+    uint32_t               hash;
+    ngx_msec_t             interval_ms;
+    _Atomic uint32_t      *said;
     ngx_rl_log_limit_t    *limit;
     ngx_rl_redis_place_t  *place;
 
@@ -358,7 +356,6 @@ ngx_rl_redis_node_log(ngx_rl_redis_node_t *node, ngx_rl_redis_line_e line,
  * The error's text, but not the arguments of a command that Redis does not
  * know, nor the password wherever it stands.
  */
-
 ngx_str_t
 ngx_rl_redis_node_error(ngx_rl_redis_node_t *node,
     u_char buf[NGX_RL_REDIS_ERROR_TEXT])
@@ -387,7 +384,7 @@ ngx_rl_redis_node_error(ngx_rl_redis_node_t *node,
 void
 ngx_rl_redis_node_log_reply(ngx_rl_redis_node_t *node, const char *command)
 {
-    u_char     buf[NGX_RL_REDIS_ERROR_TEXT];
+    u_char  buf[NGX_RL_REDIS_ERROR_TEXT];
     char       how[sizeof(" answered SENTINEL GET-MASTER-ADDR-BY-NAME with ")];
     ngx_str_t  text;
 

@@ -70,7 +70,6 @@ ngx_rl_redis_topology_look(ngx_rl_redis_client_t *client)
 
 
 /* Takes what another worker, or this one, was answered since. */
-
 static void
 ngx_rl_redis_topology_notice(ngx_rl_redis_client_t *client)
 {
@@ -117,7 +116,6 @@ ngx_rl_redis_asks(ngx_rl_redis_client_t *client)
 
 
 /* Whether a part of the answer has come. */
-
 static ngx_uint_t
 ngx_rl_redis_question_arrives(ngx_rl_redis_client_t *client)
 {
@@ -133,7 +131,6 @@ ngx_rl_redis_question_arrives(ngx_rl_redis_client_t *client)
 
 
 /* Has the right begin anew, unless another worker has it now. */
-
 static ngx_uint_t
 ngx_rl_redis_right_keep(ngx_rl_redis_client_t *client)
 {
@@ -165,7 +162,6 @@ ngx_rl_redis_interval(ngx_rl_redis_client_t *client)
  * When to ask next: a while after the last question, and the worker that asked
  * last comes first again.
  */
-
 static uint64_t
 ngx_rl_redis_topology_due(ngx_rl_redis_client_t *client)
 {
@@ -196,7 +192,6 @@ ngx_rl_redis_topology_due(ngx_rl_redis_client_t *client)
  * back by itself when its owner dies. Returns 0, or the milliseconds until it
  * can be taken.
  */
-
 static uint64_t
 ngx_rl_redis_right_take(ngx_rl_redis_client_t *client)
 {
@@ -234,7 +229,6 @@ ngx_rl_redis_right_take(ngx_rl_redis_client_t *client)
  * calls and has no breaker. next: the one before did not answer, or knew
  * nothing. NULL where none can be connected to now.
  */
-
 static ngx_rl_redis_node_t *
 ngx_rl_redis_sentinel_from(ngx_rl_redis_client_t *client, ngx_uint_t next)
 {
@@ -267,7 +261,6 @@ ngx_rl_redis_sentinel_from(ngx_rl_redis_client_t *client, ngx_uint_t next)
 
 
 /* The one moment at which the gateway asks. */
-
 static void
 ngx_rl_redis_question_send(ngx_rl_redis_client_t *client,
     ngx_rl_redis_node_t *node)
@@ -315,7 +308,6 @@ ngx_rl_redis_question_send(ngx_rl_redis_client_t *client,
 
 
 /* Takes the right to ask, unless this worker has it still, and asks. */
-
 static void
 ngx_rl_redis_question(ngx_rl_redis_client_t *client)
 {
@@ -485,8 +477,7 @@ ngx_rl_redis_refresh(ngx_rl_redis_client_t *client)
 
         /* the workers of all gateways see the same event at once */
 
-        t->due_ms = ngx_current_msec
-                    + ngx_random()
+        t->due_ms = ngx_current_msec + ngx_random()
                       % (ngx_rl_redis_interval(client) / 10);
     }
 
@@ -551,7 +542,6 @@ ngx_rl_redis_topology_up(ngx_rl_redis_node_t *node)
 
 
 /* The lock is free again when its owner has died: nginx' master does that. */
-
 static void
 ngx_rl_redis_map_publish(ngx_rl_redis_client_t *client,
     const ngx_rl_slot_map_t *map, ngx_uint_t current)
@@ -608,7 +598,6 @@ ngx_rl_redis_map_publish(ngx_rl_redis_client_t *client,
 
 
 /* As it may be of a node that was reset, or whose name is not known yet. */
-
 static void
 ngx_rl_redis_map_useless(ngx_rl_redis_node_t *node)
 {

@@ -30,7 +30,6 @@ static const struct {
 
 
 /* The next attempt begins a pause from now: an attempt begins, or ended. */
-
 static void
 ngx_rl_redis_conn_mark(ngx_rl_redis_conn_t *conn)
 {
@@ -45,7 +44,6 @@ ngx_rl_redis_conn_mark(ngx_rl_redis_conn_t *conn)
  * gateways would come with a handshake at the same moment. A server that ends
  * connections again and again gets them one pause after the other.
  */
-
 static ngx_uint_t
 ngx_rl_redis_conn_healthy(const ngx_rl_redis_conn_t *conn)
 {
@@ -54,9 +52,7 @@ ngx_rl_redis_conn_healthy(const ngx_rl_redis_conn_t *conn)
            && conn->good
            && ngx_current_msec - conn->begin_ms
               >= NGX_RL_BACKOFF_MIN_MS
-           && !conn->lazy
-           && !conn->net->redis->tls.on
-           && !ngx_exiting;
+           && !conn->lazy && !conn->net->redis->tls.on && !ngx_exiting;
 }
 
 
@@ -128,7 +124,6 @@ ngx_rl_redis_conn_break(ngx_rl_redis_conn_t *conn, ngx_err_t err,
  * soon for a slow network. The first commands of the owner go ahead of the
  * requests that a broken connection has kept.
  */
-
 void
 ngx_rl_redis_conn_begin(ngx_rl_redis_conn_t *conn)
 {
@@ -182,7 +177,6 @@ ngx_rl_redis_conn_begin(ngx_rl_redis_conn_t *conn)
  * The handshake's time is over. If the other side's kernel has all that was
  * sent, the server is there and has not come to it yet.
  */
-
 static void
 ngx_rl_redis_conn_shaking(ngx_rl_redis_conn_t *conn)
 {
@@ -238,7 +232,6 @@ ngx_rl_redis_conn_recovered(ngx_rl_redis_conn_t *conn)
 
 
 /* Looks at it in dead_ms; sooner while it has to show that it is back. */
-
 static void
 ngx_rl_redis_conn_watch(ngx_rl_redis_conn_t *conn)
 {
@@ -255,7 +248,6 @@ ngx_rl_redis_conn_watch(ngx_rl_redis_conn_t *conn)
 
 
 /* The timer of a connection that is up: is the peer alive, is it needed? */
-
 static void
 ngx_rl_redis_conn_check(ngx_rl_redis_conn_t *conn)
 {
@@ -409,7 +401,6 @@ ngx_rl_redis_conn_free(ngx_rl_redis_conn_t *conn)
  * All workers of a fleet may start at the same time. A connection that nobody
  * waits for yet takes its time; the first request begins it.
  */
-
 void
 ngx_rl_redis_conn_begin_soon(ngx_rl_redis_conn_t *conn)
 {
@@ -420,7 +411,6 @@ ngx_rl_redis_conn_begin_soon(ngx_rl_redis_conn_t *conn)
 
 
 /* Returns NGX_OK: connected, NGX_AGAIN: soon, or NGX_ERROR. */
-
 static ngx_int_t
 ngx_rl_redis_conn_open(ngx_rl_redis_conn_t *conn)
 {
@@ -490,7 +480,6 @@ ngx_rl_redis_conn_up(ngx_rl_redis_conn_t *conn)
 
 
 /* There is a connection, to be encrypted or not. */
-
 static void
 ngx_rl_redis_conn_opened(ngx_rl_redis_conn_t *conn)
 {

@@ -61,13 +61,12 @@ ngx_rl_redis_conn_remove(ngx_rl_redis_conn_t *conn,
 
 
 /* Copies what is to be sent, as much as one write takes. */
-
 static size_t
 ngx_rl_redis_conn_gather(ngx_rl_redis_conn_t *conn)
 {
-    size_t                       offset, n, room;
-    u_char                      *io;
-    ngx_queue_t                 *q;
+    size_t                   offset, n, room;
+    u_char                  *io;
+    ngx_queue_t             *q;
     ngx_rl_redis_request_t  *request;
 
     io = conn->net->io;
@@ -89,7 +88,6 @@ ngx_rl_redis_conn_gather(ngx_rl_redis_conn_t *conn)
 
 
 /* TLS knows its own reasons, and errno only now and then. */
-
 static void
 ngx_rl_redis_conn_failed(ngx_rl_redis_conn_t *conn, const char *reason)
 {
@@ -114,11 +112,10 @@ ngx_rl_redis_request_written(ngx_rl_redis_request_t *request, uint64_t now_us)
  * same ones again: their requests must stay in the queue, as what was written
  * does. None of them can be answered before the record is out.
  */
-
 static void
 ngx_rl_redis_conn_attempted(ngx_rl_redis_conn_t *conn, size_t len)
 {
-    ngx_queue_t                 *q;
+    ngx_queue_t             *q;
     ngx_rl_redis_request_t  *request;
 
     len += conn->offset;

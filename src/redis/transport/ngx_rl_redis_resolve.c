@@ -49,7 +49,6 @@ ngx_rl_redis_resolve_numeric(const ngx_rl_redis_host_t *host,
 
 
 /* Keeps in best the one that comes first, up and around from the last. */
-
 static void
 ngx_rl_redis_resolve_offer(const ngx_rl_redis_conn_t *conn, ngx_addr_t *best,
     struct sockaddr *sockaddr, socklen_t socklen)
@@ -90,7 +89,6 @@ ngx_rl_redis_resolve_set(ngx_rl_redis_conn_t *conn, const ngx_addr_t *addr)
  * A name server that is out of order takes away no address that was good. One
  * that says that there is no such name does.
  */
-
 static void
 ngx_rl_redis_resolve_failed(ngx_rl_redis_conn_t *conn, ngx_int_t state)
 {

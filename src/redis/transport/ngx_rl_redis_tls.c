@@ -63,7 +63,6 @@ ngx_rl_redis_tls_trust(ngx_conf_t *cf, ngx_rl_redis_tls_t *tls, ngx_ssl_t *ssl)
 
 
 /* Keeps the peer's alert: nginx's line about it is not logged here. */
-
 static void
 ngx_rl_redis_tls_info(const SSL *ssl, int where, int value)
 {
@@ -82,8 +81,7 @@ ngx_rl_redis_tls_info(const SSL *ssl, int where, int value)
     /* OpenSSL 1.1.1 and 3.0 have no text for it */
 
     conn->alert = ((value & 0xff) == SSL_AD_CERTIFICATE_REQUIRED)
-                  ? "certificate required"
-                  : SSL_alert_desc_string_long(value);
+                  ? "certificate required" : SSL_alert_desc_string_long(value);
 }
 
 
@@ -98,7 +96,6 @@ ngx_rl_redis_tls_forget(ngx_rl_redis_conn_t *conn)
 
 
 /* A ticket, or the session itself: conn owns it from now on. */
-
 static int
 ngx_rl_redis_tls_session(SSL *ssl, SSL_SESSION *session)
 {
@@ -186,12 +183,11 @@ ngx_rl_redis_tls_prepare(ngx_conf_t *cf, ngx_rl_redis_t *redis)
  * Sets the name that the certificate must have: "tls_name", else the host. An
  * address has no SNI.
  */
-
 static ngx_int_t
 ngx_rl_redis_tls_name(ngx_rl_redis_conn_t *conn, SSL *ssl)
 {
-    char               name[NGX_RL_REDIS_MAX_HOST + 1];
-    ngx_str_t         *host;
+    char                name[NGX_RL_REDIS_MAX_HOST + 1];
+    ngx_str_t          *host;
     X509_VERIFY_PARAM  *param;
 
     host = conn->net->redis->tls.name.len ? &conn->net->redis->tls.name
@@ -336,7 +332,6 @@ ngx_rl_redis_tls_begin(ngx_rl_redis_conn_t *conn)
  * If the goodbye does not fit the socket, none is sent: waiting for it would
  * outlive the connection.
  */
-
 void
 ngx_rl_redis_tls_end(ngx_rl_redis_conn_t *conn)
 {
