@@ -600,7 +600,7 @@ sub alerts {
 sub codes {
     my ($table) = slurp('docs/statuses.md') =~ /^(\| status .*?)\n\n/ms;
 
-    same([slurp('src/http/request/ngx_rl_body.c')
+    same([slurp('src/http/request/ngx_rl_answer.c')
           =~ /"([A-Z]+(?:_[A-Z]+)*)(?:"|\\",)/g],
          [$table =~ /^\| \d{3} \| `(\w+)`/mg], 'codes of a refusal');
 }
