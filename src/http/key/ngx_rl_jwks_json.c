@@ -8,6 +8,7 @@
 #include <openssl/core_names.h>
 #include <openssl/ecdsa.h>
 #include <openssl/err.h>
+#include <openssl/hmac.h>
 #include <openssl/param_build.h>
 #include <openssl/pem.h>
 #include <openssl/rsa.h>
@@ -97,28 +98,28 @@ ngx_rl_jwk_verify(const ngx_rl_jwk_t *key, const ngx_str_t *content,
     u_char         bytes[NGX_RL_JWT_DER], *data;
     EVP_MD_CTX    *md;
     EVP_PKEY_CTX  *ctx;     /* of md */
+    unsigned int   n;
     const EVP_MD  *digest;
 
     const ngx_rl_jwt_alg_t  *alg = key->alg;
 
-    md = EVP_MD_CTX_new();
-    if (md == NULL) {
-        return 0;
-    }
-
     data = signature->data;
     len = signature->len;
     digest = alg->digest ? alg->digest() : NULL;
+    md = NULL;
 
     if (alg->type == EVP_PKEY_HMAC) {
-        len = sizeof(bytes);
-        valid = EVP_DigestSignInit(md, NULL, digest, NULL, key->pkey) == 1
-                && EVP_DigestSign(md, bytes, &len, content->data, content->len)
-                   == 1
-                && len == signature->len
+        valid = HMAC(digest, key->secret.data, (int) key->secret.len,
+                     content->data, content->len, bytes, &n)
+                && len == n
                 && CRYPTO_memcmp(bytes, data, len) == 0;
 
     } else {
+
+        md = EVP_MD_CTX_new();
+        if (md == NULL) {
+            return 0;
+        }
 
         if (alg->type == EVP_PKEY_EC) {
             len = ngx_rl_jwt_der(signature, alg->bytes, bytes);
@@ -292,32 +293,57 @@ ngx_rl_jwk_public(const json_t *jwk, const ngx_rl_jwt_alg_t *alg)
 }
 
 
-/* A JWK's key for an algorithm, which the caller frees, or NULL. */
-static EVP_PKEY *
-ngx_rl_jwk_make(const json_t *jwk, const ngx_rl_jwt_alg_t *alg)
+/* A JWK's key for an algorithm. 0: it has none; nothing is to be freed. */
+static ngx_uint_t
+ngx_rl_jwk_make(const json_t *jwk, const ngx_rl_jwt_alg_t *alg,
+    ngx_rl_jwk_t *key)
 {
-    u_char     bytes[NGX_RL_JWK_BYTES + 3];
-    size_t     len;
-    EVP_PKEY  *pkey;
+    u_char  bytes[NGX_RL_JWK_BYTES + 3];
+    size_t  len;
 
     switch (alg->type) {
 
     case EVP_PKEY_HMAC:
         len = ngx_rl_jwk_bytes(jwk, "k", bytes, NGX_RL_JWK_BYTES);
-        pkey = (len < alg->bytes)
-               ? NULL : EVP_PKEY_new_raw_private_key(EVP_PKEY_HMAC, NULL, bytes,
-                                                     len);
+
+        if (len >= alg->bytes) {
+            key->secret.data = ngx_alloc(len, ngx_cycle->log);
+        }
+
+        if (key->secret.data) {
+            ngx_memcpy(key->secret.data, bytes, len);
+            key->secret.len = len;
+        }
+
         ngx_explicit_memzero(bytes, sizeof(bytes));
-        return pkey;
+        return key->secret.len != 0;
 
     case EVP_PKEY_ED25519:
         len = ngx_rl_jwk_bytes(jwk, "x", bytes, alg->bytes);
-        return (len != alg->bytes)
-               ? NULL : EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, NULL,
+
+        if (len == alg->bytes) {
+            key->pkey = EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, NULL,
                                                     bytes, len);
+        }
+
+        return key->pkey != NULL;
 
     default:
-        return ngx_rl_jwk_public(jwk, alg);
+        key->pkey = ngx_rl_jwk_public(jwk, alg);
+        return key->pkey != NULL;
+    }
+}
+
+
+static void
+ngx_rl_jwk_free(ngx_rl_jwk_t *key)
+{
+    EVP_PKEY_free(key->pkey);
+    json_decref(key->kid);
+
+    if (key->secret.data) {
+        ngx_explicit_memzero(key->secret.data, key->secret.len);
+        ngx_free(key->secret.data);
     }
 }
 
@@ -379,13 +405,13 @@ ngx_rl_jwk_read(json_t *jwk, ngx_rl_jwk_t *key)
         }
     }
 
-    key->pkey = alg->name ? ngx_rl_jwk_make(jwk, alg) : NULL;
+    ngx_memzero(key, sizeof(ngx_rl_jwk_t));
 
-    if (key->pkey == NULL) {
+    if (alg->name == NULL || !ngx_rl_jwk_make(jwk, alg, key)) {
         return 0;
     }
 
-    if (ngx_rl_jwt_rsa_short(key->pkey)) {
+    if (key->pkey && ngx_rl_jwt_rsa_short(key->pkey)) {
         EVP_PKEY_free(key->pkey);
         return 0;
     }
@@ -431,8 +457,7 @@ ngx_rl_jwks_json(const ngx_str_t *content, ngx_rl_jwks_t *keys)
             keys->keys[keys->nkeys++] = key;
 
         } else {
-            EVP_PKEY_free(key.pkey);
-            json_decref(key.kid);
+            ngx_rl_jwk_free(&key);
             expected = "a JWK Set of at most 32 keys";
         }
     }
@@ -516,8 +541,7 @@ ngx_rl_jwks_free(ngx_rl_jwks_t *keys)
     ngx_uint_t  i;
 
     for (i = 0; i < keys->nkeys; i++) {
-        EVP_PKEY_free(keys->keys[i].pkey);
-        json_decref(keys->keys[i].kid);
+        ngx_rl_jwk_free(&keys->keys[i]);
     }
 
     ngx_free(keys);

@@ -21,8 +21,8 @@ typedef struct ngx_rl_jwt_alg_s  ngx_rl_jwt_alg_t;
 typedef struct {
     const ngx_rl_jwt_alg_t  *alg;
     struct json_t           *kid;     /* NULL: of any token */
-    EVP_PKEY                *pkey;    /* of a secret, too: OpenSSL overwrites
-                                         it when it is freed */
+    EVP_PKEY                *pkey;    /* or a secret where that is NULL */
+    ngx_str_t                secret;
 } ngx_rl_jwk_t;
 
 /* The keys of a file. They are on the heap, with all that they name. */
