@@ -10,7 +10,7 @@
 #include "ngx_rl_job.h"
 #include "ngx_rl_penalty.h"
 #include "ngx_rl_state.h"
-#include "ngx_rl_sync.h"
+#include "ngx_rl_follow.h"
 
 #define NGX_RL_STATUS    429
 
@@ -325,7 +325,7 @@ ngx_http_ratelimit_init_module(ngx_cycle_t *cycle)
         /* by now nginx keeps no list of regular expressions any more */
 
         if (ngx_test_config) {
-            ngx_rl_sync_test(limiter, cycle->log);
+            ngx_rl_follow_test(limiter, cycle->log);
         }
     }
 
@@ -389,7 +389,7 @@ ngx_http_ratelimit_init_process(ngx_cycle_t *cycle)
         }
 
         if (ngx_rl_refill_begin(limiter, cycle->log) != NGX_OK
-            || ngx_rl_sync_begin(limiter, cycle) != NGX_OK
+            || ngx_rl_follow_begin(limiter, cycle) != NGX_OK
             || ngx_rl_penalty_sync_begin(limiter, cycle) != NGX_OK)
         {
             return NGX_ERROR;
@@ -422,7 +422,7 @@ ngx_http_ratelimit_exit_process(ngx_cycle_t *cycle)
 
     for (i = 0; i < conf->zones.nelts; i++) {
         ngx_rl_refill_end(&zones[i]->limiter);
-        ngx_rl_sync_end(&zones[i]->limiter);
+        ngx_rl_follow_end(&zones[i]->limiter);
         ngx_rl_penalty_sync_end(&zones[i]->limiter);
     }
 

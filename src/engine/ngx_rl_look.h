@@ -74,7 +74,7 @@ void ngx_rl_look_add(ngx_rl_looks_t *all, ngx_rl_look_t *look);
  * it has used. Requests that run keep their permits. add gives tokens back,
  * those that would be used for longest first. Other gateways go on with their
  * leases, and remember the counter's rejections until they hear of the change
- * (a RESET of ngx_rl_sync_call()).
+ * (a RESET of ngx_rl_follow_call()).
  */
 ngx_int_t ngx_rl_looks_start(ngx_rl_looks_t *all);
 

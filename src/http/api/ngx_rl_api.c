@@ -145,7 +145,7 @@ ngx_rl_api_abandon(ngx_rl_api_t *api)
     ngx_rl_api_turn_forget(api);
 
     if (api->call) {
-        ngx_rl_sync_forget(api->call);
+        ngx_rl_follow_forget(api->call);
         api->call = NULL;
     }
 
@@ -172,7 +172,7 @@ static ngx_int_t
 ngx_rl_api_late(ngx_rl_api_t *api)
 {
     if (api->writing) {
-        api->status = NGX_RL_SYNC_UNKNOWN;
+        api->status = NGX_RL_FOLLOW_UNKNOWN;
         ngx_str_set(&api->said, "it took too long");
 
         return ngx_rl_api_failed(api);
@@ -346,20 +346,20 @@ ngx_rl_api_wait(ngx_rl_api_t *api)
 
 
 ngx_int_t
-ngx_rl_api_call(ngx_rl_api_t *api, ngx_rl_sync_op_e op, uint64_t version,
-    uint64_t id, const ngx_rl_record_t *record, ngx_rl_sync_handler_pt handler,
-    ngx_rl_api_pt next)
+ngx_rl_api_call(ngx_rl_api_t *api, ngx_rl_follow_op_e op, uint64_t version,
+    uint64_t id, const ngx_rl_record_t *record,
+    ngx_rl_follow_handler_pt handler, ngx_rl_api_pt next)
 {
     api->next = next;
-    api->call = ngx_rl_sync_call(api->conf->limiter, op, version, id,
-                                 record, handler, api);
+    api->call = ngx_rl_follow_call(api->conf->limiter, op, version, id,
+                                   record, handler, api);
 
     return api->call ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
 }
 
 
 void
-ngx_rl_api_result(ngx_rl_api_t *api, const ngx_rl_sync_result_t *result)
+ngx_rl_api_result(ngx_rl_api_t *api, const ngx_rl_follow_result_t *result)
 {
     api->call = NULL;
     api->status = result->status;
@@ -379,7 +379,7 @@ ngx_rl_api_result(ngx_rl_api_t *api, const ngx_rl_sync_result_t *result)
 
 
 void
-ngx_rl_api_called(void *data, const ngx_rl_sync_result_t *result)
+ngx_rl_api_called(void *data, const ngx_rl_follow_result_t *result)
 {
     ngx_rl_api_t *api = data;
 

@@ -17,7 +17,7 @@
 
 #include "ngx_rl_edit.h"
 #include "ngx_rl_job.h"
-#include "ngx_rl_sync.h"
+#include "ngx_rl_follow.h"
 
 #define NGX_RL_API_REASON  256   /* bytes; also of the author */
 
@@ -111,11 +111,11 @@ struct ngx_rl_api_s {
     ngx_str_t                  reason;
 
     ngx_rl_api_work_t          *work;               /* or NULL; its own */
-    ngx_rl_sync_call_t         *call;               /* while it is due */
+    ngx_rl_follow_call_t       *call;               /* while it is due */
     void                                 (*forget)(void *data);
     void                                  *data;    /* what else is under way */
 
-    ngx_rl_sync_status_e      status;    /* of the last call */
+    ngx_rl_follow_status_e    status;    /* of the last call */
     ngx_str_t                 said;      /* its reason */
     uint64_t                  version;   /* that it has named */
     uint64_t                  id;        /* of that a put has made */
@@ -166,16 +166,16 @@ void ngx_rl_api_run(ngx_rl_api_t *api, ngx_int_t rc);
 void ngx_rl_api_wake(ngx_rl_api_t *api, ngx_queue_t *events);
 
 /*
- * Makes a call of ngx_rl_sync_call(), and goes on with next. called is a
+ * Makes a call of ngx_rl_follow_call(), and goes on with next. called is a
  * handler that only takes the result.
  */
-ngx_int_t ngx_rl_api_call(ngx_rl_api_t *api, ngx_rl_sync_op_e op,
+ngx_int_t ngx_rl_api_call(ngx_rl_api_t *api, ngx_rl_follow_op_e op,
     uint64_t version, uint64_t id, const ngx_rl_record_t *record,
-    ngx_rl_sync_handler_pt handler, ngx_rl_api_pt next);
-void ngx_rl_api_called(void *data, const ngx_rl_sync_result_t *result);
+    ngx_rl_follow_handler_pt handler, ngx_rl_api_pt next);
+void ngx_rl_api_called(void *data, const ngx_rl_follow_result_t *result);
 
 /* A call's result, for failed(): its status, version and reason. */
-void ngx_rl_api_result(ngx_rl_api_t *api, const ngx_rl_sync_result_t *result);
+void ngx_rl_api_result(ngx_rl_api_t *api, const ngx_rl_follow_result_t *result);
 
 /* Runs the next step a millisecond later: others come first. */
 void ngx_rl_api_wait(ngx_rl_api_t *api);

@@ -208,7 +208,7 @@ ngx_rl_api_failed(ngx_rl_api_t *api)
 {
     switch (api->status) {
 
-    case NGX_RL_SYNC_UNAVAILABLE:
+    case NGX_RL_FOLLOW_UNAVAILABLE:
         return ngx_rl_api_problem(api, NGX_HTTP_SERVICE_UNAVAILABLE,
             "unavailable",
             (api->request->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))
@@ -216,7 +216,7 @@ ngx_rl_api_failed(ngx_rl_api_t *api)
             : "Redis did not accept the request, nothing is changed: %V",
             &api->said);
 
-    case NGX_RL_SYNC_UPGRADED:
+    case NGX_RL_FOLLOW_UPGRADED:
 
         /* the next connection may be one of the new master's */
 
@@ -227,21 +227,21 @@ ngx_rl_api_failed(ngx_rl_api_t *api)
                    "nginx is being upgraded, nothing is changed: send the "
                    "change again, the workers of the new binary take it");
 
-    case NGX_RL_SYNC_UNKNOWN:
+    case NGX_RL_FOLLOW_UNKNOWN:
         return ngx_rl_api_problem(api, NGX_HTTP_GATEWAY_TIME_OUT,
                    "unknown-outcome", "it is not known whether the change was "
                    "made: read before you send it again: %V", &api->said);
 
-    case NGX_RL_SYNC_TOO_LARGE:
+    case NGX_RL_FOLLOW_TOO_LARGE:
         return ngx_rl_api_problem(api, NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,
             "too-large", "the document has more than %d bytes",
             NGX_RL_DOCUMENT_MAX);
 
-    case NGX_RL_SYNC_NOT_FOUND:
+    case NGX_RL_FOLLOW_NOT_FOUND:
         return ngx_rl_api_problem(api, NGX_HTTP_NOT_FOUND, "not-found",
                                   "there is no such version");
 
-    case NGX_RL_SYNC_CONFLICT:
+    case NGX_RL_FOLLOW_CONFLICT:
         return ngx_rl_api_problem(api, NGX_HTTP_PRECONDITION_FAILED, "conflict",
                                   "version %uL is current", api->version);
 

@@ -190,7 +190,7 @@ ngx_rl_api_counter_log(ngx_rl_api_counters_t *all, ngx_uint_t made)
     what.len = ngx_sprintf(buf, "%s%V", made ? "" : "perhaps ", &all->change)
                - buf;
 
-    ngx_rl_sync_log(all->api->conf->limiter, &what, &all->record);
+    ngx_rl_follow_log(all->api->conf->limiter, &what, &all->record);
 
     all->change.len = 0;
 }
@@ -521,13 +521,13 @@ ngx_rl_api_counter_answer(ngx_rl_api_t *api)
     all = api->data;
     reset = (api->request->method == NGX_HTTP_DELETE);
 
-    if (api->status != NGX_RL_SYNC_OK && !all->counters->look.done) {
+    if (api->status != NGX_RL_FOLLOW_OK && !all->counters->look.done) {
         all->change.len = 0;
     }
 
-    ngx_rl_api_counter_log(all, api->status == NGX_RL_SYNC_OK);
+    ngx_rl_api_counter_log(all, api->status == NGX_RL_FOLLOW_OK);
 
-    if (api->status == NGX_RL_SYNC_OK) {
+    if (api->status == NGX_RL_FOLLOW_OK) {
         return ngx_rl_api_json(api, NGX_HTTP_OK,
                                ngx_rl_api_counter_json(all->counters));
     }
@@ -556,14 +556,14 @@ ngx_rl_api_counters_looked(ngx_rl_api_t *api)
     status = all->one ? all->counters->look.status : NGX_RL_REDIS_OK;
 
     if (status != NGX_RL_REDIS_OK) {
-        api->status = NGX_RL_SYNC_UNAVAILABLE;
+        api->status = NGX_RL_FOLLOW_UNAVAILABLE;
         api->said = *ngx_rl_redis_status_name(status);
 
         return ngx_rl_api_counter_answer(api);
     }
 
     if (ngx_rl_api_writes(api)) {
-        return ngx_rl_api_call(api, NGX_RL_SYNC_RESET, 0, 0, NULL,
+        return ngx_rl_api_call(api, NGX_RL_FOLLOW_RESET, 0, 0, NULL,
                                ngx_rl_api_called, ngx_rl_api_counter_answer);
     }
 

@@ -435,7 +435,7 @@ failed:
 
 
 static void
-ngx_rl_api_read_handler(void *data, const ngx_rl_sync_result_t *result)
+ngx_rl_api_read_handler(void *data, const ngx_rl_follow_result_t *result)
 {
     ngx_rl_api_t *api = data;
 
@@ -443,14 +443,14 @@ ngx_rl_api_read_handler(void *data, const ngx_rl_sync_result_t *result)
 
     /* of a record that memory was missing for, the length may be known alone */
 
-    if (result->n && result->status != NGX_RL_SYNC_FAILED) {
+    if (result->n && result->status != NGX_RL_FOLLOW_FAILED) {
         api->record = *result->records;
 
         if (ngx_rl_api_work_copy(api->request->pool, &api->record.document,
                                  &result->records->document)
             != NGX_OK)
         {
-            api->status = NGX_RL_SYNC_FAILED;
+            api->status = NGX_RL_FOLLOW_FAILED;
         }
     }
 
@@ -462,7 +462,7 @@ ngx_rl_api_read_handler(void *data, const ngx_rl_sync_result_t *result)
 static ngx_int_t
 ngx_rl_api_read(ngx_rl_api_t *api, uint64_t version, ngx_rl_api_pt next)
 {
-    return ngx_rl_api_call(api, NGX_RL_SYNC_READ, version, 0, NULL,
+    return ngx_rl_api_call(api, NGX_RL_FOLLOW_READ, version, 0, NULL,
                            ngx_rl_api_read_handler, next);
 }
 
@@ -472,13 +472,13 @@ ngx_rl_api_edit_newer(ngx_rl_api_t *api)
 {
     switch (api->status) {
 
-    case NGX_RL_SYNC_OK:
+    case NGX_RL_FOLLOW_OK:
         return ngx_rl_api_edit_start(api, 1);
 
-    case NGX_RL_SYNC_NOT_FOUND:
+    case NGX_RL_FOLLOW_NOT_FOUND:
         return ngx_rl_api_edit_start(api, 0);
 
-    case NGX_RL_SYNC_TOO_LARGE:
+    case NGX_RL_FOLLOW_TOO_LARGE:
 
         /* a document that cannot be read can be replaced */
 
@@ -516,7 +516,7 @@ ngx_rl_api_edit_stopped(ngx_rl_api_t *api)
     }
 
     api->version = ngx_max(api->version, work->edit.version);
-    api->status = NGX_RL_SYNC_CONFLICT;
+    api->status = NGX_RL_FOLLOW_CONFLICT;
 
     return ngx_rl_api_failed(api);
 }
@@ -589,11 +589,11 @@ ngx_rl_api_edit_answer(ngx_rl_api_t *api)
 static ngx_int_t
 ngx_rl_api_edit_changed(ngx_rl_api_t *api)
 {
-    if (api->status == NGX_RL_SYNC_OK) {
+    if (api->status == NGX_RL_FOLLOW_OK) {
         return ngx_rl_api_edit_answer(api);
     }
 
-    if (api->status != NGX_RL_SYNC_CONFLICT || !api->any
+    if (api->status != NGX_RL_FOLLOW_CONFLICT || !api->any
         || api->tries++ == NGX_RL_API_TRIES)
     {
         return ngx_rl_api_failed(api);
@@ -644,8 +644,8 @@ ngx_rl_api_edit_made(ngx_rl_api_t *api)
     /* the document stays as it is here; does the fleet have the same? */
 
     if (edit->document.len == 0) {
-        return ngx_rl_api_call(api, NGX_RL_SYNC_CHECK, edit->version, work->id,
-                               NULL, ngx_rl_api_called,
+        return ngx_rl_api_call(api, NGX_RL_FOLLOW_CHECK, edit->version,
+                               work->id, NULL, ngx_rl_api_called,
                                ngx_rl_api_edit_changed);
     }
 
@@ -663,7 +663,7 @@ ngx_rl_api_edit_made(ngx_rl_api_t *api)
 
     api->writing = 1;
 
-    return ngx_rl_api_call(api, NGX_RL_SYNC_PUT, edit->version, work->id,
+    return ngx_rl_api_call(api, NGX_RL_FOLLOW_PUT, edit->version, work->id,
                            &record, ngx_rl_api_called, ngx_rl_api_edit_changed);
 }
 
@@ -706,7 +706,7 @@ ngx_rl_api_edit_outcome(ngx_rl_api_t *api)
                    "it so");
 
     case NGX_RL_EDIT_TOO_LARGE:
-        api->status = NGX_RL_SYNC_TOO_LARGE;
+        api->status = NGX_RL_FOLLOW_TOO_LARGE;
         return ngx_rl_api_failed(api);
 
     default:
@@ -766,7 +766,7 @@ ngx_rl_api_edit_work(void *data)
 
     if (!work->based) {
 
-        if (ngx_rl_sync_current(edit->limiter, edit->pool, &record)
+        if (ngx_rl_follow_current(edit->limiter, edit->pool, &record)
             == NGX_ERROR)
         {
             edit->status = NGX_RL_EDIT_ERROR;
@@ -865,7 +865,7 @@ ngx_rl_api_edit(ngx_rl_api_t *api)
 
 
 static void
-ngx_rl_api_versions_handler(void *data, const ngx_rl_sync_result_t *result)
+ngx_rl_api_versions_handler(void *data, const ngx_rl_follow_result_t *result)
 {
     ngx_rl_api_t *api = data;
 
@@ -875,7 +875,7 @@ ngx_rl_api_versions_handler(void *data, const ngx_rl_sync_result_t *result)
 
     ngx_rl_api_result(api, result);
 
-    if (api->status != NGX_RL_SYNC_OK) {
+    if (api->status != NGX_RL_FOLLOW_OK) {
         ngx_rl_api_wake(api, &ngx_posted_events);
         return;
     }
@@ -905,7 +905,7 @@ ngx_rl_api_versions_handler(void *data, const ngx_rl_sync_result_t *result)
                          &api->text)
         != NGX_OK)
     {
-        api->status = NGX_RL_SYNC_FAILED;
+        api->status = NGX_RL_FOLLOW_FAILED;
     }
 
     ngx_rl_api_wake(api, &ngx_posted_events);
@@ -915,7 +915,7 @@ ngx_rl_api_versions_handler(void *data, const ngx_rl_sync_result_t *result)
 static ngx_int_t
 ngx_rl_api_versions_answer(ngx_rl_api_t *api)
 {
-    if (api->status != NGX_RL_SYNC_OK) {
+    if (api->status != NGX_RL_FOLLOW_OK) {
         return ngx_rl_api_failed(api);
     }
 
@@ -928,7 +928,7 @@ ngx_rl_api_versions_answer(ngx_rl_api_t *api)
 ngx_int_t
 ngx_rl_api_versions(ngx_rl_api_t *api)
 {
-    return ngx_rl_api_call(api, NGX_RL_SYNC_VERSIONS, 0, 0, NULL,
+    return ngx_rl_api_call(api, NGX_RL_FOLLOW_VERSIONS, 0, 0, NULL,
                            ngx_rl_api_versions_handler,
                            ngx_rl_api_versions_answer);
 }
@@ -938,7 +938,7 @@ ngx_rl_api_versions(ngx_rl_api_t *api)
 static ngx_int_t
 ngx_rl_api_version_got(ngx_rl_api_t *api)
 {
-    if (api->status != NGX_RL_SYNC_OK) {
+    if (api->status != NGX_RL_FOLLOW_OK) {
         return ngx_rl_api_failed(api);
     }
 
@@ -974,7 +974,7 @@ ngx_rl_api_version(ngx_rl_api_t *api)
                                (uint64_t) 1 << 53, &version)
            != 0)
     {
-        api->status = NGX_RL_SYNC_NOT_FOUND;
+        api->status = NGX_RL_FOLLOW_NOT_FOUND;
         return ngx_rl_api_failed(api);
     }
 

@@ -22,7 +22,7 @@ ngx_rl_api_status_time(uint64_t time_ms)
 /* With its nodes in use; null: the zone has none. */
 static json_t *
 ngx_rl_api_status_redis(ngx_rl_limiter_t *limiter,
-    const ngx_rl_sync_stat_t *stat)
+    const ngx_rl_follow_stat_t *stat)
 {
     json_t                   *nodes;
     uint64_t                  calls;
@@ -64,7 +64,7 @@ ngx_rl_api_status_redis(ngx_rl_limiter_t *limiter,
 
 static json_t *
 ngx_rl_api_status_state(ngx_rl_limiter_t *limiter,
-    const ngx_rl_sync_stat_t *stat)
+    const ngx_rl_follow_stat_t *stat)
 {
     u_char     buf[NGX_MAX_ERROR_STR];
     ngx_str_t  error;
@@ -116,18 +116,18 @@ ngx_rl_api_status_endpoints(ngx_rl_api_t *api)
 ngx_int_t
 ngx_rl_api_status(ngx_rl_api_t *api)
 {
-    uint64_t            now_ms;
-    ngx_str_t           hostname;
-    ngx_time_t         *now;
-    ngx_rl_limiter_t   *limiter;
-    ngx_rl_sync_stat_t  stat;
+    uint64_t              now_ms;
+    ngx_str_t             hostname;
+    ngx_time_t           *now;
+    ngx_rl_limiter_t     *limiter;
+    ngx_rl_follow_stat_t  stat;
 
     limiter = api->conf->limiter;
     now = ngx_timeofday();
     now_ms = (uint64_t) now->sec * 1000 + now->msec;
     hostname = ngx_cycle->hostname;
 
-    ngx_rl_sync_stat(limiter, &stat);
+    ngx_rl_follow_stat(limiter, &stat);
     ngx_rl_api_etag(api, stat.version, stat.id);
 
     return ngx_rl_api_json(api, NGX_HTTP_OK,

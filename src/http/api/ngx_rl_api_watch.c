@@ -398,7 +398,7 @@ ngx_rl_api_penalties_end(ngx_rl_api_t *api, const ngx_rl_api_wanted_t *wanted)
     ngx_memzero(&record, sizeof(ngx_rl_record_t));
 
     if (ngx_rl_api_record(api, &record) == NGX_OK) {
-        ngx_rl_sync_log(limiter, &what, &record);
+        ngx_rl_follow_log(limiter, &what, &record);
     }
 
     return ngx_rl_api_json(api, NGX_HTTP_OK,

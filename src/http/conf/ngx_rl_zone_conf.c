@@ -6,7 +6,7 @@
 #include "ngx_rl_conf.h"
 
 #include "ngx_rl_document.h"
-#include "ngx_rl_sync.h"
+#include "ngx_rl_follow.h"
 #include "ngx_rl_text.h"
 
 
@@ -214,5 +214,6 @@ ngx_rl_zone_follow(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
 
     ngx_rl_document_init();
 
-    return ngx_rl_sync_prepare(cf, &zone->limiter, &ngx_http_ratelimit_module);
+    return ngx_rl_follow_prepare(cf, &zone->limiter,
+                                 &ngx_http_ratelimit_module);
 }

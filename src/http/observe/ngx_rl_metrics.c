@@ -10,7 +10,7 @@
 #include "ngx_rl_json.h"
 #include "ngx_rl_request.h"
 
-#include "ngx_rl_sync.h"
+#include "ngx_rl_follow.h"
 
 /* a byte of a label's value at most: "\\x7f" */
 #define NGX_RL_METRICS_ESCAPE  5
@@ -1031,11 +1031,11 @@ ngx_rl_metrics_rows(ngx_http_request_t *r, ngx_array_t *rows)
 static void
 ngx_rl_metrics_zone(ngx_rl_metrics_item_t *zone)
 {
-    uint64_t            now, since;
-    ngx_uint_t          i;
-    ngx_rl_rule_t     **rules;
-    ngx_rl_limiter_t   *limiter;
-    ngx_rl_sync_stat_t  stat;
+    uint64_t              now, since;
+    ngx_uint_t            i;
+    ngx_rl_rule_t       **rules;
+    ngx_rl_limiter_t     *limiter;
+    ngx_rl_follow_stat_t  stat;
 
     limiter = zone->limiter;
     now = (uint64_t) ngx_current_msec * 1000;
@@ -1062,7 +1062,7 @@ ngx_rl_metrics_zone(ngx_rl_metrics_item_t *zone)
         return;
     }
 
-    ngx_rl_sync_stat(limiter, &stat);
+    ngx_rl_follow_stat(limiter, &stat);
 
     now = ngx_time();
     since = stat.swapped_ms / 1000;

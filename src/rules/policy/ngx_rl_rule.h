@@ -255,7 +255,7 @@ struct ngx_rl_limiter_s {
     unsigned         folds:1;    /* a location has no template for each path:
                                     see key_folds() */
     ngx_uint_t       fail_modes; /* of the locations: bits */
-    void            *sync;       /* the worker's */
+    void            *follow;     /* the worker's */
 };
 
 

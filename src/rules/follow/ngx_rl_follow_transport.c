@@ -1,19 +1,39 @@
 /*
- * The store of a zone in shared memory, declared while the configuration is
- * read. It is filled from the state file if it is new, before any worker runs,
- * and when an upgrade of the binary was given up.
+ * Where documents are: in the store, which the workers of a gateway share and
+ * which is declared while the configuration is read; in the state file, which
+ * fills a new store before any worker runs, and when an upgrade of the binary
+ * was given up; and in Redis, behind the script of documents (lua/rules.lua).
  */
 
-#include "ngx_rl_sync_int.h"
+#include "ngx_rl_follow_int.h"
 
+#include "ngx_rl_leases.h"
 #include "ngx_rl_state.h"
+#include "ngx_rl_text.h"
+
+#include <openssl/crypto.h>
 
 /* pages left to the slab allocator */
-#define NGX_RL_SYNC_SPARE_PAGES  8
+#define NGX_RL_FOLLOW_SPARE_PAGES  8
+
+#define NGX_RL_FOLLOW_ARGS  6
+
+/*
+ * In Redis a line stands behind a record, if the fleet has a secret: its seal.
+ * No document begins like this.
+ */
+#define NGX_RL_FOLLOW_SEAL  "hmac-sha256 "
+
+#define NGX_RL_FOLLOW_SEAL_LINE                                               \
+    (sizeof(NGX_RL_FOLLOW_SEAL) - 1 + 2 * NGX_RL_REDIS_SEAL + 1)
+
+const char  ngx_rl_follow_unsealed[] =
+    "it is not sealed by this \"secret_file\"; if a gateway goes by it, give "
+    "that gateway the file and reload it, else delete it in Redis";
 
 
 ngx_int_t
-ngx_rl_sync_heads(const ngx_str_t *text, ngx_uint_t whole, ngx_pool_t *pool,
+ngx_rl_follow_heads(const ngx_str_t *text, ngx_uint_t whole, ngx_pool_t *pool,
     ngx_array_t *records)
 {
     ngx_str_t         rest;
@@ -63,7 +83,7 @@ ngx_rl_sync_heads(const ngx_str_t *text, ngx_uint_t whole, ngx_pool_t *pool,
  * becomes the old one then.
  */
 ngx_int_t
-ngx_rl_sync_history(ngx_rl_limiter_t *limiter, ngx_pool_t *pool,
+ngx_rl_follow_history(ngx_rl_limiter_t *limiter, ngx_pool_t *pool,
     ngx_rl_store_entry_t *entry)
 {
     u_char           *p;
@@ -92,7 +112,7 @@ ngx_rl_sync_history(ngx_rl_limiter_t *limiter, ngx_pool_t *pool,
 
     if (ngx_rl_record_head(&entry->text, pool, &current)
         == ngx_rl_record_no_memory
-        || ngx_rl_sync_heads(&text, 1, pool, &records) != NGX_OK)
+        || ngx_rl_follow_heads(&text, 1, pool, &records) != NGX_OK)
     {
         return NGX_ERROR;
     }
@@ -141,7 +161,7 @@ ngx_rl_sync_history(ngx_rl_limiter_t *limiter, ngx_pool_t *pool,
  * again.
  */
 ngx_int_t
-ngx_rl_sync_load(ngx_rl_limiter_t *limiter, ngx_pool_t *pool, ngx_uint_t test)
+ngx_rl_follow_load(ngx_rl_limiter_t *limiter, ngx_pool_t *pool, ngx_uint_t test)
 {
     uint64_t               version, id;
     ngx_int_t              rc;
@@ -199,7 +219,7 @@ ngx_rl_sync_load(ngx_rl_limiter_t *limiter, ngx_pool_t *pool, ngx_uint_t test)
 
 /* Old workers use the memory: nothing is written to what is there. */
 static ngx_int_t
-ngx_rl_sync_init(ngx_shm_zone_t *shm_zone, void *data)
+ngx_rl_follow_init(ngx_shm_zone_t *shm_zone, void *data)
 {
     size_t             size;
     ngx_int_t          rc;
@@ -242,7 +262,7 @@ ngx_rl_sync_init(ngx_shm_zone_t *shm_zone, void *data)
         return NGX_ERROR;
     }
 
-    rc = ngx_rl_sync_load(limiter, pool, ngx_test_config);
+    rc = ngx_rl_follow_load(limiter, pool, ngx_test_config);
 
     ngx_destroy_pool(pool);
 
@@ -251,7 +271,7 @@ ngx_rl_sync_init(ngx_shm_zone_t *shm_zone, void *data)
 
 
 ngx_int_t
-ngx_rl_sync_prepare(ngx_conf_t *cf, ngx_rl_limiter_t *limiter, void *tag)
+ngx_rl_follow_prepare(ngx_conf_t *cf, ngx_rl_limiter_t *limiter, void *tag)
 {
     size_t           size;
     ngx_str_t        name;
@@ -272,7 +292,7 @@ ngx_rl_sync_prepare(ngx_conf_t *cf, ngx_rl_limiter_t *limiter, void *tag)
 
     size = ngx_align(ngx_rl_store_size(NGX_RL_RECORD_MAX), ngx_pagesize);
     size += (size / ngx_pagesize) * sizeof(ngx_slab_page_t)
-            + NGX_RL_SYNC_SPARE_PAGES * ngx_pagesize;
+            + NGX_RL_FOLLOW_SPARE_PAGES * ngx_pagesize;
 
     shm_zone = ngx_shared_memory_add(cf, &name,
                                      ngx_align(size, ngx_pagesize), tag);
@@ -280,7 +300,7 @@ ngx_rl_sync_prepare(ngx_conf_t *cf, ngx_rl_limiter_t *limiter, void *tag)
         return NGX_ERROR;
     }
 
-    shm_zone->init = ngx_rl_sync_init;
+    shm_zone->init = ngx_rl_follow_init;
     shm_zone->data = limiter;
 
     return NGX_OK;
@@ -293,7 +313,7 @@ ngx_rl_sync_prepare(ngx_conf_t *cf, ngx_rl_limiter_t *limiter, void *tag)
  * process.
  */
 ngx_uint_t
-ngx_rl_sync_upgraded(void)
+ngx_rl_follow_upgraded(void)
 {
     u_char            text[NGX_INT64_LEN + 1];
     ssize_t           n;
@@ -317,4 +337,179 @@ ngx_rl_sync_upgraded(void)
     }
 
     return n > 0 && ngx_atoi(text, n) == ngx_parent;
+}
+
+
+ngx_int_t
+ngx_rl_follow_seal(ngx_rl_limiter_t *limiter, ngx_pool_t *pool, ngx_str_t *text)
+{
+    u_char  *p, *line, seal[NGX_RL_REDIS_SEAL];
+
+    if (limiter->redis == NULL || limiter->redis->secret.len == 0) {
+        return NGX_OK;
+    }
+
+    p = ngx_pnalloc(pool, text->len + NGX_RL_FOLLOW_SEAL_LINE);
+
+    if (p == NULL
+        || ngx_rl_redis_seal(limiter->redis, &limiter->zone.name, text, seal)
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    line = ngx_cpymem(p, text->data, text->len);
+    line = ngx_cpymem(line, NGX_RL_FOLLOW_SEAL, sizeof(NGX_RL_FOLLOW_SEAL) - 1);
+    line = ngx_hex_dump(line, seal, sizeof(seal));
+    *line++ = LF;
+
+    text->data = p;
+    text->len = line - p;
+
+    return NGX_OK;
+}
+
+
+const char *
+ngx_rl_follow_unseal(ngx_rl_limiter_t *limiter, ngx_pool_t *pool,
+    ngx_str_t *text)
+{
+    u_char     *line;
+    ngx_str_t   found, sealed;
+
+    found = *text;
+
+    if (text->len > NGX_RL_FOLLOW_SEAL_LINE) {
+        line = text->data + text->len - NGX_RL_FOLLOW_SEAL_LINE;
+
+        if (line[-1] == LF
+            && ngx_memcmp(line, NGX_RL_FOLLOW_SEAL,
+                          sizeof(NGX_RL_FOLLOW_SEAL) - 1)
+               == 0)
+        {
+            text->len -= NGX_RL_FOLLOW_SEAL_LINE;
+        }
+    }
+
+    if (limiter->redis->secret.len == 0) {
+        return NULL;
+    }
+
+    sealed = *text;
+
+    if (ngx_rl_follow_seal(limiter, pool, &sealed) != NGX_OK) {
+        return ngx_rl_record_no_memory;
+    }
+
+    return (found.len == sealed.len
+            && CRYPTO_memcmp(found.data, sealed.data, found.len) == 0)
+           ? NULL : ngx_rl_follow_unsealed;
+}
+
+
+ngx_rl_redis_call_t *
+ngx_rl_follow_ask(ngx_rl_follow_t *follow, ngx_rl_redis_handler_pt handler,
+    void *data, const char *operation, const char *format,
+    const uint64_t *numbers, const ngx_str_t *text)
+{
+    u_char      buf[NGX_RL_FOLLOW_ARGS][NGX_INT64_LEN + 1];
+    ngx_str_t   args[NGX_RL_FOLLOW_ARGS], *arg;
+
+    args[0].data = (u_char *) operation;
+    args[0].len = ngx_strlen(operation);
+
+    for (arg = &args[1]; *format; arg++, format++) {
+
+        if (*format == 's') {
+            *arg = *text;
+            continue;
+        }
+
+        arg->data = buf[arg - args];
+        arg->len = ngx_sprintf(arg->data, (*format == 'i') ? "%016xL" : "%uL",
+                               *numbers++)
+                   - arg->data;
+    }
+
+    return ngx_rl_redis_control_rules(follow->limiter->redis,
+                                      &follow->limiter->zone.name, args,
+                                      arg - args, handler, data);
+}
+
+
+/* Where there is no record, the script calls its id "0". */
+ngx_rl_redis_call_t *
+ngx_rl_follow_ask_put(ngx_rl_follow_t *follow, ngx_rl_redis_handler_pt handler,
+    void *data, uint64_t expected, uint64_t expected_id,
+    const ngx_rl_store_entry_t *entry, const ngx_str_t *sealed)
+{
+    uint64_t  numbers[4];
+
+    numbers[0] = expected;
+    numbers[1] = expected ? expected_id : 0;
+    numbers[2] = entry->version;
+    numbers[3] = entry->id;
+
+    return ngx_rl_follow_ask(follow, handler, data, "put",
+                             expected ? "vivis" : "vvvis", numbers, sealed);
+}
+
+
+ngx_int_t
+ngx_rl_follow_number(const ngx_rl_redis_result_t *result, ngx_uint_t i,
+    uint64_t *number)
+{
+    return (i < result->n
+            && ngx_rl_number_parse(result->texts[i].data,
+                                   result->texts[i].len, 0,
+                                   NGX_RL_FOLLOW_LATEST, number)
+               == 0)
+           ? NGX_OK : NGX_ERROR;
+}
+
+
+ngx_int_t
+ngx_rl_follow_version(const ngx_rl_redis_result_t *result, ngx_uint_t i,
+    uint64_t *version, uint64_t *id)
+{
+    size_t      n;
+    ngx_int_t   high, low;
+    ngx_str_t  *text;
+
+    if (i + 1 >= result->n
+        || ngx_rl_follow_number(result, i, version) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    /* ngx_hextoi() reads no number of 64 bits */
+
+    text = &result->texts[i + 1];
+    n = (text->len == 16) ? 8 : 0;
+    high = n ? ngx_hextoi(text->data, n) : 0;
+    low = ngx_hextoi(text->data + n, text->len - n);
+
+    if (high == NGX_ERROR || low == NGX_ERROR || text->len > 16) {
+        return NGX_ERROR;
+    }
+
+    *id = (uint64_t) high << 32 | (uint64_t) low;
+
+    return NGX_OK;
+}
+
+
+void
+ngx_rl_follow_resets(ngx_rl_follow_t *follow, uint64_t resets)
+{
+    if (follow->limiter->store->resets == resets) {
+        return;
+    }
+
+    follow->limiter->store->resets = resets;
+
+    if (follow->limiter->zone.leases) {
+        ngx_rl_leases_forget(follow->limiter->zone.leases,
+                             (uint64_t) ngx_current_msec * 1000);
+    }
 }

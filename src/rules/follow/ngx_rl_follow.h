@@ -8,48 +8,53 @@
  * in a job, and swaps its policy. The leader writes the state file.
  */
 
-#ifndef NGX_RL_SYNC_H_INCLUDED
-#define NGX_RL_SYNC_H_INCLUDED
+#ifndef NGX_RL_FOLLOW_H_INCLUDED
+#define NGX_RL_FOLLOW_H_INCLUDED
 
 #include "ngx_rl_policy.h"
 #include "ngx_rl_record.h"
 
 typedef enum {
-    NGX_RL_SYNC_OK = 0,
-    NGX_RL_SYNC_CONFLICT,     /* another version is current: version */
-    NGX_RL_SYNC_NOT_FOUND,    /* no such version */
-    NGX_RL_SYNC_TOO_LARGE,    /* read: records has its head */
-    NGX_RL_SYNC_UNAVAILABLE,  /* Redis has not done it: reason */
-    NGX_RL_SYNC_UPGRADED,     /* another nginx binary takes over */
-    NGX_RL_SYNC_UNKNOWN,      /* Redis may have done it: reason */
-    NGX_RL_SYNC_FAILED        /* memory is out */
-} ngx_rl_sync_status_e;
+    NGX_RL_FOLLOW_OK = 0,
+    NGX_RL_FOLLOW_CONFLICT,     /* another version is current: version */
+    NGX_RL_FOLLOW_NOT_FOUND,    /* no such version */
+    NGX_RL_FOLLOW_TOO_LARGE,    /* read: records has its head */
+    NGX_RL_FOLLOW_UNAVAILABLE,  /* Redis has not done it: reason */
+    NGX_RL_FOLLOW_UPGRADED,     /* another nginx binary takes over */
+    NGX_RL_FOLLOW_UNKNOWN,      /* Redis may have done it: reason */
+    NGX_RL_FOLLOW_FAILED,       /* memory is out */
+
+    /* inside, never a result */
+    NGX_RL_FOLLOW_AGAIN,        /* it goes on */
+    NGX_RL_FOLLOW_REFUSED,      /* Redis' record is not to be used */
+    NGX_RL_FOLLOW_BEHIND        /* Redis has less than this gateway */
+} ngx_rl_follow_status_e;
 
 typedef struct {
-    ngx_rl_sync_status_e    status;
-    uint64_t                version;  /* current now; 0: not known */
-    uint64_t                id;       /* of that version; not where it was
-                                         found instead */
-    ngx_str_t               reason;   /* "timeout", "oom": by Redis */
-    unsigned                saved:1;  /* put: Redis has it, or the state file,
-                                         or there is neither */
-    ngx_uint_t              n;
-    ngx_rl_record_t        *records;  /* versions: heads alone, the newest
-                                         first; read: one */
-} ngx_rl_sync_result_t;
+    ngx_rl_follow_status_e   status;
+    uint64_t                 version;  /* current now; 0: not known */
+    uint64_t                 id;       /* of that version; not where it was
+                                          found instead */
+    ngx_str_t                reason;   /* "timeout", "oom": by Redis */
+    unsigned                 saved:1;  /* put: Redis has it, or the state file,
+                                          or there is neither */
+    ngx_uint_t               n;
+    ngx_rl_record_t         *records;  /* versions: heads alone, the newest
+                                          first; read: one */
+} ngx_rl_follow_result_t;
 
 /* The result's texts are valid during the handler only. */
-typedef void (*ngx_rl_sync_handler_pt)(void *data,
-    const ngx_rl_sync_result_t *result);
+typedef void (*ngx_rl_follow_handler_pt)(void *data,
+    const ngx_rl_follow_result_t *result);
 
-typedef struct ngx_rl_sync_call_s  ngx_rl_sync_call_t;
+typedef struct ngx_rl_follow_call_s  ngx_rl_follow_call_t;
 
 /*
  * While the configuration is read: the zone follows a document. Makes its
  * store, in shared memory of its own, which a reload keeps, and which is filled
  * from the state file where it is new. Returns NGX_OK or NGX_ERROR (logged).
  */
-ngx_int_t ngx_rl_sync_prepare(ngx_conf_t *cf, ngx_rl_limiter_t *limiter,
+ngx_int_t ngx_rl_follow_prepare(ngx_conf_t *cf, ngx_rl_limiter_t *limiter,
     void *tag);
 
 /*
@@ -57,31 +62,31 @@ ngx_int_t ngx_rl_sync_prepare(ngx_conf_t *cf, ngx_rl_limiter_t *limiter,
  * ends. Returns NGX_OK, or NGX_ERROR: memory is out. A document that does not
  * compile is no error: it is logged, and the rules of nginx.conf count.
  */
-ngx_int_t ngx_rl_sync_begin(ngx_rl_limiter_t *limiter, ngx_cycle_t *cycle);
-void ngx_rl_sync_end(ngx_rl_limiter_t *limiter);
+ngx_int_t ngx_rl_follow_begin(ngx_rl_limiter_t *limiter, ngx_cycle_t *cycle);
+void ngx_rl_follow_end(ngx_rl_limiter_t *limiter);
 
 /*
  * "nginx -t": says what of the state file's document does not go with this
  * configuration. Returns nothing: a document is no error of nginx.conf.
  */
-void ngx_rl_sync_test(ngx_rl_limiter_t *limiter, ngx_log_t *log);
+void ngx_rl_follow_test(ngx_rl_limiter_t *limiter, ngx_log_t *log);
 
 /*
  * The current record of this gateway, in pool; may be called by a thread.
  * Returns NGX_OK, NGX_DECLINED: there is none (the version is 0), or NGX_ERROR:
  * memory is out.
  */
-ngx_int_t ngx_rl_sync_current(ngx_rl_limiter_t *limiter, ngx_pool_t *pool,
+ngx_int_t ngx_rl_follow_current(ngx_rl_limiter_t *limiter, ngx_pool_t *pool,
     ngx_rl_record_t *record);
 
 /* The operation of a call. */
 typedef enum {
-    NGX_RL_SYNC_CHECK = 0,  /* is version, with id, the fleet's? */
-    NGX_RL_SYNC_VERSIONS,
-    NGX_RL_SYNC_READ,       /* the record of version */
-    NGX_RL_SYNC_RESET,
-    NGX_RL_SYNC_PUT
-} ngx_rl_sync_op_e;
+    NGX_RL_FOLLOW_CHECK = 0,  /* is version, with id, the fleet's? */
+    NGX_RL_FOLLOW_VERSIONS,
+    NGX_RL_FOLLOW_READ,       /* the record of version */
+    NGX_RL_FOLLOW_RESET,
+    NGX_RL_FOLLOW_PUT
+} ngx_rl_follow_op_e;
 
 /*
  * Calls the handler once, never from inside, unless the call is forgotten
@@ -98,20 +103,20 @@ typedef enum {
  * RESET: a counter was reset, and every gateway forgets what it remembers of
  * rejections. The caller has deleted the counter before.
  */
-ngx_rl_sync_call_t *ngx_rl_sync_call(
-    ngx_rl_limiter_t *limiter, ngx_rl_sync_op_e op,
+ngx_rl_follow_call_t *ngx_rl_follow_call(
+    ngx_rl_limiter_t *limiter, ngx_rl_follow_op_e op,
     uint64_t version, uint64_t id, const ngx_rl_record_t *record,
-    ngx_rl_sync_handler_pt handler, void *data);
+    ngx_rl_follow_handler_pt handler, void *data);
 
 /*
  * Logs a change at notice: what happened, and the method, path, author,
  * address and reason of record.
  */
-void ngx_rl_sync_log(const ngx_rl_limiter_t *limiter, const ngx_str_t *what,
+void ngx_rl_follow_log(const ngx_rl_limiter_t *limiter, const ngx_str_t *what,
     const ngx_rl_record_t *record);
 
 /* The handler is not called any more; a change that was sent goes on. */
-void ngx_rl_sync_forget(ngx_rl_sync_call_t *call);
+void ngx_rl_follow_forget(ngx_rl_follow_call_t *call);
 
 /* The state of this gateway. Times are ms since the epoch; 0: never. */
 typedef struct {
@@ -126,8 +131,8 @@ typedef struct {
     unsigned     saved:1;      /* the state file has the current version */
     ngx_err_t    error;        /* why it could not be written */
     ngx_uint_t   warnings;     /* what of it has no effect here */
-} ngx_rl_sync_stat_t;
+} ngx_rl_follow_stat_t;
 
-void ngx_rl_sync_stat(ngx_rl_limiter_t *limiter, ngx_rl_sync_stat_t *stat);
+void ngx_rl_follow_stat(ngx_rl_limiter_t *limiter, ngx_rl_follow_stat_t *stat);
 
-#endif /* NGX_RL_SYNC_H_INCLUDED */
+#endif /* NGX_RL_FOLLOW_H_INCLUDED */
