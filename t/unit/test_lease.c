@@ -326,6 +326,14 @@ static const step_t  return_to_window[] = {
     { 0 }
 };
 
+/* The request that asked first may be the window before's: Redis knows. */
+static const step_t  return_of_the_first[] = {
+    FILL(100, 1, 1, 0, 900, 0),
+    TAKE(100, 1, PAID), TAKE(101, 1, DENIED),
+    GIVE(102, 99, 1, 0), TAKE(102, 1, ASK),
+    { 0 }
+};
+
 /* Not what has come back by itself. */
 static const step_t  return_to_bucket[] = {
     FILL(0, 1, 5, 20, 45000, 0),
@@ -526,6 +534,7 @@ static const case_t  cases[] = {
     { "answers cross", answers_cross, ALL },
     { "garbage", garbage, { most_bucket, most_fixed, thousand_sliding } },
     { "return to window", return_to_window, { minute }, minute_200 },
+    { "return of the first", return_of_the_first, { minute } },
     { "return to bucket", return_to_bucket, { minute_bucket } },
     { "return to quick", return_to_quick, { quick_bucket } },
     { "charge", charge, { minute }, minute_200 },

@@ -1133,7 +1133,14 @@ ngx_rl_ledger_give(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
             }
 
         } else if (age_us >= counts_us) {
-            return 0;                  /* of the window before */
+
+            /*
+             * Of the window before, or of the first request of this one: Redis
+             * gets them, and knows. So no rejection stands.
+             */
+
+            ledger->retry_ms = 0;
+            return 0;
         }
 
         ledger->tokens += tokens;
