@@ -375,6 +375,7 @@ ngx_rl_script_give(ngx_rl_counter_t *counter, uint32_t tokens, uint64_t age_us)
 {
     ngx_rl_ledger_call_t  call;
 
+    ngx_memzero(&call, sizeof(ngx_rl_ledger_call_t));
     call.debit = -(int32_t) tokens;
     call.age_us = age_us;
 
