@@ -295,7 +295,7 @@ ngx_rl_api_query(ngx_rl_api_t *api)
     ngx_str_t   name, text;
     ngx_uint_t  allowed;
 
-    p = api->request->args.data;
+    p = api->request->args.len ? api->request->args.data : (u_char *) "";
     last = p + api->request->args.len;
     allowed = (api->request->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))
               ? api->route->reads : api->route->writes;
