@@ -38,7 +38,7 @@ ngx_rl_api_utf8(const ngx_str_t *text)
     u_char   *p, *last;
     uint32_t  n;
 
-    p = text->data;
+    p = text->len ? text->data : (u_char *) "";
     last = p + text->len;
 
     while (p < last) {
