@@ -200,9 +200,9 @@ void ngx_rl_redis_mask(const ngx_rl_redis_t *redis, const ngx_str_t *name,
     u_char *data, size_t len);
 
 /*
- * What a gateway of the fleet alone can make of a zone's record: HMAC-SHA256
- * under a key of the secret, which there is, and of the zone's name. May be
- * called by a thread. Returns NGX_OK, or NGX_ERROR: memory is out.
+ * Makes the seal of a zone's record: HMAC-SHA256 under a key that is derived
+ * from the secret and the zone's name. The block must have a secret. A thread
+ * may call it. Returns NGX_OK, or NGX_ERROR: memory is out.
  */
 #define NGX_RL_REDIS_SEAL  32
 

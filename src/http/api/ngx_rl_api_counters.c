@@ -325,8 +325,8 @@ ngx_rl_api_counter_key(void *data, ngx_rl_rule_t *rule, ngx_str_t *key)
 
 
 /*
- * What a request with this key would be: the client, the lists that have the
- * API key, the address or the value that the counter's key has, and the tier.
+ * Makes what a request with this key would have: the client, the tier, and the
+ * lists that have the API key, the address or the value of the counter's key.
  * Other values of a request may be on a list, too.
  */
 static ngx_int_t
@@ -661,8 +661,8 @@ ngx_rl_api_counter_amount(ngx_rl_api_counters_t *all)
 
 
 /*
- * What PATCH and DELETE ask of the one counter, and what the log will say, kept
- * as long as the request.
+ * Reads what PATCH and DELETE ask of the one counter, and what the log will
+ * say; both are kept as long as the request.
  */
 static ngx_int_t
 ngx_rl_api_counter_change(ngx_rl_api_counters_t *all)

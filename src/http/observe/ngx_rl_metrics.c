@@ -74,7 +74,7 @@ typedef struct {
 } ngx_rl_metrics_item_t;
 
 /*
- * What a rule or a zone has: bits. A number that it can have is shown at 0: a
+ * The numbers that a rule or a zone can have: bits. Such a one is shown at 0: a
  * rate is known from the first request on. Any other number is shown from its
  * first request on.
  */
@@ -688,7 +688,7 @@ ngx_rl_metrics_skipped(ngx_rl_metrics_t *out, const void *item)
 }
 
 
-/* Of each Redis node. */
+/* The samples of each Redis node. */
 static void
 ngx_rl_metrics_nodes(ngx_rl_metrics_t *out, const void *item)
 {
@@ -872,7 +872,7 @@ static const ngx_rl_metric_t  ngx_rl_item_metrics[] =
 };
 
 
-/* What stands above the samples of a metric. */
+/* The two lines above the samples of a metric. */
 static void
 ngx_rl_metrics_head(ngx_rl_metrics_t *out)
 {

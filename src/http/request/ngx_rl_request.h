@@ -197,7 +197,7 @@ ngx_int_t ngx_rl_handler(ngx_http_request_t *r);
 void ngx_rl_phases_init(ngx_cycle_t *cycle);
 
 
-/* What a rule allows a client. */
+/* The limit that a client has of a rule. */
 typedef struct {
     const ngx_rl_limit_t      *limit;
     const ngx_rl_temporary_t  *temporary;  /* in force; NULL: none */
@@ -220,7 +220,7 @@ typedef struct {
     void    *data;
 } ngx_rl_report_t;
 
-/* What became of the selection, of a zone, of a rule. */
+/* How the selection ended: of all, of a zone, of a rule. */
 typedef enum {
     NGX_RL_SELECT_OK = 0,
     NGX_RL_SELECT_SKIPPED,    /* the zone or the rule does not count it */
@@ -267,7 +267,7 @@ ngx_int_t ngx_rl_anonymous(ngx_http_request_t *r, const ngx_rl_ctx_t *ctx,
     const ngx_str_t *written, ngx_str_t *key);
 
 /*
- * Of a zone with "new_keys=": the client's key becomes its network if the key
+ * In a zone with "new_keys=", the client's key becomes its network if the key
  * is new and the network has brought too many. A request that is explained
  * makes nothing known. rule: has the key as it is written. NGX_ERROR: memory is
  * out.

@@ -194,11 +194,11 @@ ngx_int_t ngx_rl_follow_heads(const ngx_str_t *text, ngx_uint_t whole,
 /* follow_transport.c: Redis */
 
 /*
- * Whoever writes to Redis makes no document, if the fleet has a secret: there,
- * and nowhere else, a record has a seal. seal() makes a sealed copy in pool;
- * without a secret it leaves text as it is. unseal() cuts the seal off. Returns
- * NULL, ngx_rl_follow_unsealed: the fleet has not made this, or
- * ngx_rl_record_no_memory. Both may be called by a thread.
+ * If the fleet has a secret, a record in Redis, and nowhere else, has a seal:
+ * the right to write to Redis is not enough to make a document. seal() makes a
+ * sealed copy in pool. Without a secret it leaves text as it is. unseal() cuts
+ * the seal off. It returns NULL, ngx_rl_follow_unsealed: the fleet has not made
+ * this, or ngx_rl_record_no_memory. A thread may call both.
  */
 extern const char  ngx_rl_follow_unsealed[];
 
