@@ -162,9 +162,11 @@ cluster_serves() {
     redis-cli -p "$1" cluster info | grep -q cluster_state:ok
 }
 
-# The error log is at "warn": whatever stands in it failed the run.
+# The error log is at "warn": whatever stands in it failed the run, but for the
+# warning about $ratelimit_route, which the routes' servers invite.
 check_error_log() {
-    [ ! -s "$DIR/error.log" ] && return
-    head -20 "$DIR/error.log" >&2
+    grep -v '\[warn\].* counts by \$ratelimit_route' "$DIR/error.log" \
+        > "$DIR/wrong" || return 0
+    head -20 "$DIR/wrong" >&2
     die "nginx wrote the above to its error log"
 }
