@@ -2,9 +2,10 @@
 #
 # The part of the style that a program can judge: no tabs, no trailing blanks,
 # no // comments, 80 columns, a function's name at the start of its line and its
-# brace on one of its own.
+# brace on one of its own. In a .t: no blank line inside a block.
 #
-#   tools/check-style.sh [fix] [<file.c|.h>...]    all sources without files
+#   tools/check-style.sh [fix] [<file.c|.h>...]    all sources without files,
+#                                                  and all files of t/
 #
 # fix mends tabs and trailing blanks first.
 
@@ -18,6 +19,9 @@ if [ "${1:-}" = fix ]; then
     shift
 fi
 
+tests=
+# shellcheck disable=SC2046
+[ $# -gt 0 ] || tests=$(find t -name '*.t')
 # shellcheck disable=SC2046
 [ $# -gt 0 ] || set -- *.c $(find src t bench -name '*.[ch]' 2> /dev/null)
 
@@ -71,3 +75,16 @@ awk '
         exit failed
     }
 ' "$@"
+
+# shellcheck disable=SC2086
+[ -z "$tests" ] || awk '
+    FNR == 1                        { blank = code = 1 }
+    /^__(DATA|END)__/               { code = 0 }
+    code && blank && (!NF || /^[ })\]]/) {
+        printf "%s:%d: blank line inside a block, or two\n", FILENAME, FNR
+        failed = 1
+    }
+                                    { blank = !NF }
+
+    END { exit failed }
+' $tests

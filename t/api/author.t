@@ -34,7 +34,6 @@ sub bearer { return "Authorization: Bearer $_[0]" }
 # The last change, as the log and as the history have it.
 sub logged {
     my $zone = shift // 'one';
-
     wait_for(sub { $gateway->log =~ /zone "$zone": version/ });
     return ($gateway->log =~ /\[notice\] [^\n]*ratelimit zone "$zone": (version[^\n]*)/g)[-1];
 }
@@ -50,13 +49,11 @@ sub newest {
 # the history has none, and escapes quotes.
 sub change_ok {
     my ($name, $answer, $request, %of) = @_;
-
     my $by = $of{by} // '';
     my $from = $of{from} // '127.0.0.1';
     my $reason = $of{reason} // '';
     my ($method, $path) = split ' ', $request;
     my ($by_quoted, $reason_quoted) = map { s/(["\\])/\\$1/gr } $by, $reason;
-
     like($answer->{status}, qr/^20[01]$/, $name);
     is(newest(), "$answer->{version}|$by|$from|$method|$path|$reason",
        "$name: the history");

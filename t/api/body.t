@@ -26,65 +26,49 @@ my $gateway = t::Gateway->limited(
         '= /mirror' => 'internal; return 204;',
     });
 
-
 # A request as it is, in pieces with a pause before each but the first; the
 # whole answer.
 sub raw {
     my @pieces = @_;
-
     my $socket = $gateway->connect_to;
     local $SIG{PIPE} = 'IGNORE';
     local $SIG{ALRM} = sub { die 'no answer' };
     alarm 30;
-
     my $n = 0;
-
     for (@pieces) {
         sleep 0.05 if $n++;
         my $piece = $_;
-
         while (length $piece) {
             my $written = syswrite $socket, $piece or last;
             substr $piece, 0, $written, '';
         }
     }
-
     my $text = '';
-
     # nginx keeps a connection for a while that it has not read to its end
-
     1 while !($text =~ /^Content-Length: (\d+)\r\n.*?\r\n\r\n(.*)/ms
               && length $2 >= $1)
             && sysread $socket, $text, 65536, length $text;
     alarm 0;
-
     $text =~ s{^HTTP/1.1 100 Continue\r\n\r\n}{};
-
     my %answer = (status => 0, headers => {}, body => '');
     t::Gateway::parse(\%answer, $text);
-
     return t::Api::answer(\%answer);
 }
 
-
 sub head {
     my ($path, @headers) = @_;
-
     return join "\r\n", "PUT $path HTTP/1.1", 'Host: localhost', 'If-Match: *',
                         $TOKEN,
                         'Connection: close', @headers, '', '';
 }
-
 
 sub chunked { return join '', map { sprintf "%x\r\n%s\r\n", length, $_ } @_ }
 
 # a document that is so long
 sub document {
     my $text = '{"rules":[]';
-
     return $text . ' ' x ($_[0] - length($text) - 1) . '}';
 }
-
 
 my $JSON = 'Content-Type: application/json';
 
@@ -92,32 +76,25 @@ my $JSON = 'Content-Type: application/json';
 
 for my $where (qw( /rl /small /large /file /memory )) {
     my $api = t::Api->new($gateway, $where);
-
     t::Api::problem_ok($api->change('PUT', '/document', \document($MAX + 1)),
                        '413 too-large', "$where: a byte too many");
     t::Api::problem_ok($api->change('PUT', '/document', \document(20 * $MAX)),
                        '413 too-large', "$where: many too many");
-
     for my $size (12, 2000, 100_000, $MAX) {
         my $answer = $api->change('PUT', '/document', \document($size));
-
         like($answer->{status}, qr/^20[01]$/, "$where: $size bytes");
         is_deeply($answer->{json}{rules}, [], "$where: $size bytes: all of them");
     }
-
     my $head = head("$where/document", $JSON, 'Transfer-Encoding: chunked');
     my $all = document($MAX);
     my @parts = unpack '(a60000)*', $all;
-
     is(raw($head . chunked(@parts) . "0\r\n\r\n")->{status}, 200,
        "$where: chunked");
     is(raw($head, (map { chunked($_) } document(100), '', ''))->{status}, 200,
        "$where: chunked, in pieces");
     t::Api::problem_ok(raw($head . chunked(@parts, ' ') . "0\r\n\r\n"),
                        '413 too-large', "$where: chunked, a byte too many");
-
     # a mirror wants all of it first
-
     t::Api::problem_ok(raw($head . chunked((' ' x 60000) x 60)),
                        '413 too-large', "$where: chunked, without an end")
         if $where !~ /file|memory/;
@@ -169,7 +146,6 @@ for (['', "$JSON", '400 empty-body'], ['{', $JSON, '422 invalid'],
 {
     my ($body, $type, $said) = @$_;
     my $answer = $api->change('PUT', '/document', \$body, $type);
-
     like(t::Api::said($answer) =~ s/ invalid: .*/ invalid/sr =~ s/^200$/201/r,
          qr/^\Q$said\E$/, "'$body', $type");
 }
@@ -201,7 +177,6 @@ my $request = head('/gone/document', $JSON, 'Content-Length: 40') . $small;
 
 for my $n (1 .. 200) {
     my $socket = $gateway->connect_to;
-
     setsockopt $socket, SOL_SOCKET, SO_LINGER, pack('ii', 1, 0) if $n % 2;
     syswrite $socket, substr $request, 0,
              $n % 3 ? length $request : int rand length $request;

@@ -44,7 +44,6 @@ for (['PUT', '/document', $document], ['PUT', '/rules/search', \%rule],
 {
     my ($method, $path, $body, @headers) = @$_;
     my $refused = $api->send($method, $path, $body, $NEW, @headers);
-
     t::Api::problem_ok($refused, '412 exists', "$method $path: it is there");
     is("$refused->{version} $refused->{json}{version}", '1 1',
        "$method $path: as of when");
@@ -55,7 +54,6 @@ for (['PUT', '/rules/third', \%rule], ['PUT', '/tiers/gold', { limit => 7 }],
      ['PUT', '/overrides/week', \%override])
 {
     my ($method, $path, $body) = @$_;
-
     $answer = $api->send($method, "$path?reason=x", $body, $NEW);
     is("$answer->{status} " . place($answer), "201 /rl$path",
        "$method $path: created, and where");
@@ -97,7 +95,6 @@ for (['{"id":"other","key":"k","type":"absolute","value":1}', '/id is not the on
      ['[]', ' expected an object'])
 {
     my ($body, $said) = @$_;
-
     like(t::Api::said($api->put('/overrides/week', \$body, $ANY)),
          qr/^422 invalid: .*\Q$said\E/, "PUT of $body");
 }
@@ -120,7 +117,6 @@ for (['PUT', '/document', { %{ $now->{json} }, version => 77 }],
 {
     my ($method, $path, $body, @headers) = @$_;
     my $same = $api->send($method, $path, $body, $ANY, @headers);
-
     is("$same->{status} $same->{etag}", "200 $now->{etag}",
        "$method $path: nothing is changed");
 }
@@ -144,7 +140,6 @@ for my $change (sub { @{ $_[0]{allow} } = reverse @{ $_[0]{allow} } },
 {
     my $document = $api->get('/document')->{json};
     my $version = $document->{version};
-
     $change->($document);
     is($api->put('/document', $document, $ANY)->{version}, $version + 1,
        'what differs is a version');
@@ -172,7 +167,6 @@ for (['DELETE', '/tiers/pro?Rule=search', 'Rule'],
 {
     my ($method, $path, $name, $status, $body) = @$_;
     my $refused = $api->send($method, $path, $body, $ANY);
-
     is($refused->{status}, $status // 400, substr "$method $path", 0, 60);
     like($refused->{json}{detail}, qr/^"\Q$name\E" is no query argument/,
          "$name: the message") if !$status || $status == 400;

@@ -26,7 +26,6 @@ my @fleet;
 
 sub gateways {
     my ($redis, @rules) = @_;
-
     return t::Gateway->limited(workers => 2, api => 1,
         ($redis ? (gateways => 2, redis => "$redis; prefix $prefix" . @rules)
                 : ()),
@@ -40,7 +39,6 @@ sub gateways {
 # How many of n each passed, of all workers.
 sub spend {
     my ($n, $rule, $key, @gateways) = @_;
-
     return passed(map { $_->burst($n, "/$rule", "X-API-Key: $key") } @gateways);
 }
 
@@ -55,31 +53,25 @@ sub pause {
 # not made the change. Then each worker knows that nothing is left.
 sub passes_ok {
     my ($wanted, $rule, $key, $name) = @_;
-
     my $total = 0;
-
     wait_for(sub {
         $total += spend(12, $rule, $key, reverse @fleet);
         return $total >= $wanted;
     });
-
     for (1 .. 2) {
         pause(0.3);
         $total += spend(12, $rule, $key, @fleet);
     }
-
     is($total, $wanted, "$rule: $name");
 }
 
 # A change, and what it answers: what is used and what remains.
 sub change_ok {
     my ($gateway, $body, $used, $rule, $key, $name) = @_;
-
     my $api = t::Api->new($gateway);
     my $path = "/counters?rule=$rule&key=$key";
     my $answer = $api->patch($path, $body);
     my $json = $answer->{json};
-
     is($answer->{status}, 200, "$rule: $name") or diag($answer->{body});
     is_deeply([@{$json}{qw( rule used remaining limit )}],
               [$rule, $used, $LIMIT - $used, $LIMIT], "$rule: $name: answer");
@@ -89,20 +81,15 @@ sub change_ok {
 
 sub changes_ok {
     my ($rule) = @_;
-
     spend($LIMIT, $rule, 'k', @fleet) for 1, 2;
     passes_ok(0, $rule, 'k', 'spent');
-
     change_ok($fleet[0], { used => 12 }, 12, $rule, 'k', 'used is less');
     passes_ok(8, $rule, 'k', 'what is not used');
-
     change_ok($fleet[0], { add => 5 }, 15, $rule, 'k', 'five more');
     passes_ok(5, $rule, 'k', 'they are there');
-
     change_ok($fleet[-1], { add => 1e0 }, 19, $rule, 'k', 'one more');
     change_ok($fleet[0], { add => $LIMIT }, 0, $rule, 'k', 'all that was used');
     passes_ok($LIMIT, $rule, 'k', 'the whole limit and no more');
-
     change_ok($fleet[0], { used => 0 }, 0, $rule, 'k', 'nothing is used');
     change_ok($fleet[0], { add => 3 }, 0, $rule, 'k', 'nothing comes back');
     change_ok($fleet[0], { used => $LIMIT }, $LIMIT, $rule, 'k', 'all is used');
@@ -133,7 +120,6 @@ for ((map { [$_, sprintf $said, 'add', 1] }
       \('{"add": 1' . ' ' x 2000 . '}')))
 {
     my ($body, $wanted) = @$_;
-
     t::Api::problem_ok($api->patch($patch, $body), $wanted,
                        ref $body eq 'SCALAR' ? substr $$body, 0, 20
                                              : encode_json($body));
@@ -154,7 +140,6 @@ for (['PATCH', '/counters?key=k', '400 invalid', qr/"rule=<id>" for one/],
     my ($method, $path, $said, $why) = @$_;
     my $answer = $api->send($method, $path, $method eq 'PATCH' ? { used => 0 }
                                                                : undef);
-
     t::Api::problem_ok($answer, $said, "$method $path");
     like($answer->{json}{detail}, $why, "$method $path: why");
 }
@@ -212,21 +197,16 @@ for my $redis ('server 127.0.0.1:' . redis_port(),
                'cluster ' . join ' ', map { "127.0.0.1:$_" } cluster_ports())
 {
     my @rules;
-
     $clustered = ($redis =~ /^cluster/);
-
     for my $name (sort keys %RULES) {
         for my $sync (sort keys %SYNCS) {
             next if $sync eq 'shards' && $name =~ /^(?:log|leaky)$/;
             push @rules, "${name}_$sync $RULES{$name} $SYNCS{$sync}";
         }
     }
-
     @fleet = gateways($redis, @rules, "async $RULES{bucket} sync=async");
     changes_ok(/^(\w+)/) for @rules;
-
     # async tells Redis behind, and counts as fresh until it has
-
     spend($LIMIT, 'async', 'k', $fleet[0]);
     ok(wait_for(sub {
         t::Api->new($fleet[0])->get('/counters?rule=async&key=k')
@@ -234,14 +214,11 @@ for my $redis ('server 127.0.0.1:' . redis_port(),
     }), 'async: Redis knows');
     pause(0.3);
     change_ok($fleet[0], { add => 5 }, 15, 'async', 'k', 'five more');
-
     my $total = 0;
-
     ok(wait_for(sub {
         $total += spend(5, 'async', 'k', @fleet);
         return $total >= 5;
     }), 'async: they are there');
-
     $_->stop for @fleet;
 }
 

@@ -10,57 +10,43 @@ use t::Api;
 # each call of the check script; patch: the body, else it is a reset
 sub told {
     my ($name, $said, $hdel, $reset, %more) = @_;
-
     my ($deletes, $resets, $checks) = (0, 0, 0);
-
     my $fake = t::FakeRedis->new(sub {
         my @command = @_;
-
         return $hdel->[$deletes++] if $command[0] =~ /^(?:HDEL|ZREMRANGEBYSCORE)$/i;
-
         if ($command[0] =~ /^EVAL$/i) {
             my $operation = $command[3 + $command[2]];
-
             return "*3\r\n\$1\r\n0\r\n\$1\r\n0\r\n\$1\r\n0\r\n"
                 if $operation eq 'get';
             return $reset->[$resets++] if $operation eq 'reset';
         }
-
         return $checks < @{ $more{checks} // [] } ? $more{checks}[$checks++]
                                                   : left(2)
             if $command[0] eq 'EVALSHA';
         return "+OK\r\n";
     });
-
     my $gateway = t::Gateway->limited(
         redis => $fake->{port}, timeout => '1s', api => 1,
         rules => ['one match=/one rate=6r/d',
                   'three match=/three rate=6r/d sync=strict shards=3',
                   'log match=/log algorithm=sliding_log limit=6 window=1d']);
-
     my $api = t::Api->new($gateway);
     my $rule = $more{rule} // 'one';
     my $answer = $api->send($more{patch} ? 'PATCH' : 'DELETE',
                             "/counters?rule=$rule&key=a", $more{patch});
-
     if ($said eq '200') {
         is($answer->{status}, 200, $name) or diag($answer->{body});
-
     } else {
         t::Api::problem_ok($answer, $said, $name);
         like($answer->{json}{detail}, $more{why}, "$name: why") if $more{why};
     }
-
     # the connection may have broken: the next one comes soon
     ok(wait_for(sub { $api->delete("/counters?rule=$rule&key=a")->{status} == 200 }),
        "$name: once more") if $more{again};
-
     is(scalar(grep { $_->[2] =~ /^(?:HDEL|ZREM.*)$/ } $fake->heard), $more{deletes},
        "$name: $more{deletes} deletes") if $more{deletes};
-
     my $log = $gateway->log;
     my ($first) = $log =~ /\[notice\] .*: ((?:perhaps )?a counter [^:]*): "/;
-
     is($first // 'nothing',
        $said eq '503 unavailable' ? 'nothing'
        : ($said =~ /^504/ ? 'perhaps ' : '')
@@ -68,7 +54,6 @@ sub told {
                                              : 'a counter is set to 3 used'
                          : 'a counter is reset'),
        "$name: the log");
-
     $gateway->stop;
     $fake->stop;
 }

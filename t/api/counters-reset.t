@@ -28,7 +28,6 @@ my %SYNCS = (lease => '', strict => 'sync=strict', async => 'sync=async',
 # What can be: of one log no node knows anything.
 sub rules {
     my @rules;
-
     for my $name (sort keys %RULES) {
         for my $sync (sort keys %SYNCS) {
             next if $sync eq 'shards' && $name =~ /^(?:log|leaky)$/;
@@ -36,7 +35,6 @@ sub rules {
             push @rules, ["${name}_$sync", "$RULES{$name} $SYNCS{$sync}"];
         }
     }
-
     return @rules;
 }
 
@@ -45,13 +43,10 @@ my @fleet;
 
 sub gateways {
     my (%more) = @_;
-
     my @lines = map { "$_->[0] match=/$_->[0] $_->[1]" } @rules;
-
     if (!$more{redis}) {
         s/ (?:sync|fail_mode|shards)=\w+//g for @lines;
     }
-
     return t::Gateway->limited(workers => 2, api => 1, rules => \@lines, %more,
                                zone => { 'z:4m' => 'key=$ratelimit_api_key '
                                          . ($more{redis} ? 'redis=r' : '') });
@@ -60,15 +55,12 @@ sub gateways {
 # How many of n each passed, of all workers.
 sub spend {
     my ($n, $rule, $key, @gateways) = @_;
-
     return passed(map { $_->burst($n, "/$rule", "X-API-Key: $key") } @gateways);
 }
 
 sub reset_ok {
     my ($gateway, $rule, $key) = @_;
-
     my $answer = t::Api->new($gateway)->delete("/counters?rule=$rule&key=$key");
-
     is($answer->{status}, 200, "$rule: reset") or diag($answer->{body});
 }
 
@@ -76,15 +68,12 @@ sub reset_ok {
 # less.
 sub left_ok {
     my ($left, $owed, $rule, $key, $name) = @_;
-
     my $now;
-
     wait_for(sub {
         $now = t::Api->new($fleet[0])->get("/counters?rule=$rule&key=$key")
                ->{json}{remaining};
         return $now <= $left;
     });
-
     cmp_ok($now, '<=', $left, "$rule: $name");
     cmp_ok($now, '>=', $left - $owed, "$rule: $name, and no more");
 }
@@ -93,28 +82,23 @@ sub left_ok {
 # tells Redis of what it has spent, and the reply tells it what is left.
 sub async_rest {
     my ($rule, $key, $total, $owed) = @_;
-
     left_ok($LIMIT - $total, $owed, $rule, $key, 'Redis counts what came');
     pause(0.2);
     $total += spend(1, $rule, $key, $fleet[0]);
     left_ok($LIMIT - $total, $owed, $rule, $key, 'and one more');
     pause(0.2);
-
     return $total + spend(2 * $LIMIT, $rule, $key, $fleet[0]);
 }
 
 # How many passed until it was spent.
 sub spent_ok {
     my ($rule, $key, @gateways) = @_;
-
     my $total = 0;
-
     ok(wait_for(sub {
         my $n = spend(12, $rule, $key, @gateways);
         $total += $n;
         return $n == 0;
     }), "$rule: spent, as each worker knows");
-
     return $total;
 }
 
@@ -127,10 +111,8 @@ sub pause {
 # Each gateway denies by itself: a window is asked for once more, 100 ms later.
 sub denied_ok {
     my ($rule, $key, @gateways) = @_;
-
     my $total = spent_ok(@_);
     return $total if $rule !~ /^fixed/;
-
     pause(0.3);
     return $total + spent_ok(@_);
 }
@@ -139,9 +121,7 @@ sub denied_ok {
 # are those before it, and nothing was asked of their counters.
 sub heard {
     my ($gateway, $by) = @_;
-
     my $key = 'heard' . int rand 1e9;
-
     spend($LIMIT + 1, 'fixed_lease', $key, $gateway);
     denied_ok('fixed_lease', $key, $gateway);
     reset_ok($by, 'fixed_lease', $key);
@@ -150,20 +130,16 @@ sub heard {
     }), 'heard');
 }
 
-
 my $redis = redis_start();
 @fleet = gateways(redis => $redis, gateways => 2);
 
 for (@rules) {
     my $rule = $_->[0];
-
     # async tells Redis of what it has spent each 100 ms, and a gateway that has
     # spent what others had as well owes it: what it tells between the reset and
     # its hearing of it, the fresh counter pays. So one gateway spends here, and
     # what is owed is known: as a rule the one request of the other.
-
     my $owed = -$LIMIT;
-
     if ($rule =~ /_async$/) {
         $owed += spend($LIMIT, $rule, 'k', $fleet[1]);
         left_ok(0, 0, $rule, 'k', 'Redis knows');
@@ -173,41 +149,31 @@ for (@rules) {
             return $n == 0;
         }), "$rule: the other gateway, too");
         pause(0.2);
-
     } else {
         spend($LIMIT, $rule, 'k', @fleet) for 1, 2;
     }
-
     $owed += denied_ok($rule, 'k', @fleet);
     reset_ok($fleet[0], $rule, 'k');
-
     # at once here, and soon there, whoever the worker is
-
     my $total = spend(1, $rule, 'k', $fleet[0]);
     is($total, 1, "$rule: this gateway has forgotten");
-
     ok(wait_for(sub {
         my $n = spend(1, $rule, 'k', $fleet[1]);
         $total += $n;
         return $n;
     }), "$rule: so has the other");
-
     if ($rule =~ /_async$/) {
         $total = async_rest($rule, 'k', $total, $owed);
         cmp_ok($total, '>=', $LIMIT - $owed, "$rule: the whole limit");
         cmp_ok($total, '<=', $LIMIT, "$rule: and no more");
-
     } else {
         for (1 .. 4) {
             $total += spend($LIMIT, $rule, 'k', $_) for @fleet;
             pause(0.05);
         }
-
         # what of a rate has come back by now is less than a request
-
         is($total, $LIMIT, "$rule: the whole limit, no more");
     }
-
     spent_ok($rule, 'k', @fleet);
 }
 
@@ -216,12 +182,10 @@ for (@rules) {
 
 {
     my $total = spend($LIMIT, 'fixed_lease', 'load', @fleet);
-
     for my $n (1 .. 5) {
         reset_ok($fleet[$n % 2], 'fixed_lease', 'load');
         $total += spend(100, 'fixed_lease', 'load', @fleet);
     }
-
     spent_ok('fixed_lease', 'load', @fleet);
     cmp_ok($total, '<=', 6 * $LIMIT, 'five resets: no more than six limits');
 }
@@ -231,14 +195,11 @@ for (@rules) {
 for my $what ('was reloaded', 'had a worker killed') {
     spend($LIMIT, 'fixed_local', 'r', @fleet);
     denied_ok('fixed_local', 'r', @fleet);
-
     if ($what =~ /reloaded/) {
         $fleet[1]->reload;
-
     } else {
         $fleet[1]->kill_workers(($fleet[1]->workers)[0]);
     }
-
     reset_ok($fleet[0], 'fixed_local', 'r');
     ok(wait_for(sub { spend(1, 'fixed_local', 'r', $fleet[1]) }),
        "a gateway that $what hears");
@@ -258,14 +219,11 @@ heard($fleet[1], $fleet[0]);
 for my $times (1 .. 2) {
     spend($LIMIT, 'fixed_lease', 'lost', @fleet);
     denied_ok('fixed_lease', 'lost', @fleet);
-
     my @workers = $fleet[1]->workers;
-
     kill STOP => @workers;
     redis_cli($redis, 'flushall');
     reset_ok($fleet[0], 'fixed_lease', 'lost');
     kill CONT => @workers;
-
     ok(wait_for(sub { spend(1, 'fixed_lease', 'lost', $fleet[1]) }),
        "Redis is empty, and the same is reset again: time $times");
 }
@@ -291,7 +249,6 @@ redis_stop($redis);
 for my $rule (@local) {
     for my $gateway (@fleet) {
         my $answer = $gateway->get("/$rule", 'X-API-Key: gone');
-
         is($answer->{status} . ' ' . header($answer, 'X-Status'),
            '200 DEGRADED', "$rule: Redis is gone: it passes");
         is($gateway->get("/$rule", 'X-API-Key: kept')->{status}, 429,
@@ -307,7 +264,6 @@ my ($alone) = gateways();
 
 for (grep { $_->[0] =~ /_lease$|^log_strict$/ } @rules) {
     my $rule = $_->[0];
-
     spend($LIMIT, $rule, 'k', $alone);
     spent_ok($rule, 'k', $alone);
     reset_ok($alone, $rule, 'k');

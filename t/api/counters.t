@@ -18,14 +18,11 @@ my %RULES = (
 
 sub gateway {
     my ($sync, %more) = @_;
-
     my @rules = map { my $log = /log/;
                       "$_ match=/$_ $RULES{$_} " . ($log ? '' : $sync) }
                 sort keys %RULES;
-
     push @rules, 'shards rate=6r/d match=/shards sync=strict shards=3'
         if $more{redis};
-
     return t::Gateway->limited(%more, api => 1,
         zone => 'key=$ratelimit_api_key',
         rules => [@rules, 'slots match=/slots algorithm=concurrency limit=3',
@@ -46,19 +43,15 @@ sub take {
 
 sub state_and_reset {
     my ($name, $first, $last, @rules) = @_;
-
     my ($api, $other) = map { t::Api->new($_) } $first, $last;
-
     for my $rule (@rules) {
         my $what = "$name, $rule";
                 my $fresh = $api->get(counter($rule, 'a'));
-
         is($fresh->{status}, 200, $what) or diag($fresh->{body});
         is($fresh->{json}{remaining}, 6, "$what: fresh");
         is($fresh->{json}{limit}, 6, "$what: limit");
         is($fresh->{json}{algorithm}, $rule eq 'shards' ? 'token_bucket' : $rule,
            "$what: algorithm");
-
         take($first, $rule, 'a') for 1, 2;
         is($_->get(counter($rule, 'a'))->{json}{remaining}, 4,
            "$what: nothing is taken") for $api, $api, $other;
@@ -68,14 +61,11 @@ sub state_and_reset {
         like($api->get(counter($rule, 'a'))->{body},
              qr/"window_seconds":\d+,"reset_at":"[\dT:-]{19}Z"/,
              "$what: reset_at");
-
         take($last, $rule, 'a') for 1 .. 12;
         is(take($_, $rule, 'a'), 429, "$what: spent") for $first, $last;
         is($other->get(counter($rule, 'a'))->{json}{remaining}, 0,
            "$what: nothing left");
-
         my $reset = $api->delete(counter($rule, 'a'));
-
         is($reset->{status}, 200, "$what: reset") or diag($reset->{body});
         is($_->get(counter($rule, 'a'))->{json}{remaining}, 6,
            "$what: fresh again") for $api, $other;
@@ -115,7 +105,6 @@ t::Api::problem_ok($api->delete('/counters?key=a'), '400 invalid',
 
 sub all_of {
     my $json = shift->get("/counters?$_[0]")->{json};
-
     return join(', ', map { "$_->{rule} " . ($_->{remaining} // '-')
                             . ($_->{unknown} ? " $_->{unknown}" : '') }
                       @{ $json->{counters} })
@@ -209,15 +198,12 @@ $api = t::Api->new($plans, '/rl');
 
 sub plan_of {
     my ($base, $counter, @headers) = @_;
-
     my $json = t::Api->new($plans, $base)->get($counter, @headers)->{json};
-
     return join ' ', map { $_ // 'none' } @{$json}{qw( limit remaining tier )};
 }
 
 for (['alice', '1000 999 pro'], ['bob', '50 49 none']) {
     my ($key, $said) = @$_;
-
     is(header($plans->get('/', "X-API-Key: $key"),
                           'X-RateLimit-Limit'), (split ' ', $said)[0],
        "$key: a request");
@@ -263,15 +249,11 @@ $plans->stop;
 for my $sync ('', 'sync=strict', 'sync=async') {
     my $server = "server 127.0.0.1:$port; prefix " . key_prefix() . length $sync;
     my @gateways = gateway($sync, redis => $server, gateways => 2);
-
     my @rules = $sync =~ /strict/ ? ('shards', sort keys %RULES)
               : $sync =~ /async/ ? ()
               : sort keys %RULES;
-
     state_and_reset("Redis $sync", @gateways, @rules);
-
     my $api = t::Api->new($gateways[0]);
-
     is($api->get(counter('slots', 'a'))->{json}{remaining}, 3,
        "Redis $sync: slots");
     is($api->delete(counter('token_bucket', 'n'))->{status}, 200,

@@ -111,20 +111,15 @@ for my $round (1 .. 20) {
     my $writer = t::Gateway::beside(sub {
         $api->change('PUT', "/tier_of/k$_", { tier => "t$round" }) for 1 .. 20;
     });
-
     sleep 0.01 + rand 0.05;
     kill 'KILL', ($alone->workers)[int rand 2];
     waitpid $writer, 0;
-
     my $answer = {};
-
     ok(wait_for(sub {
            $answer = $api->get('/document');
            return $answer->{status} == 200;
        }), "killed $round: the endpoint answers") or last;
-
     my $version = $answer->{json}{version};
-
     push @odd, "round $round: $version behind $last" if $version < $last;
     push @odd, "round $round: the tag" if $answer->{version} ne $version;
     $last = $version;
@@ -158,25 +153,19 @@ $http2->stop;
 
 SKIP: {
     my $curl = `curl --version`;
-
     skip 'curl without HTTP/2', 3 if $curl !~ /HTTP2/;
-
     my $http2 = gateway();
     my $curl_do = 'curl -s -m 20 --http2-prior-knowledge --unix-socket '
                   . "$http2->{dir}/http2 -w '%{http_code}' -o /dev/null "
                   . "-X PUT -H '$t::Gateway::TOKEN' -H 'If-Match: *' "
                   . "-H 'Content-Type: application/json' ";
-
     $http2->write('small', '{"rules":[]}' . ' ' x 200_000);
     $http2->write('large', ' ' x 2_000_000);
-
     is(`$curl_do --data-binary \@$http2->{dir}/small http://localhost/rl/document`,
        201, 'HTTP/2: a body');
     is(`$curl_do -T - http://localhost/rl/document < $http2->{dir}/small`,
        200, 'HTTP/2: a body without a length');
-
     # a curl that is still sending forgets the answer
-
     `$curl_do --data-binary \@$http2->{dir}/large http://localhost/rl/document`;
     `$curl_do -T - http://localhost/rl/document < $http2->{dir}/large`;
     ok(wait_for(sub {

@@ -29,7 +29,6 @@ my $gateway = t::Gateway->new(name => 'guarded', http => <<"CONF");
     set_real_ip_from 0.0.0.0/0;
     set_real_ip_from unix:;
     real_ip_header X-From;
-
     server {
         listen 127.0.0.1:%%PORT%% default_server;
         @{[ $address ? "listen $address:%%PORT%%;" : '' ]}
@@ -71,16 +70,13 @@ sub status {
 # The status for a request of a UNIX socket, or of an address.
 sub from {
     my ($peer, $path, @headers) = @_;
-
     my $socket = $peer =~ m{^/}
         ? IO::Socket::UNIX->new(Peer => $gateway->{dir} . $peer)
         : IO::Socket::INET->new(PeerAddr => $peer, LocalAddr => $peer,
                                 PeerPort => $gateway->{port});
     my $proxy = $peer eq '/proxy' ? shift(@headers) . "\r\n" : '';
-
     print $socket $proxy . join("\r\n", "GET $path HTTP/1.0", 'Host: localhost',
                                 @headers, '', '');
-
     return (<$socket> // '') =~ m{^HTTP/1\.1 (\d+)} ? $1 : 0;
 }
 
@@ -90,32 +86,26 @@ for my $path ('/read/status', '/metrics') {
     is(status($path), 200, "$path: from loopback");
     is(status($path, 'X-From: ::1'), 200, "$path: a client of loopback");
     is(from('/socket', $path), 200, "$path: from a UNIX socket");
-
     is(status($path, "X-From: $_"), 403, "$path: not for a client at $_")
         for qw( 10.0.0.1 128.0.0.1 0.0.0.0 2001:db8::1 fe80::1 );
-
     is(status($path, "$_: 127.0.0.1"), 403, "$path: not with $_")
         for qw( X-Forwarded-For x-real-ip Forwarded Via x-forwarded-proto
                 X-Forwarded-Host X-Forwarded );
     is(status($path, "$_: 127.0.0.1"), 200, "$path: with $_")
         for qw( Viadukt X-Forwarder Forwarded-X );
-
     is(from('/proxy', $path, $_), 403, "$path: not behind a proxy: $_")
         for 'PROXY TCP4 127.0.0.1 127.0.0.1 1 2', 'PROXY UNKNOWN';
-
     is(status($path, "Host: $_"), 200, "$path: Host: $_")
         for 'LOCALHOST:8080', '127.0.0.1', '[::1]:80', 'gateway.example',
             'GATEWAY.example:8080', 'a.below.example', 'a.b.below.example',
             'A.Below.EXAMPLE:80', 'both.example', 'BOTH.example:80',
             'a.both.example', 'A.b.Both.Example';
-
     is(status($path, "Host: $_"), 403, "$path: not: Host: $_")
         for 'regular.example', 'below.example', '.below.example',
             'evilbelow.example', 'a.below.example.evil.example',
             'first.evil.example', 'first.', '.both.example', 'oth.example',
             'a.both.example.evil.example', 'evilboth.example', 'evil.example', 'evil.example:80',
             'gateway.example.evil.example', 'xgateway.example', 'a';
-
     is(status("GET http://evil.example$path", 'Host: localhost'), 403,
        "$path: nor a name in the request line");
     is(status("GET http://localhost$path", 'Host: evil.example'), 403,
@@ -124,7 +114,6 @@ for my $path ('/read/status', '/metrics') {
 
 SKIP: {
     skip 'there is no other address', 3 if !$address;
-
     is(from($address, '/read/status'), 403, 'another address');
     is(from($address, '/read/status', 'X-From: 127.0.0.1'), 403,
        'another address whose client says that it is at loopback');
@@ -230,7 +219,6 @@ for (['POST /prefix/document', 'GET, HEAD, PUT, OPTIONS'],
 {
     my ($method, $path) = split / /, $_->[0];
     my $answer = t::Api->new($gateway, '')->send($method, $path);
-
     is("$answer->{status} " . header($answer, 'Allow'), "405 $_->[1]", $_->[0]);
 }
 
@@ -243,7 +231,6 @@ is(header($options, 'Accept-Patch'),
 
 for (qw( GET HEAD )) {
     my $answer = t::Api->new($gateway, '/prefix')->send($_, '/document');
-
     is(join(' | ', map { header($answer, $_) }
                    qw( Cache-Control X-Content-Type-Options Content-Type
                        Content-Length ETag )),
@@ -257,13 +244,10 @@ $gateway->stop('QUIT', 'access forbidden by rule');
 
 {
     my $dir = t::Gateway::dir('certificates');
-
     for (qw( server ann eve )) {
         my $files = "-out $dir/$_.pem -keyout $dir/$_.key";
-
         qx(openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=$_ $files 2>&1);
     }
-
     my $ssl = "ssl_certificate $dir/server.pem;"
               . "ssl_certificate_key $dir/server.key;"
               . "ssl_client_certificate $dir/ann.pem;";
@@ -272,7 +256,6 @@ $gateway->stop('QUIT', 'access forbidden by rule');
         server => "$ssl ssl_verify_client optional; server_name a;",
         locations => { '/rl/' => 'ratelimit_api zone=one write;' });
     my $url = "https://127.0.0.1:$gateway->{port}";
-
     my $do = sub {
         my ($path, @more) = @_;
         return output('curl', '-sk', '-m', 20, '-o', "$dir/body", '-w',
@@ -282,7 +265,6 @@ $gateway->stop('QUIT', 'access forbidden by rule');
                '-H', 'Content-Type: application/json');
     my @ann = ('--cert', "$dir/ann.pem", '--key', "$dir/ann.key");
     my @eve = ('--cert', "$dir/eve.pem", '--key', "$dir/eve.key");
-
     is($do->('/rl/status'), 200, 'no certificate: this machine reads');
     is($do->('/rl/status', '-H', 'Host: x'), 403, 'no certificate: the guard');
     is($do->('/rl/document', @put), 403, 'no certificate: no change');
@@ -294,10 +276,8 @@ $gateway->stop('QUIT', 'access forbidden by rule');
     $gateway->log_has(qr/was made: "PUT \/document" by "CN=ann" from /,
                       'its subject is the author');
     $gateway->stop('QUIT', 'client SSL certificate verify error');
-
     # one that the default server of the port has verified, by its own CA: curl
     # names an address, so the connection names no server
-
     my $two = t::Gateway->new(http => <<"CONF")->start;
     ratelimit_zone \$arg_k zone=one:1m rate=1r/h;
     ssl_certificate $dir/server.pem;
@@ -317,14 +297,12 @@ $gateway->stop('QUIT', 'access forbidden by rule');
         location /metrics { ratelimit_metrics; }
     }
 CONF
-
     $url = "https://127.0.0.1:$two->{port}";
     is($do->('/', @eve), 200, 'a certificate of the default server');
     is($do->($_, @eve, '-H', 'Host: own.example', '-H', 'Via: x'), 403,
        "$_: no right at another server") for '/rl/status', '/metrics';
     is($do->('/rl/document', @put, @eve, '-H', 'Host: own.example'), 403,
        'nor to change');
-
     $url = "https://own.example:$two->{port}";
     my @at = ('--resolve', "own.example:$two->{port}:127.0.0.1");
     is($do->('/rl/document', @put, @ann, @at), 201,
@@ -333,7 +311,6 @@ CONF
        'also over HTTP/1.1');
     is($do->('/rl/status', @eve, @at), 400, 'and no other');
     $two->stop('QUIT', 'client SSL certificate verify error');
-
     like($gateway->verdict("server { $ssl $_->[0] location / "
              . '{ ratelimit_api zone=later write; } }'
              . 'ratelimit_zone $arg_k zone=later:64k rate=1r/s;'), $_->[1],
@@ -347,7 +324,6 @@ CONF
 {
     my $gateway = t::Gateway->limited(zone => { z => 'rate=1r/h' }, api => 1);
     my @no = ('Authorization: Bearer no', 'X-Secret: sk_secret');
-
     $gateway->get('/rl/tier-of/sk_secret?rule=sk_secret', @no);
     like($gateway->log, qr{\[warn\] [^\n]*: ratelimit location "/rl/": a request from 127\.0\.0\.1 was refused: expected "Authorization: Bearer" with a token of this location$}m,
          'a refusal is logged');
@@ -363,10 +339,8 @@ CONF
 
 sub refused {
     my ($location, $like, $name) = @_;
-
     my $said = $gateway->verdict("server { $location }"
         . 'ratelimit_zone $arg_k zone=later:64k rate=1r/s;');
-
     like($said, $like, $name);
     unlike($said, qr/secret/, "$name: nothing of a file");
 }
@@ -415,7 +389,6 @@ for (["\n# x\nsecret\n", 3, 'short'], ["secret of two words\n", 1, 'a space'],
      ['a' x 65 . ":$TOKEN\n", 1, 'a long name'])
 {
     my $file = $gateway->write('bad', $_->[0]);
-
     refused("location / { ratelimit_api zone=later token_file=$file; }",
             qr/invalid token in \Q$file\E:$_->[1], expected "<name>:<token>": a name of .*, a token of 16 bytes/, $_->[2]);
 }
@@ -424,7 +397,6 @@ for (['', 'expected a token'], ["# secret\n", 'expected a token'],
      ["secret-0123456789\n" x 5000, 'expected at most 65536 bytes'])
 {
     my $file = $gateway->write('bad', $_->[0]);
-
     refused("location / { ratelimit_api zone=later token_file=$file; }",
             qr/invalid file "\Q$file\E", $_->[1]/, $_->[1]);
 }

@@ -20,7 +20,6 @@ sub now { return $api->get('/history')->{json} }
 sub steps {
     for (1 .. $_[0]) {
         my $before = now()->{ends_at};
-
         advance(5);
         wait_for(sub { (now()->{ends_at} // $before) ne $before }) or last;
     }
@@ -28,7 +27,6 @@ sub steps {
 
 sub requests {
     my ($n, $path) = @_;
-
     return tally($gateway->burst($n, $path, 'X-API-Key: a'));
 }
 

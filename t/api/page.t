@@ -43,7 +43,6 @@ unlike($page->{body}, qr/<script(?! src="page\.js" defer><)|<style| style=| on\w
 
 for (['page.css', 'text/css'], ['page.js', 'text/javascript']) {
     my $file = get("/rl/$_->[0]");
-
     is("$file->{status} " . header($file, 'Content-Type') . ' '
        . header($file, 'X-Content-Type-Options'),
        "200 $_->[1]; charset=utf-8 nosniff", $_->[0]);
@@ -56,7 +55,6 @@ my $script = get('/rl/page.js')->{body};
 for my $name (glob 'page/*') {
     open my $file, '<', $name or die "$name: $!";
     my $text = do { local $/; <$file> };
-
     ok(index(join("\n", $page->{body}, $script, get('/rl/page.css')->{body}),
              $text) >= 0, "$name is there, as it is written");
     unlike($text, qr/[^\n\x20-\x7e]/, "$name: ASCII");
@@ -91,7 +89,6 @@ for (['/rl', 301, qr{/rl/$}], ['/bare', 301, qr{^/bare/$}],
      ['/bare/', 200, qr/^$/], ['/barefoot', 404, qr/^$/])
 {
     my $answer = get($_->[0], $HTML);
-
     is($answer->{status}, $_->[1], $_->[0]);
     like(header($answer, 'Location'), $_->[2], "$_->[0]: leads there");
 }
@@ -100,17 +97,14 @@ for (['/rl', 301, qr{/rl/$}], ['/bare', 301, qr{^/bare/$}],
 
 for my $from ('X-From: 10.0.0.1', 'Host: evil.example') {
     my $told = get('/rl/', $HTML, $from);
-
     is("$told->{status} " . header($told, 'WWW-Authenticate'), '403 ', $from);
     is($told->{body}, $page->{body}, "$from: the page says who may");
     is(header($told, 'Content-Security-Policy'),
        header($page, 'Content-Security-Policy'), "$from: with its policy");
     is(join(' ', map { status($_, $HTML, $from) } '/rl/page.js', '/rl/page.css'),
        '200 200', "$from: what the page needs to say it");
-
     for ('/rl/', '/rl/status', '/rl/document', '/rl/x', '/none/') {
         my $answer = get($_, $from, /none|rl.$/ ? () : $HTML);
-
         is("$answer->{status} " . header($answer, 'Content-Type'),
            '403 application/problem+json', "$from: $_");
     }

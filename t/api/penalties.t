@@ -19,7 +19,6 @@ my $api = t::Api->new($gateway);
 
 sub penalties {
     my $answer = decode_json($api->get('/penalties' . ($_[0] // ''))->{body});
-
     return $answer->{total} . join '', sort map {
         " $_->{penalty}/$_->{action}/" . substr($_->{key}, 7, 8)
         . "/$_->{counted_by}/$_->{retry_after_seconds}/$_->{times}"
@@ -99,7 +98,6 @@ my $gone = t::Gateway->limited(zone => 'rate=1r/h', api => 1, http =>
 sub active {
     my ($n) = $gone->get('/metrics')->{body}
         =~ /^ratelimit_penalties_active\{zone="z"\} (\d+)$/m;
-
     return $n;
 }
 
@@ -183,9 +181,7 @@ ok(!exists $see->get('/counters?rule=z&key=c')->{json}{penalty},
 
 for my $key ('k' x 100, "\xff<b>", '<b>') {
     $one->get("/?k=1$key", "X-Other: $key") for 1 .. 4;
-
     my $name = $key eq '<b>' ? $key : 'sha256:' . sha256_hex($key);
-
     is($see->get("/penalties?penalty=other&key=$name")->{json}
            {penalties}[0]{key}, $name, "shown as $name");
     is($see->delete("/penalties?penalty=other&key=$name")->{status}, 200,

@@ -17,7 +17,6 @@ my $up = $upstream->sockport;
 
 sub gateway {
     my ($more, @rest) = @_;
-
     return t::Gateway->limited(
         zone => { z => "key=\$ratelimit_api_key $more",
                   addresses => "key=\$binary_remote_addr $more",
@@ -42,11 +41,9 @@ sub hash { return 'sha256:' . sha256_hex($_[0]) }
 
 sub list {
     my ($api, $query) = @_;
-
     my $answer = $api->get('/rejections' . ($query // ''));
     is($answer->{status}, 200, 'rejections' . ($query // ''))
         or diag($answer->{body});
-
     return $answer->{json};
 }
 
@@ -238,12 +235,9 @@ for my $clear ('', 'keys_in_clear=on') {
     my $list = t::Api->new($hashes);
     my $like = hash('alice');
     my $answer;
-
     $answer = $hashes->get('/', "X-Tenant: $like") for 1 .. 4;
     like($answer->{body}, qr/PENALIZED/, 'one that is called like a hash');
-
     my ($name) = map { $_->{key} } @{ list($list)->{rejections} };
-
     is($name, hash($like), 'is a rejection by its own hash');
     is(rules(list($list, "?key=$like")), '', 'and not by that of another');
     is((map { $_->{key} } @{ $list->get('/penalties')->{json}{penalties} })[0],

@@ -18,9 +18,7 @@ my $api = t::Api->new($gateway);
 
 sub limit {
     my ($key, $path) = @_;
-
     my $answer = $gateway->get($path // '/', "X-API-Key: $key");
-
     return join ' ', $answer->{status}, header($answer, 'X-RateLimit-Limit');
 }
 
@@ -73,7 +71,6 @@ for (['', '428 precondition-required'], ['If-Match: "0"', '412 conflict'],
 {
     my ($header, $said) = @$_;
     my $refused = $api->put('/document', { rules => [] }, $header ? $header : ());
-
     t::Api::problem_ok($refused, $said, "'$header'");
     is($refused->{json}{version}, 1, "'$header': the version") if $said =~ /412/;
 }
@@ -82,7 +79,6 @@ for ('"0", "N"', '"N", "0"', 'W/"N"', 'N', '"N"') {
     my $is = $api->get('/document');
     my $tag = $is->{etag} =~ tr/"//dr;
     my $tags = s/N/$tag/r;
-
     $orders{params}{limit}++;
     is($api->put('/rules/orders', \%orders, "If-Match: $tags")->{version},
        $is->{version} + 1, "If-Match: $tags");
@@ -108,23 +104,17 @@ is($api->get("/allow", "If-None-Match: $now")->{status}, 304,
     my @rules = ({ id => 'one', params => { limit => 1, window => 60 } },
                  { id => 'two', params => { limit => 2, window => 60 } });
     my $before = $api->get('/document')->{json};
-
     $api->change('PUT', '/document', { %rest, rules => [\%orders] });
     is_deeply([map { $_->{id} } @{ $api->get('/rules')->{json} }], ['orders'],
               'GET /rules: an array');
-
     my $answer = $api->change('PUT', '/rules', \@rules);
-
     is("$answer->{status} " . join(' ', map { $_->{id} } @{ $answer->{json} }),
        '200 one two', 'PUT /rules: these, in this order');
     is($api->change('PUT', '/rules', \@rules)->{version}, $answer->{version},
        'the same ones make no version');
-
     my $document = $api->get('/document')->{json};
-
     is_deeply({ map { $_ => $document->{$_} } keys %rest }, \%rest,
               'the rest is what it was');
-
     for ([{ rules => \@rules }, ' expected an array'],
          [[{ %{ $rules[0] }, limits => 1 }], '/0/limits is not known'],
          [[{ %{ $rules[0] }, match => { endpoint_regex => '(' } }],
@@ -133,7 +123,6 @@ is($api->get("/allow", "If-None-Match: $now")->{status}, 304,
         like(t::Api::said($api->change('PUT', '/rules', $_->[0])),
              qr{^422 invalid: /rules$_->[1]}, "not: $_->[1]");
     }
-
     is($api->put('/rules', [])->{status}, 428, 'it needs a condition');
     is_deeply($api->change('PUT', '/rules', [])->{json}, [], 'no rules');
     is_deeply($api->get('/allow')->{json}, $rest{allow}, 'but lists');
@@ -151,7 +140,6 @@ for (['key', { key => '$http_authorization' }],
      ['params/limit', { params => { limit => '$http_cookie', window => 60 } }])
 {
     my ($at, $rule) = @$_;
-
     t::Api::problem_ok($api->change('PUT', '/rules/secret',
                                     { params => { limit => 3, window => 60 },
                                       %$rule }),
@@ -266,7 +254,6 @@ is_deeply($api->get('/overrides?key=%FF*')->{json}, [],
 
 for (['deny', 403, 'sk_revoked_1'], ['allow', 200, 'sk_internal_1']) {
     my ($list, $status, $key) = @$_;
-
     is($api->change('PUT', "/$list", [$key =~ s/1$/*/r])->{status}, 200,
        "PUT /$list");
     $answer = $api->change('POST', "/$list", ['sk_more']);

@@ -26,10 +26,8 @@ sub gateway {
 
 sub top {
     my ($api, $query) = @_;
-
     my $answer = $api->get('/top' . ($query // ''));
     is($answer->{status}, 200, 'top' . ($query // '')) or diag($answer->{body});
-
     return $answer->{json};
 }
 
@@ -39,7 +37,6 @@ sub keys_of { return join ' ', map { "$_->{key} $_->{count}" } @{ $_[0]{keys} } 
 sub heaviest {
     my %of = $_[0]->get('/metrics')->{body}
              =~ /^ratelimit_top_key_requests_per_second\{zone="(\w+)"\} (\d+)$/mg;
-
     return join ', ', map { "$_ $of{$_}" } sort keys %of;
 }
 
@@ -59,7 +56,6 @@ for (['sk_a', 3, '3 x 200'], ['sk_b', 20, '5 x 200, 15 x 429'],
      ['sk_c', 8, '5 x 200, 3 x 429'])
 {
     my ($key, $n, $told) = @$_;
-
     is(tally(map { $gateway->get('/', "X-API-Key: $key") } 1 .. $n), $told,
        "$n of $key");
 }

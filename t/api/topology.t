@@ -27,7 +27,6 @@ my %RULES = (
 
 sub gateway {
     my ($servers) = @_;
-
     return t::Gateway->limited(workers => 2, redis => $servers, api => 1,
         zone => 'key=$ratelimit_api_key',
         rules => [map { "$_ match=/$_ $RULES{$_}" } sort keys %RULES]);
@@ -45,19 +44,15 @@ sub left { return $_[0]->get(counter($_[1], $_[2]))->{json}{remaining} // -1 }
 # A counter that is spent, and reset at the first of the gateways.
 sub resets {
     my ($name, $gateways, $rule, $key) = @_;
-
     my @api = map { t::Api->new($_) } @$gateways;
     my $what = "$name, $rule of $key";
-
     is(left($api[1], $rule, $key), 6, "$what: fresh");
     take($gateways->[1], $rule, $key) for 1 .. 8;
     ok(wait_for(sub {
            left($api[0], $rule, $key) == 0
            && take($gateways->[0], $rule, $key) == 429
        }), "$what: spent");
-
     my $answer = $api[0]->delete(counter($rule, $key));
-
     is($answer->{status}, 200, "$what: reset") or diag($answer->{body});
     is(take($gateways->[0], $rule, $key), 200, "$what: this gateway allows");
     ok(wait_for(sub { take($gateways->[1], $rule, $key) == 200 }),
@@ -67,13 +62,10 @@ sub resets {
 # Rules that are put at one gateway are followed by the other.
 sub follows {
     my ($name, $gateways, $limit, $version) = @_;
-
     my ($api, $other) = map { t::Api->new($_) } @$gateways;
-
     my $put = $api->change('PUT', '/rules/live', {
         match => { route => '/live' }, algorithm => 'fixed_window',
         params => { limit => $limit, window => 'calendar:month' } });
-
     like($put->{status}, qr/^20[01]$/, "$name: a rule is put")
         or diag($put->{body});
     ok(wait_for(sub {
@@ -111,14 +103,12 @@ sub nodes {
 
 sub owner {
     my $slot = shift;
-
     for my $node (nodes()) {
         for (split ' ', $node->{slots}) {
             return $node if /^(\d+)(?:-(\d+))?$/ && $slot >= $1
                             && $slot <= ($2 // $1);
         }
     }
-
     die "nobody has slot $slot";
 }
 
@@ -126,48 +116,38 @@ sub owner {
 # the slot follows half a second later, while who called goes on
 sub move {
     my ($key, $to, $meanwhile, $slowly) = @_;
-
     my $slot = redis_cli($ports[0], 'cluster', 'keyslot', $key);
     my $from = owner($slot);
-
     redis_cli($to->{port}, 'cluster', 'setslot', $slot, 'importing', $from->{id});
     redis_cli($from->{port}, 'cluster', 'setslot', $slot, 'migrating', $to->{id});
-
     for (split /\n/, redis_cli($from->{port}, 'cluster', 'getkeysinslot', $slot,
                                100))
     {
         redis_cli($from->{port}, 'migrate', '127.0.0.1', $to->{port}, $_, 0,
                   5000);
     }
-
     my $arrive = sub {
         sleep 0.5 if $slowly;
         redis_cli($_->{port}, 'cluster', 'setslot', $slot, 'node', $to->{id})
             for $to, $from;
     };
-
     my $pid = $slowly ? t::Gateway::beside($arrive) : 0;
-
     $meanwhile->() if $meanwhile;
     $slowly ? waitpid $pid, 0 : $arrive->();
-
     return wait_for(sub { owner($slot)->{port} == $to->{port} });
 }
 
 # The bucket whose content changes with a request.
 sub bucket_of {
     my ($rule, $key) = @_;
-
     my $before = buckets();
     take($fleet[0], $rule, $key);
     my $after = buckets();
-
     return grep { ($before->{$_} // '') ne $after->{$_} } sort keys %$after;
 }
 
 sub buckets {
     my %buckets;
-
     for my $node (grep { $_->{slots} ne '' } nodes()) {
         for (split /\n/, redis_cli($node->{port}, '--scan', '--pattern',
                                    "$prefix:{[0-9]*}"))
@@ -175,7 +155,6 @@ sub buckets {
             $buckets{$_} = redis_cli($node->{port}, '--no-raw', 'hgetall', $_);
         }
     }
-
     return \%buckets;
 }
 
@@ -198,13 +177,10 @@ resets('the document is back', \@fleet, 'fixed_window', 'm');
 
 for my $key ('o', 'p') {
     resets('before its bucket moves', \@fleet, 'fixed_window', $key);
-
     my ($bucket) = bucket_of('strict', $key);
     defined $bucket or die 'no bucket has changed';
-
     my $from = owner(redis_cli($ports[0], 'cluster', 'keyslot', $bucket));
     my ($to) = grep { $_->{port} != $from->{port} && $_->{slots} ne '' } nodes();
-
     ok(move($bucket, $to, sub {
            resets('its bucket has gone ahead', \@fleet, 'token_bucket', $key);
        }), "$bucket moves");
@@ -253,7 +229,6 @@ sub ready {
         my $links = grep {
             redis_try($_, 'info', 'replication') =~ /master_link_status:up/
         } $one, $two;
-
         $links == 1 && !grep {
             redis_try($_, 'info', 'sentinel')
                 !~ /status=ok,address=\S+,slaves=1,sentinels=3/

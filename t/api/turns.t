@@ -29,53 +29,41 @@ sub go_on { unlink $hold or die "$hold: $!" }
 # Begins n edits, and waits until the gateway has read them.
 sub begin {
     my ($n, $of) = @_;
-
     my $before = $gateway->waiting;
     my $begun = t::Gateway::begin_all([map { $api->request(@{ $edit{$of} }) }
                                        1 .. $n]);
-
     wait_for(sub {
         t::Gateway::answered($begun);
         return $gateway->waiting == $before + $n;
     }) or diag('they are not read');
-
     return $begun;
 }
 
 # So many may wait beside those that wait now, and no more.
 sub room_ok {
     my ($name, $of) = @_;
-
     my ($begun, $answer) = begin($WAITING{$of}, $of);
-
     $answer = $api->send(@{ $edit{$of} });
     t::Api::problem_ok($answer, '503 unavailable', "$name: no more than that");
     is($answer->{json}{detail}, 'too many changes or validations wait, nothing '
                                 . 'is changed', "$name: why");
     is(t::Gateway::answered($begun), 0, "$name: $WAITING{$of} wait");
-
     return $begun;
 }
 
 is($api->send(@{ $edit{change} })->{status}, 201, 'a document');
 
 for my $of (sort keys %edit) {
-
     # the first one edits, so many wait
-
     hold();
-
     my $first = begin(1, $of);
     my $waiting = room_ok("the first $of", $of);
-
     is($api->get('/status')->{status}, 200, 'what is no edit does not wait');
     go_on();
     is(tally(t::Gateway::finish($first), t::Gateway::finish($waiting)),
        1 + $WAITING{$of} . ' x 200', 'one after the other');
-
     # 30 seconds: all are answered, and their places are free. The thread still
     # has the edit of a request that is gone
-
     hold();
     $first = begin(1, $of);
     $waiting = begin($WAITING{$of}, $of);
@@ -83,15 +71,12 @@ for my $of (sort keys %edit) {
     sleep 0.1;
     is(t::Gateway::answered($waiting), 0, 'they wait for 29 seconds');
     advance(2);
-
     for (t::Gateway::finish($first), t::Gateway::finish($waiting)) {
         my $answer = t::Api::answer($_);
-
         t::Api::problem_ok($answer, '503 unavailable', 'too long');
         is($answer->{json}{detail}, 'it took too long, nothing is changed',
            'too long: why');
     }
-
     $waiting = room_ok('behind them', $of);
     go_on();
     is(tally(t::Gateway::finish($waiting)), "$WAITING{$of} x 200",

@@ -38,20 +38,16 @@ if (@faults) {
         $form eq 'full'
             ? (rate => 1000, settle => 2, quota => 80, recovers => 3)
             : (rate => 400, settle => 0.7, quota => 25, recovers => 10));
-
     for my $fault (@faults) {
         progress($fault);
-
         if ($fault->{net} && t::chaos::Net::missing()) {
             my $left_out = "$fault->{name}: left out, "
                            . t::chaos::Net::missing();
             $ENV{CI} ? fail($left_out) : diag($left_out);
             next;
         }
-
         $run->fault($fault, %{ $fault->{$form} });
     }
-
     $run->end;
     show(t::chaos::Report::table(@{ $run->{rows} }));
 }
@@ -59,11 +55,9 @@ if (@faults) {
 if (@single) {
     my $load = t::chaos::Run::compile({ dir => t::Gateway::dir('chaos') },
                                       'load');
-
     show(t::chaos::Report::figures(
         map { progress($_); t::chaos::Single::measure($load, $_) } @single));
 }
-
 
 # For tools/progress.pl, which `make chaos` runs this under.
 sub progress {
@@ -71,10 +65,8 @@ sub progress {
          $_[0]{name});
 }
 
-
 # The long form shows what passes, too.
 sub show {
     my $text = "\n$_[0]";
-
     $form eq 'full' ? Test::More::note($text) : diag($text);
 }

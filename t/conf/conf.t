@@ -28,59 +28,46 @@ my $TIERS = '"<tier>:<limit or rate>", with commas between';
 
 sub one_of { return 'one each of ' . join ', ', map { "\"$_\"" } @_ }
 
-
 # In a configuration and a message %1 and so on stand for each value, or for the
 # elements of each; %n for the name of a parameter "name=value".
 sub filled {
     my ($text, @value) = @_;
-
     return $text =~ s/%([1-3n])/$1 eq 'n' ? $value[0] =~ s{=.*}{=}sr
                                           : $value[$1 - 1]/ger;
 }
 
-
 # The message, whole but for the place in the file.
 sub refused {
     my ($http, $message, @values) = @_;
-
     for (@values ? @values : '') {
         my @value = ref $_ ? @$_ : $_;
         my $filled = filled($http, @value);
-
         is($gateway->verdict($filled), filled($message, @value), $filled);
     }
 }
 
-
 # A value that its directive or parameter cannot have.
 sub invalid {
     my ($http, $directive, $parameter, $expected, @values) = @_;
-
     refused($http, "\"$directive\" has an invalid \"$parameter%1\", "
                    . "expected $expected", @values);
 }
-
 
 sub accepted {
     my ($http, @values) = @_;
     refused($http, 'accepted', @values);
 }
 
-
 # What is accepted, with these warnings, and no others.
 sub warned {
     my ($http, @messages) = @_;
-
     $gateway->configure(http => $http);
-
     my ($ok, $text) = $gateway->check;
-
     ok($ok, "accepted: $http");
     is_deeply([$text =~ /\[warn\] (.*) in \S+:\d+$/mg], \@messages,
               @messages ? $messages[0] : 'no warning');
     is(() = $text =~ /\[warn\]/g, @messages, 'and no other');
 }
-
 
 sub in_server { return "$ZONE server { $_[0] }" }
 sub in_redis { return "ratelimit_redis r { $_[0] }" }
@@ -88,7 +75,6 @@ sub with_zone { return "ratelimit_zone \$arg_k zone=z:1m $_[0];" }
 sub with_rate { return with_zone("rate=$_[0]") }
 sub with_penalty { return "$ZONE ratelimit_penalty p zone=z $_[0];" }
 sub with_rule { return "$ZONE ratelimit_rule r zone=z $_[0];" }
-
 
 # one of each directive, and its number of arguments
 
@@ -266,7 +252,6 @@ for (['capacity=5', 'leaky_bucket', 'token_bucket'],
     my ($parameters, $algorithm, $expected) = @$_;
     my ($bad) = $parameters =~ /(\S+)$/;
     my $more = $parameters =~ /^(?:rate|limit)=/ ? '' : 'rate=1r/s ';
-
     refused(with_rule("$more$parameters algorithm=$algorithm"),
             "\"ratelimit_rule\" \"r\" has \"$bad\" with algorithm $algorithm, "
             . 'expected ' . (defined $expected ? "algorithm $expected"
@@ -281,7 +266,6 @@ for (['tz', 'Europe/Berln',
      ['month_day', '32', 'a whole number from 1 to 31'])
 {
     my ($name, $value, $expected) = @$_;
-
     invalid(with_rule("algorithm=fixed_window limit=1 window=calendar:month $name=%1"),
             'ratelimit_rule', "$name=", $expected, $value);
 }
@@ -291,7 +275,6 @@ for (['tz=UTC', 'window=1d', 'a "window" of the calendar with it'],
       'the window "calendar:month" with it'])
 {
     my ($parameter, $window, $expected) = @$_;
-
     refused(with_rule("algorithm=fixed_window limit=1 $window $parameter"),
             "\"ratelimit_rule\" \"r\" has \"$parameter\", expected $expected");
 }
@@ -337,7 +320,6 @@ for (['limit=5', 'rate=', 'rate=1r/s', 'one of them'],
       '"fail_mode=open" or "fail_mode=closed"'])
 {
     my ($at, $beside, $more, $expected) = @$_;
-
     refused(with_rule("$more $at"), "\"ratelimit_rule\" \"r\" has \"$at\" "
             . "beside \"$beside\", expected $expected");
 }
@@ -886,7 +868,6 @@ my $UNUSED = '"ratelimit_zone" "z" limits nothing, expected a '
 
 sub constant {
     my ($directive, $key) = @_;
-
     return "\"$directive\" has the key \"$key\" without a variable, which "
            . 'limits all clients together, expected one as in "$remote_addr", '
            . 'or "key=all" if that is meant';
@@ -905,7 +886,6 @@ warned(with_rule('rate=1r/s key=all') . $USED);
 {
     my $message = '"ratelimit_redis" "r" has no "secret_file", so a client can '
                   . 'choose where its counters are in Redis, expected one';
-
     $gateway->write('secret', "s\n");
     warned(in_redis("$_;"), $message)
         for 'server 10.0.0.1:6379', 'cluster 127.0.0.1:6379 10.0.0.1:6379',
@@ -928,7 +908,6 @@ for ('tier=pro', 'tiers=pro:5r/s') {
     my $rule = with_rule("rate=1r/s $_");
     my $message = "rule \"r\" of zone \"z\" has \"$_\" without effect, "
                   . 'expected a "ratelimit_tier" where "ratelimit zone=z" is';
-
     warned("$rule $USED", $message);
     warned("$rule $USED server { server_name a; ratelimit_tier pro; }",
            $message);
@@ -938,7 +917,6 @@ for ('tier=pro', 'tiers=pro:5r/s') {
     warned("$rule server { ratelimit zone=z; ratelimit_tier pro; }");
     warned("$rule server { ratelimit zone=z; location /a { ratelimit_tier pro; "
            . '} }');
-
     # a document gives tiers to API keys
     warned("$rule server { ratelimit zone=z; location /ratelimit/ { "
            . 'ratelimit_api zone=z; } }');
@@ -948,7 +926,6 @@ for ('tier=pro', 'tiers=pro:5r/s') {
 
 sub slow {
     my ($most, $expected) = @_;
-
     return "rule \"r\" of zone \"z\" admits at most $most requests a second, "
            . "which is less than its rate, expected \"$expected\" or more";
 }

@@ -20,8 +20,6 @@ free
 ! Retry-After
 --- error_code: 200
 
-
-
 === TEST 2: the directives are known
 --- http_config
     ratelimit_zone $remote_addr zone=sanity:1m rate=1r/s;

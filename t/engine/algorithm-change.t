@@ -28,19 +28,14 @@ my @pairs = map { my $from = $_; map { [$from, $_] }
 # each pair has a rule of its own in each zone
 sub configuration {
     my $which = shift;
-
     my $conf = "ratelimit_redis r { server 127.0.0.1:$redis; prefix $prefix;"
                . ' timeout 5s; }';
     my $locations = '';
-
     for my $zone (sort keys %zones) {
         my $sync = $zone eq 'strict' ? 'sync=strict' : '';
-
         $conf .= "ratelimit_zone \$arg_k zone=$zone:1m $zones{$zone};\n";
-
         for (@pairs) {
             my ($algorithm, $rule) = ($_->[$which], "$_->[0]-$_->[1]");
-
             $conf .= "ratelimit_rule $rule zone=$zone algorithm=$algorithm"
                      . " $limits{$algorithm} $sync;\n";
             $locations .= <<"LOCATION";
@@ -52,7 +47,6 @@ sub configuration {
 LOCATION
         }
     }
-
     return <<"CONF";
     $conf
     server {
@@ -69,16 +63,13 @@ my $gateway = t::Gateway->new(http => configuration(0))->start;
 sub changed {
     my $which = shift;
     my @old = $gateway->workers;
-
     $gateway->configure(http => configuration($which));
     $gateway->signal('HUP');
-
     ok(wait_for(sub {
         for my $pid (@old) {
             open my $in, '<', "/proc/$pid/cmdline" or next;
             return 0 if (<$in> // 'shutting down') !~ /shutting down/;
         }
-
         return 1;
     }), 'the new configuration serves');
 }
@@ -90,21 +81,17 @@ my @held;
 for my $zone (sort keys %zones) {
     for (@pairs) {
         my ($from, $to) = @$_;
-
         for (1 .. 3) {
             if ($from ne 'concurrency') {
                 $gateway->get("/$zone/$from-$to?k=a");
                 next;
             }
-
             my $held = $gateway->connect_to;
-
             print $held "GET /hold/$zone/$from-$to?k=a HTTP/1.1\r\n"
                         . "Host: a\r\n\r\n";
             $held->flush;
             push @held, $held;
         }
-
         ok(wait_for(sub {
             told("/$zone/$from-$to") eq '429 REJECTED 0'
         }), "$zone, $from: it is spent");

@@ -31,7 +31,6 @@ my %RULES = (
 
 sub conf {
     my %rules = @_;
-
     return <<"CONF";
     ratelimit_redis r { server 127.0.0.1:$redis; timeout 5s; }
     ratelimit_zone \$arg_k zone=local:1m;
@@ -54,33 +53,24 @@ LOCATION
 CONF
 }
 
-
 my $gateway = t::Gateway->new(http => conf(%RULES))->start;
-
 
 sub row {
     my ($n, @request) = @_;
-
     return join ', ', map { told($gateway->get(@request)) } 1 .. $n;
 }
-
 
 # n requests at once, of which so many are rejected; then the upstream's time is
 # up for the others.
 sub in_flight {
     my ($n, $path, $rejected) = @_;
-
     my $begun = $gateway->begin($n, $path);
-
     wait_for(sub { t::Gateway::answered($begun) >= $rejected });
     advance(60);
-
     return tally(t::Gateway::finish($begun));
 }
 
-
 for my $zone (qw( local redis )) {
-
     for my $rule (qw( token token_window leaky fixed fixed_rate fixed_month
                       sliding log ))
     {
@@ -88,21 +78,14 @@ for my $zone (qw( local redis )) {
            '200 PASSED 2, 200 PASSED 1, 200 PASSED 0, 429 REJECTED 0, '
            . '429 REJECTED 0', "$zone: $rule: $RULES{$rule}");
         is(row(1, "/$zone/$rule?k=b"), '200 PASSED 2', "$zone: $rule: a key");
-
         my $answer = $gateway->get("/$zone/$rule?k=a");
-
         is(header($answer, 'X-RateLimit-Limit'), 3,
            "$zone: $rule: the limit told");
-
         # the file goes on at the begin of an hour: of the windows' too
-
         my $wait = header($answer, 'Retry-After');
-
         cmp_ok($wait, '>', 0, "$zone: $rule: a wait");
-
         # no wait that Redis names is longer than 49 days
         next if $wait == 4294968;
-
         advance($wait - 5);
         is(row(1, "/$zone/$rule?k=a"), '429 REJECTED 0',
            "$zone: $rule: before Retry-After");
@@ -111,30 +94,23 @@ for my $zone (qw( local redis )) {
              "$zone: $rule: after Retry-After, $wait s");
         t::Clock::align(3600);
     }
-
     is(row(3, "/$zone/leaky_none?k=a"),
        '200 PASSED 0, 429 REJECTED 0, 429 REJECTED 0',
        "$zone: a leaky_bucket without burst");
-
     # what a variable says
-
     is(row(3, "/$zone/$_?k=a&n=2&r=2r/366d"),
        '200 PASSED 1, 200 PASSED 0, 429 REJECTED 0', "$zone: $_: $RULES{$_}")
         for qw( token_variable fixed_variable log_variable );
-
     is(row(1, "/$zone/log_variable?k=b&n=10001"), '200 BYPASSED ',
        "$zone: a limit above what a log keeps is not applied");
     like($gateway->log,
          qr/ratelimit rule "log_variable" of zone "$zone" has a limit of "10001", expected a limit of at most 10000 requests for sliding_log; it is not applied/,
          "$zone: and the log says so");
-
     # slots: as many at once, and again when these have ended
-
     for (1 .. 2) {
         is(in_flight(5, "/$zone/slots?k=a", 2), '2 x 429, 3 x 504',
            "$zone: requests in flight, time $_");
     }
-
     is(in_flight(3, "/$zone/slots_variable?k=a&n=1", 2), '2 x 429, 1 x 504',
        "$zone: slots of a variable");
 }

@@ -26,10 +26,8 @@ CONF
 # calls to Redis, however they ended
 sub calls {
     my ($calls, $body) = (0, $gateway->get('/metrics')->{body});
-
     $calls += $1
         while $body =~ /^ratelimit_redis_calls_total\{\S* (\d+)/mg;
-
     return $calls;
 }
 
@@ -49,7 +47,6 @@ while (t::Clock::now() < $begin + 8) {
     for my $rule (qw( bucket fixed sliding )) {
         $passed{$rule} += passed($gateway->burst(5, "/$rule?k=b"));
     }
-
     advance(0.1);
 }
 

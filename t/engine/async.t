@@ -44,21 +44,16 @@ end
 return sum
 LUA
 
-
 # What all counters in Redis count.
 sub debited {
     my $sum = 0;
-
     $sum += redis_cli($port, 'EVAL', $script, 1, $_)
         for grep { /:\{\d+\}$/ } split /\n/, redis_cli($port, '--scan');
-
     return $sum;
 }
 
-
 sub becomes {
     my ($tokens, $name) = @_;
-
     wait_for(sub {
         return 1 if debited() == $tokens;
         advance(0.05);
@@ -67,19 +62,15 @@ sub becomes {
     is(debited(), $tokens, $name);
 }
 
-
 # Calls for a counter that Redis has had.
 sub calls {
     my ($stats) = redis_cli($port, 'INFO', 'commandstats')
                   =~ /^cmdstat_hget:calls=(\d+)/m;
-
     return $stats // 0;
 }
 
-
 # On, and timers have fired: if they have not, the test only sees less.
 sub later { advance(shift); sleep 0.1; return }
-
 
 t::Clock::align($WINDOW, $WINDOW - 3.9);
 t::Clock::stop();
@@ -126,26 +117,20 @@ my @RULES = qw( bucket year sliding );
 
 sub left {
     my ($path) = @_;
-
     return header($gateway->get("/$path&cost=0"), 'X-RateLimit-Remaining');
 }
 
 for my $rule (@RULES) {
     my $path = "$rule?k=back";
-
     kill STOP => redis_pid($port);
     $gateway->get("/$path&cost=8&more=3");
     kill CONT => redis_pid($port);
-
     ok(wait_for(sub { advance(0.05); calls() > 0 && left($path) == 7 }),
        "$rule: what comes back during a debit");
     later(0.3);
     redis_cli($port, 'CONFIG', 'RESETSTAT');
-
     # another gateway learns from Redis what is left
-
     my $other = t::Gateway->new(http => $conf)->start;
-
     $other->get("/$path&cost=1");
     ok(wait_for(sub {
            advance(0.05);
@@ -158,12 +143,9 @@ for my $rule (@RULES) {
 
 for my $rule (@RULES) {
     my @requests;
-
     # a response tells that it costs nothing, and Redis has heard of the cost
-
     for my $cost (1, 9) {
         my $request = t::Gateway::connect_to($gateway);
-
         redis_cli($port, 'CONFIG', 'RESETSTAT');
         print $request "POST /$rule?k=all&cost=$cost&more=0 HTTP/1.1\r\n"
                        . "Host: t\r\nConnection: close\r\n"
@@ -171,11 +153,9 @@ for my $rule (@RULES) {
         ok(wait_for(sub { later(0.2); calls() > 0 }), "$rule: $cost spent");
         push @requests, $request;
     }
-
     redis_cli($port, 'CONFIG', 'RESETSTAT');
     print $_ 'x' for @requests;
     ok(wait_for(sub { later(0.2); calls() > 0 }), "$rule: both come back");
-
     ok(wait_for(sub {
            advance(1.1);
            $gateway->get("/$rule?k=all&cost=10")->{status} == 200;
@@ -194,12 +174,10 @@ for (['that did not run: LOADING', "-LOADING x\r\n", 2],
 {
     my ($name, $first, $calls) = @$_;
     my @answers = ($first, @GOOD);
-
     my $fake = t::FakeRedis->new(sub {
         return $_[0] eq 'EVALSHA' ? shift @answers : "+OK\r\n";
     });
     my $alone = t::Gateway->new(http => $conf =~ s/:$port;/:$fake->{port};/r);
-
     $alone->start->get('/year?k=a&cost=1');
     ok(wait_for(sub { $fake->seen->{commands} == $calls || later(0.2) }),
        "a debit $name");
@@ -216,21 +194,16 @@ my @fleet = ($gateway, map { t::Gateway->new(http => $conf)->start } 1 .. 2);
 
 for my $rule (@RULES) {
     my $requests = 0;
-
     redis_cli($port, 'CONFIG', 'RESETSTAT');
-
     for (1 .. 5) {
         $_->get("/$rule?k=spent&cost=3") for @fleet;
         $requests += @fleet;
         later(0.1) for 1 .. 3;
     }
-
     my $calls = calls();
-
     cmp_ok($calls, '<=', $requests, "$rule: a call for each request at most");
     is($_->get("/$rule?k=spent&cost=3")->{status}, 429, "$rule: it is spent")
         for @fleet;
-
     later(0.2) for 1 .. 3;
     $calls = calls();
     later(0.2) for 1 .. 10;

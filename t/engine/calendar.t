@@ -43,12 +43,10 @@ my $probes = 0;
 for my $zone (sort keys %SYNC) {
     my %ends = map { header($gateway->get("/$zone/utc?k=r$_"), 'X-RateLimit-Reset')
                      % $DAY => 1 } 1 .. 40;
-
     is(join(' ', keys %ends), 0, "$zone: X-RateLimit-Reset is midnight");
 }
 
 t::Clock::stop();
-
 
 # On to that instant, which lies ahead. What was under way with Redis has timed
 # out then: goes on when Redis answers again.
@@ -59,36 +57,27 @@ sub reach {
 
 sub answers {
     my $answer = $gateway->get('/strict/utc?k=probe' . $probes++);
-
     return header($answer, 'X-Source') eq 'redis';
 }
 
 # The last Sunday of a month with 31 days, 1:00 UTC.
 sub change {
     my ($year, $month) = @_;
-
     my $last = timegm(0, 0, 1, 31, $month - 1, $year);
-
     return $last - (gmtime $last)[6] * $DAY;
 }
-
 
 # The client spends its limit, and is told when the window ends; then it has the
 # limit again.
 sub window {
     my ($rule, $begin, $end, $what) = @_;
-
     for my $zone (sort keys %SYNC) {
         next if $rule eq 'variable' && $zone eq 'split';
-
         my $path = "/$zone/$rule?k=$begin&n=4";
-
         is(passed(map { $gateway->get($path) } 1 .. 5), 4,
            "$zone: $what: the limit");
-
         my $answer = $gateway->get($path);
         my $wait = $end - t::Clock::now();
-
         # milliseconds of Redis' answer are rounded up
         cmp_ok(abs(header($answer, 'Retry-After') - $wait), '<=', 1,
                "$zone: $what: Retry-After, $wait s");
@@ -97,18 +86,15 @@ sub window {
         like(header($answer, 'X-RateLimit-Policy') . header($answer, 'RateLimit-Policy'),
              qr/^[^;]*(?:;w=(?:86400|604800|2678400))?$/, "$zone: $what: its length");
     }
-
     reach($end - 2);
     is($gateway->get("/$_/$rule?k=$begin&n=4")->{status}, 429,
        "$_: $what: until it ends")
         for grep { $rule ne 'variable' || $_ ne 'split' } sort keys %SYNC;
-
     reach($end + 1);
     is($gateway->get("/$_/$rule?k=$begin&n=4")->{status}, 200,
        "$_: $what: and not longer")
         for grep { $rule ne 'variable' || $_ ne 'split' } sort keys %SYNC;
 }
-
 
 my $year = 1 + (gmtime t::Clock::now())[5] + 1900;
 my $leap = $year % 4 == 0;
@@ -150,7 +136,6 @@ window('utc', $week, $week + 7 * $DAY, 'a week in UTC');
 $gateway->stop;
 t::Clock::go();
 
-
 # a zone that is none: refused by nginx -t and by the endpoint, skipped where
 # a document has it
 
@@ -182,7 +167,6 @@ t::Api::problem_ok($api->put('/rules/new', \%day, 'If-None-Match: *'),
         . ' is known here, in /usr/share/zoneinfo (package tzdata)' } 0, 2),
     'a rule that is sent');
 $gateway->stop;
-
 
 # a debt counts in the next window, whether a client comes then or not
 
@@ -216,7 +200,6 @@ my @ends = (bill => [timegm(0, 0, 23, 30, 11, $year),
 while (my ($rule, $ends) = splice @ends, 0, 2) {
     my ($begin, $over) = @$ends;
     advance($begin + 60 - t::Clock::now());
-
     for my $zone (qw( here strict )) {
         t::Clock::wait_for(sub {
             $gateway->get("/$zone/$rule?k=probe" . $probes++ . '&cost=1')
@@ -227,18 +210,13 @@ while (my ($rule, $ends) = splice @ends, 0, 2) {
         t::Clock::wait_for(sub {
             $gateway->get("/$zone/$rule?k=all$rule&cost=1")->{status} == 429;
         });
-
         my $answer = $gateway->get("/$zone/$rule?k=all$rule&cost=1");
-
         is(t::Clock::now() + header($answer, 'Retry-After'), $over,
            "$zone: $rule: all is owed");
     }
-
     advance($over + 60 - t::Clock::now());
-
     for my $zone (qw( here strict )) {
         my $left;
-
         t::Clock::wait_for(sub {
             $left = header($gateway->get("/$zone/$rule?k=silent$rule&cost=0"),
                            'X-RateLimit-Remaining');

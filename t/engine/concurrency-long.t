@@ -22,11 +22,9 @@ my $gateway = t::Gateway->new(http => <<"CONF");
                    fail_mode=local;
     ratelimit_rule other zone=here match=~/other\$ key=\$arg_o rate=10r/h;
     ratelimit_rule other zone=fleet match=~/other\$ key=\$arg_o rate=10r/h;
-
     server {
         listen 127.0.0.1:%%PORT%% backlog=4096;
         proxy_read_timeout 30d;
-
         location /free { empty_gif; }
         location /here { ratelimit zone=here; empty_gif; }
         location /fleet { ratelimit zone=fleet; empty_gif; }
@@ -49,9 +47,7 @@ $gateway->start;
 # A request that runs until both ends are closed.
 sub hold {
     my $client = $gateway->connect_to;
-
     syswrite $client, "GET $_[0] HTTP/1.0\r\n\r\n";
-
     return ($client, $gateway->{api}->accept // die "accept: $!");
 }
 
@@ -65,13 +61,11 @@ sub hours {
 
 sub others {
     my ($zone, $run) = @_;
-
     t::Gateway::send_all([map { [$gateway, "/$zone/other?o=$run-$_"] } 1 .. $OTHERS]);
 }
 
 sub each_key {
     my $zone = shift;
-
     return tally(t::Gateway::send_all([map { [$gateway, "/$zone?k=$_"] }
                                        1 .. $KEYS]));
 }
@@ -100,7 +94,6 @@ close $_ for splice @held;
 
 for my $zone ('here', 'fleet') {
     my $told;
-
     wait_for(sub { ($told = each_key($zone)) eq "$KEYS x 200" });
     is($told, "$KEYS x 200", "$zone: given back");
 }

@@ -19,14 +19,11 @@ my $made = 0;
 # A limit of 5 in flight; what is proxied waits for the test to answer.
 sub gateway {
     my (%more) = @_;
-
     my $api = 'api' . ++$made . '.sock';
-
     my $gateway = t::Gateway->new(%more, http => <<"CONF");
     ratelimit_redis r { server 127.0.0.1:$redis; timeout 5s; }
     log_format rl '\$uri \$arg_k \$status \$ratelimit_status';
     access_log %%DIR%%/access.log rl;
-
     ratelimit_zone \$arg_k zone=c:1m algorithm=concurrency limit=5
                    @{[$more{zone} // '']};
     ratelimit_zone \$arg_k zone=slow:1m algorithm=leaky_bucket rate=1r/m
@@ -34,14 +31,12 @@ sub gateway {
     ratelimit_zone \$arg_k zone=one:1m rate=1r/h;
     ratelimit_zone \$arg_k zone=fleet:1m rate=100r/h redis=r;
     ratelimit zone=c;
-
     server {
         listen 127.0.0.1:%%PORT%% backlog=1024;
         listen unix:%%DIR%%/h2.sock http2;
         add_header X-Status \$ratelimit_status always;
         proxy_read_timeout 60s;
         lingering_timeout 300ms;
-
         location / { empty_gif; }
         location /api {
             proxy_set_header X-Pid \$pid;
@@ -73,11 +68,9 @@ sub gateway {
         }
     }
 CONF
-
     $gateway->{api} = IO::Socket::UNIX->new(Listen => 100,
                                             Local => "$gateway->{dir}/$api")
         or die "$api: $!";
-
     return $gateway->start;
 }
 
@@ -86,28 +79,22 @@ my $gateway = gateway();
 # Sends a request and does not wait for the answer.
 sub client {
     my ($path, $more, $to) = @_;
-
     my $client = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
                                        PeerPort => ($to // $gateway)->{port})
         or die "connect: $!";
-
     $path = "GET $path" if $path !~ /^[A-Z]+ /;
     syswrite $client, join "\r\n", "$path HTTP/1.1", 'Host: a',
              $more // 'Connection: close', '', '';
-
     return $client;
 }
 
 # The API's end of the next request that comes there, and what is in its head.
 sub held_with {
     my $to = shift // $gateway;
-
     IO::Select->new($to->{api})->can_read($t::Gateway::PATIENCE)
         or die 'nothing was passed to the API';
-
     my $held = $to->{api}->accept;
     sysread $held, my $head, 65536;
-
     return ($held, $head);
 }
 
@@ -115,7 +102,6 @@ sub held { return (held_with(@_))[0] }
 
 sub answer {
     my ($held, $body) = @_;
-
     syswrite $held, "HTTP/1.0 200 OK\r\n\r\n" . ($body // 'x');
     close $held;
 }
@@ -129,16 +115,13 @@ sub whole {
 # The slots in use: the request that asks has one itself.
 sub in_use {
     my ($key, $to) = @_;
-
     my $answer = ($to // $gateway)->get("/?k=$key");
-
     return '5, all' if $answer->{status} == 429;
     return 4 - header($answer, 'X-RateLimit-Remaining');
 }
 
 sub becomes {
     my ($key, $n, $name, $to) = @_;
-
     my $got;
     wait_for(sub { $n eq ($got = in_use($key, $to)) }, 10);
     is($got, $n, $name);
@@ -148,33 +131,25 @@ sub becomes {
 # until then the headers may show too few that are left: so n requests at once.
 sub takes {
     my ($key, $n, $name, $to) = @_;
-
     $to //= $gateway;
-
     my @held;
-
     wait_for(sub {
         my @clients = map { client("/api?k=$key", undef, $to) } 1 .. $n;
         my @waiting = @clients;
         @held = ();
-
         # each of them is passed on, or answered without that
         while (@held + @clients - @waiting < $n) {
             my @ready = IO::Select->new($to->{api}, @waiting)
                                   ->can_read($t::Gateway::PATIENCE) or last;
-
             for my $ready (@ready) {
                 push @held, held($to) if $ready == $to->{api};
                 @waiting = grep { $_ != $ready } @waiting;
             }
         }
-
         answer($_) for @held;
         whole($_) for @clients;
-
         return @held == $n;
     }, 10);
-
     is(scalar @held, $n, $name);
 }
 
@@ -184,12 +159,10 @@ for my $path (qw( /api /missing/x /redirect /after )) {
     my $key = $path =~ s/\W//gr;
     my @clients = map { client("$path?k=$key") } 1 .. 5;
     my @held = map { held() } 1 .. 5;
-
     my $answer = $gateway->get("$path?k=$key");
     is(told($answer), '429 REJECTED 0', "$path: full");
     is(header($answer, 'Retry-After'), 1, "$path: told to come again");
     is($gateway->get("/?k=$key-other")->{status}, 200, "$path: others pass");
-
     answer($_) for @held;
     is(scalar(grep { whole($_) =~ /^HTTP\/1.1 200/ } @clients), 5,
        "$path: all are answered");
@@ -247,23 +220,17 @@ my %ways = (
 for my $way (sort keys %ways) {
     my ($path, $end, $more) = @{ $ways{$way} };
     my $key = $way =~ s/\W//gr;
-
     my (@clients, @held);
-
     for (1 .. 4) {
         push @clients, client("$path?k=$key", $more);
         push @held, held();
     }
-
     my $stays = client("/api?k=$key");
     my $stays_held = held();
-
     is(in_use($key), '5, all', "$way: all are taken")
         if $path !~ /timeout|page/;
-
     $end->($clients[$_], $held[$_]) for 0 .. 3;
     becomes($key, 1, "$way: given back");
-
     answer($stays_held);
     whole($stays);
     becomes($key, 0, "$way: the last, too");
@@ -360,16 +327,12 @@ for my $signal (qw( TERM KILL QUIT )) {
     @clients = map { client("/api?k=$signal") } 1 .. 5;
     @held = map { held() } 1 .. 5;
     is(in_use($signal), '5, all', "$signal: full");
-
     my @workers = $gateway->workers;
-
     if ($signal eq 'QUIT') {
         answer($_) for @held;
     }
-
     kill $signal => @workers;
     close $_ for @clients, @held;
-
     wait_for(sub {
         my %old = map { $_ => 1 } @workers;
         my @now = $gateway->workers;
@@ -385,17 +348,13 @@ my %of;
 for (1 .. 50) {
     @clients = map { client("/api?k=half&n=$_") } 0 .. 4;
     @held = %of = ();
-
     for (@clients) {
         my ($held, $head) = held_with();
         my ($n, $pid) = $head =~ /&n=(\d).*^X-Pid: (\d+)/ms;
-
         push @held, $held;
         push @{ $of{$pid} }, $clients[$n];
     }
-
     last if keys %of == 2;
-
     answer($_) for @held;
     whole($_) for @clients;
 }
@@ -450,7 +409,6 @@ LUA
 # Moves the deadlines so many seconds, as if so much time had passed.
 sub later {
     my $seconds = shift;
-
     return redis_cli($redis, 'eval', $SETS . <<'LUA', 0, $seconds);
         for _, key in ipairs(sets()) do
             for _, name in ipairs(redis.call('zrange', key, 0, -1)) do
@@ -492,7 +450,6 @@ for my $way ('the API fails', 'the client leaves', 'a timeout',
              'X-Accel-Redirect', 'a long answer')
 {
     my ($path, $end, $more) = @{ $ways{$way} };
-
     @clients = map { client("$path?k=way", $more) } 1 .. 5;
     @held = map { held() } 1 .. 5;
     $end->($clients[$_], $held[$_]) for 0 .. 4;

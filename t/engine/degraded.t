@@ -13,32 +13,27 @@ t::Clock::hurry();
 
 sub gateway {
     my ($port, $workers) = @_;
-
     return t::Gateway->limited(workers => $workers // 1, redis => $port,
                                timeout => TIMEOUT, zone => 'rate=10r/h');
 }
 
 sub degraded {
     my ($gateway, $name) = @_;
-
     # a key of its own: of another one a lease may hold tokens
     my $path = '/?k=' . rand;
     my $answer = $gateway->get($path);
-
     is(told($answer), '200 DEGRADED -1', "$name: it passes");
     is(header($answer, $_->[0]), $_->[1], "$name: $_->[0]")
         for ['X-RateLimit-Policy', 'degraded'],
             ['X-RateLimit-Status', 'degraded'], ['X-RateLimit-Limit', 10],
             ['X-RateLimit-Reset', ''], ['Retry-After', ''],
             ['X-Source', 'fallback'];
-
     my @answers = $gateway->burst(100, $path);
     is(tally(@answers), '100 x 200', "$name: a hundred at once");
 }
 
 sub recovers {
     my ($gateway, $name) = @_;
-
     # each worker has a connection of its own
     ok(wait_for(sub {
         tally($gateway->burst(30, '/?k=' . rand))
@@ -149,22 +144,16 @@ for (['an error', "-ERR no\r\n"],
      ['the end of the connection', undef])
 {
     my ($name, $bytes) = @$_;
-
     my $fake = t::FakeRedis->new(sub { $bytes });
     my $gateway = gateway($fake->{port});
-
     my $answer = $gateway->get('/?k=a');
     is(told($answer), '200 DEGRADED -1', "$name: it passes");
-
     is(tally($gateway->burst(50, '/?k=a')), '50 x 200', "$name: fifty at once");
-
     $fake->stop;
     $fake = t::FakeRedis->new(sub { $good }, port => $fake->{port});
-
     ok(wait_for(sub {
         told($gateway->get('/?k=a')) eq '200 PASSED 9'
     }), "$name: it recovers");
-
     $gateway->stop;
     $fake->stop;
 }

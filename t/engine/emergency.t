@@ -17,10 +17,8 @@ my $port = t::Gateway::free_port();
 
 my $gateway = t::Gateway->new(workers => 2, http => <<"CONF")->start;
     ratelimit_redis r { server 127.0.0.1:$port; timeout 5s; }
-
     # the rule's own mode is open, whatever this says
     ratelimit_fail_mode closed;
-
     ratelimit_zone \$arg_k zone=z:1m redis=r sync=strict rate=100r/h emergency=2r/h;
     ratelimit_rule open zone=z match=/open rate=100r/h emergency=3r/h
                    fail_mode=open;
@@ -38,7 +36,6 @@ my $gateway = t::Gateway->new(workers => 2, http => <<"CONF")->start;
     ratelimit_rule other zone=z match=/two rate=9r/h emergency=1r/h;
     ratelimit_rule address zone=z match=/address rate=9r/h emergency=2r/h
                    key=\$remote_addr;
-
     server {
         listen unix:%%DIR%%/up.sock;
         location / { return 200 "up\\n"; }
@@ -149,7 +146,6 @@ $gateway->stop;
 
 sub before {
     my ($mode) = @_;
-
     return <<"CONF";
     ratelimit_redis r { server 127.0.0.1:$port; timeout 5s; }
     ratelimit_zone \$arg_k zone=z:1m redis=r algorithm=fixed_window limit=1

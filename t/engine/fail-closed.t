@@ -16,7 +16,6 @@ my $dead = t::Gateway::free_port();
 my $gateway = t::Gateway->new(workers => 2, http => <<"CONF")->start;
     ratelimit_redis dead { server 127.0.0.1:$dead; timeout 300ms; }
     ratelimit_redis alive { server 127.0.0.1:$alive; timeout 5s; }
-
     ratelimit_zone \$arg_k zone=z:1m redis=dead rate=10r/h fail_mode=closed;
     ratelimit_rule slots zone=z match=/slots algorithm=concurrency limit=3
                    fail_mode=closed;
@@ -29,14 +28,11 @@ my $gateway = t::Gateway->new(workers => 2, http => <<"CONF")->start;
     ratelimit_zone \$arg_k zone=leaky:1m algorithm=leaky_bucket rate=1r/m
                    burst=9;
     ratelimit_zone \$arg_k zone=live:1m redis=alive rate=1r/h fail_mode=closed;
-
     log_format rl '\$uri \$status \$ratelimit_status';
     access_log %%DIR%%/access.log rl;
-
     server {
         listen 127.0.0.1:%%PORT%% backlog=1024;
         default_type text/plain;
-
         add_header X-Pid \$pid always;
         add_header X-Status \$ratelimit_status always;
         add_header X-Source \$ratelimit_source always;
@@ -45,9 +41,7 @@ my $gateway = t::Gateway->new(workers => 2, http => <<"CONF")->start;
         add_header X-Left \$ratelimit_remaining always;
         add_header X-Delay \$ratelimit_delay always;
         add_header X-Retry \$ratelimit_retry_after always;
-
         ratelimit zone=z rule=z;
-
         location / { empty_gif; }
         location /problem { ratelimit_response problem; empty_gif; }
         location /off { ratelimit_response off; empty_gif; }
@@ -95,7 +89,6 @@ sub calls {
 
 sub refused {
     my ($answer, $name) = @_;
-
     is($answer->{status}, 503, "$name: 503");
     is(header($answer, 'X-Status'), 'UNAVAILABLE', "$name: the status");
     like(header($answer, 'Retry-After'), qr/^[1-9]$/, "$name: Retry-After");
@@ -274,7 +267,6 @@ unlike($gateway->read('access.log'),
 
 $gateway->stop;
 redis_stop($alive);
-
 
 # Retry-After is when Redis will be asked again
 

@@ -42,12 +42,10 @@ sub tally_of {
     return tally($gateway->burst($n, $path));
 }
 
-
 # Two gateways and a Redis that dies: each goes on from what it knew.
 
 sub fleet {
     my ($port) = @_;
-
     my $zones = join '', map {
         "ratelimit_zone \$arg_k zone=$_:1m redis=r algorithm=$_"
         . " $ALGORITHMS{$_};\n"
@@ -55,7 +53,6 @@ sub fleet {
     my $locations = join '', map {
         "location /$_ { ratelimit zone=$_; empty_gif; }\n"
     } sort keys %ALGORITHMS;
-
     return t::Gateway->new(workers => 2, http => <<"CONF")->start;
     ratelimit_redis r { server 127.0.0.1:$port; timeout 300ms; }
     ratelimit_zone \$arg_k zone=probe:1m redis=r rate=1000000r/s;
@@ -80,7 +77,6 @@ t::Clock::stop();
 
 for (sort keys %ALGORITHMS) {
     my $path = "/$_?k=a";
-
     # one after the other: of answers at a time, on two workers, any is noted
     is(tally(map { $one->get($path) } 1 .. 6), '6 x 200', "$_: six here");
     is(told($two->get("/$_?k=a")), '200 PASSED 3', "$_: one there");
@@ -93,7 +89,6 @@ $two->becomes('DEGRADED', '/probe?k=%s') or die 'still an answer';
 
 for (sort keys %ALGORITHMS) {
     my $answer = $two->get("/$_?k=a");
-
     is(told($answer), '200 DEGRADED -1', "$_: without Redis it passes");
     is(header($answer, $_->[0]), $_->[1], "and says so: $_->[0]")
         for ['X-RateLimit-Policy', 'degraded'], ['X-RateLimit-Limit', 10],
@@ -101,17 +96,14 @@ for (sort keys %ALGORITHMS) {
             ['X-Source', 'fallback'];
     like(header($answer, 'X-Reason'), qr/^(?:breaker_open|unreachable|lost)$/,
          'and why');
-
     is(tally_of($two, 20, "/$_?k=a"), '2 x 200, 18 x 429',
        "$_: what it knew is left, and no more");
-
     $answer = $two->get("/$_?k=a");
     is(told($answer), '429 REJECTED 0', "$_: then it is rejected");
     is(header($answer, 'X-RateLimit-Policy'), 'degraded', "$_: degraded");
     is(header($answer, 'X-Left'), 0, "$_: the variable");
     cmp_ok(header($answer, 'Retry-After'), '>', 1, "$_: with Retry-After");
     cmp_ok(header($answer, 'X-RateLimit-Reset'), '>', time, "$_: and Reset");
-
     is(tally_of($one, 20, "/$_?k=a"), '4 x 200, 16 x 429',
        "$_: the other gateway knew of six");
     is(tally_of($two, 20, "/$_?k=b"), '10 x 200, 10 x 429',
@@ -156,12 +148,10 @@ kill CONT => redis_pid($port);
 $_->stop for $one, $two;
 redis_stop($port);
 
-
 # Requests in flight: those that Redis let in are known here, too.
 
 sub flights {
     my ($port) = @_;
-
     my $gateway = t::Gateway->new(workers => 2, http => <<"CONF");
     ratelimit_redis r { server 127.0.0.1:$port; timeout 5s; }
     ratelimit_zone \$arg_k zone=c:1m redis=r algorithm=concurrency limit=3
@@ -180,34 +170,27 @@ sub flights {
         location /both { ratelimit zone=c; ratelimit zone=late; empty_gif; }
     }
 CONF
-
     $gateway->{api} = IO::Socket::UNIX->new(Listen => 100,
                                             Local => "$gateway->{dir}/api.sock")
         or die "api.sock: $!";
-
     return $gateway->start;
 }
 
 sub enter {
     my ($gateway, $key) = @_;
-
     $key //= 'a';
-
     my $client = $gateway->connect_to;
     syswrite $client, "GET /api?k=$key HTTP/1.0\r\nHost: a\r\n\r\n";
-
     IO::Select->new($gateway->{api})->can_read($t::Gateway::PATIENCE)
         or die 'nothing was passed on';
     my $held = $gateway->{api}->accept;
     sysread $held, my $head, 65536;
-
     return [$client, $held];
 }
 
 sub leave {
     my ($client, $held) = @{ $_[0] };
     my $header = $_[1] // 'X-A: b';
-
     syswrite $held, "HTTP/1.0 200 OK\r\n$header\r\n\r\nx";
     close $held;
     local $/;
@@ -254,7 +237,6 @@ is($gateway->get('/?k=a')->{status}, 429, 'none was kept here, nor lost');
 leave($_) for @held;
 $gateway->stop;
 
-
 # What a rule's other parameters do without Redis. A server that nobody started
 # has no answer from the first request on; the other one has them all.
 
@@ -265,7 +247,6 @@ $gateway = t::Gateway->new(http => <<"CONF")->start;
     ratelimit_redis dead { server 127.0.0.1:$dead; timeout 5s; }
     ratelimit_redis alive { server 127.0.0.1:$alive; timeout 5s; }
     ratelimit_fail_mode local;
-
     ratelimit_zone \$arg_k zone=z:1m redis=dead rate=10r/h;
     ratelimit_rule cost zone=z match=/cost rate=10r/h cost=\$arg_c;
     ratelimit_rule header zone=z match=/header rate=10r/h cost=5
@@ -280,7 +261,6 @@ $gateway = t::Gateway->new(http => <<"CONF")->start;
     ratelimit_rule gold zone=z match=/group rate=2r/h group=g tier=gold;
     ratelimit_rule other zone=z match=/group rate=1r/h group=g;
     ratelimit_rule part zone=z match=/part rate=1r/h percent=50;
-
     ratelimit_zone \$arg_k zone=two:1m redis=dead;
     ratelimit_rule tight zone=two rate=1r/h;
     ratelimit_rule wide zone=two rate=10r/h;
@@ -290,9 +270,7 @@ $gateway = t::Gateway->new(http => <<"CONF")->start;
     ratelimit_zone \$arg_k zone=live:1m redis=alive rate=1r/h;
     ratelimit_zone \$arg_k zone=back:1m redis=alive rate=5r/h;
     ratelimit_zone \$arg_k zone=node:1m rate=5r/h;
-
     ratelimit_tier \$arg_tier;
-
     server {
         listen unix:%%DIR%%/up.sock;
         location / { add_header X-Cost \$arg_c; return 200 "up\\n"; }
@@ -426,7 +404,6 @@ is($body->{error}{code}, 'RATE_LIMIT_EXCEEDED', 'JSON of a rejection');
 
 $gateway->stop;
 
-
 # What stands here for Redis is charged, and gets back, what Redis is.
 
 $port = redis_start();
@@ -499,7 +476,6 @@ is($gateway->get('/status/401?k=a')->{status}, 401, 'one more failure');
 is($gateway->get('/status/401?k=a')->{status}, 429, 'was the last');
 $gateway->stop;
 
-
 # Redis answers, and says nothing, and answers, as a file says.
 
 $gateway = t::Gateway->new(http => '')->configure(http => '');
@@ -509,7 +485,6 @@ my $mood = $gateway->write('mood', 'good');
 my $fake = t::FakeRedis->new(sub {
     open my $file, '<', $mood or return '';
     my $now = <$file> // '';
-
     return $now eq 'silent' ? '' : $now eq 'closes' ? undef
            : $now eq 'oom' ? "-OOM command not allowed\r\n"
            : $now eq 'wrong' ? "*4\r\n:1\r\n:-5\r\n:1\r\n:0\r\n"
@@ -530,7 +505,6 @@ CONF
 # Redis answers again: five in a row, since a breaker readmits calls gradually
 sub answers {
     my $path = shift;
-
     return wait_for(sub {
         5 == grep { told($_) eq '200 PASSED 3' }
              map { $gateway->get($path) } 1 .. 5
@@ -541,18 +515,14 @@ for (['silent', 'timeout'], ['closes', 'lost'], ['oom', 'oom'],
      ['wrong', 'protocol'])
 {
     my ($how, $reason) = @$_;
-
     ok(answers("/?k=$how"), "$how: three are left");
     $gateway->write('mood', $how);
-
     # what it says comes in time
     t::Clock::stop() if $how ne 'silent';
-
     my $first = $gateway->get("/?k=$how");
     is(told($first), '200 DEGRADED -1', "$how: degraded");
     is(header($first, 'X-Reason'), $reason, "$how: the reason");
     t::Clock::go();
-
     is(tally_of($gateway, 10, "/?k=$how"), '2 x 200, 8 x 429',
        "$how: two more");
     $gateway->write('mood', 'good');
@@ -564,21 +534,17 @@ is(header($gateway->get('/?k=a'), 'X-Reason'), '', 'no reason for an answer')
 $gateway->stop;
 $fake->stop;
 
-
 # What nginx -t says.
 
 sub refuses {
     my ($zone, $rest, $message) = @_;
-
     my $gateway = t::Gateway->new(http => <<"CONF");
     ratelimit_redis r { server 127.0.0.1:1; }
     ratelimit_zone \$arg_k zone=z:1m $zone;
     $rest
     server { listen 127.0.0.1:%%PORT%%; location / { ratelimit zone=z; } }
 CONF
-
     my ($ok, $text) = $gateway->check;
-
     return ok($ok, "accepts $zone") if !defined $message;
     ok(!$ok, "refuses $zone $rest");
     like($text, qr/\[emerg\] .*\Q$message\E/, 'and says what it expected');

@@ -14,7 +14,6 @@ my $WINDOW = 4;
 my $port = redis_start();
 my $prefix = key_prefix();
 
-
 # Passes bytes on between the gateway and Redis; a SIGSTOP is a stall.
 my $listen = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 16)
              or die "listen: $!";
@@ -23,7 +22,6 @@ my $slow = $listen->sockport;
 my $proxy = t::Gateway::beside(sub {
     my $select = IO::Select->new($listen);
     my %other;
-
     while (my @ready = $select->can_read) {
         for my $socket (@ready) {
             if ($socket == $listen) {
@@ -34,14 +32,11 @@ my $proxy = t::Gateway::beside(sub {
                 $select->add($from, $to);
                 next;
             }
-
             my $to = $other{$socket} or next;
-
             if (sysread $socket, my $bytes, 65536) {
                 syswrite $to, $bytes;
                 next;
             }
-
             delete @other{$socket, $to};
             $select->remove($socket, $to);
             $_->close for $socket, $to;
@@ -51,10 +46,8 @@ my $proxy = t::Gateway::beside(sub {
 
 END { kill CONT => $proxy; kill KILL => $proxy }
 
-
 sub gateway {
     my ($redis, $sync) = @_;
-
     return t::Gateway->limited(
         redis => $redis, timeout => '300ms',
         rules => ['sliding algorithm=sliding_window limit=1000'
@@ -66,13 +59,11 @@ sub gateway {
 my $gateway = gateway($slow, 'lease');
 my $strict = gateway($port, 'strict');
 
-
 # The counters in Redis, each with a name of its own.
 sub counters {
     return grep { /^\Q$prefix\E:\{\d+\}$/ }
            split /\n/, redis_cli($port, '--scan', '--pattern', "$prefix:*");
 }
-
 
 # What stands in Redis of one: its count, and that of the window before.
 sub counts {
@@ -83,54 +74,38 @@ sub counts {
         . "return {count, #v == 17 and before or 0}", 1, shift);
 }
 
-
 # The gateway has tokens in hand shortly before a window's end, and gives them
 # back while what it sends does not arrive. Then others use the next window.
 # Returns how many it had in hand, by how many too few the next window counts,
 # and how many more than were spent the one before does.
 sub stall {
     my ($path) = @_;
-
     redis_cli($port, 'FLUSHALL');
     t::Clock::align($WINDOW, $WINDOW - 1.1);
-
     my $passed = 0;
-
     for (1 .. 6) {
         $passed += passed($gateway->burst(20, "$path?k=a"));
         advance(0.05);
     }
-
     kill STOP => $proxy;
-
     my ($counter) = counters();
     my $hand = (counts($counter))[0] - $passed;
-
     # given back by now, and on its way for long
-
     t::Clock::pass(0.8 + 0.8);
     wait_for(sub { unread($slow) });
-
     my $others = passed($strict->burst(50, "$path?k=a"));
-
     kill CONT => $proxy;
-
     # answered behind what was on its way
-
     $gateway->get("$path?k=b");
-
     my ($count, $before) = counts($counter);
-
     return ($hand, $others - $count, $before - $passed);
 }
-
 
 $_->get('/sliding?k=0') for $gateway, $strict;
 t::Clock::stop();
 
 for my $path (qw( /sliding /fixed )) {
     my ($hand, $missing, $more) = stall($path);
-
     cmp_ok($hand, '>', 0, "$path: tokens go back late");
     is($missing, 0, "$path: the next window is not credited");
     cmp_ok($more, '>=', 0, "$path: nor the one before with too many")

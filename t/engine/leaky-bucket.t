@@ -22,7 +22,6 @@ sub gateway {
     log_format rl '\$uri \$arg_k \$status \$ratelimit_status '
                   '[\$ratelimit_delay] \$request_time [\$request_body]';
     access_log %%DIR%%/access.log rl;
-
     ratelimit_zone \$arg_k zone=b:1m rate=5r/2s algorithm=leaky_bucket burst=3;
     ratelimit_zone \$arg_k zone=d:1m rate=5r/2s algorithm=leaky_bucket burst=3
                    delay=1;
@@ -45,7 +44,6 @@ sub gateway {
     ratelimit_zone \$arg_k zone=degraded:1m rate=2r/h redis=gone;
     ratelimit_zone \$arg_k zone=try:1m rate=5r/2s algorithm=leaky_bucket
                    burst=3 dry_run;
-
     server {
         listen unix:%%DIR%%/api.sock;
         access_log off;
@@ -95,26 +93,21 @@ t::Clock::stop();
 # Sends a request and does not wait for the answer.
 sub client {
     my ($path, $more) = @_;
-
     my $client = $gateway->connect_to;
-
     $path = "GET $path" if $path !~ /^[A-Z]+ /;
     syswrite $client, join "\r\n", "$path HTTP/1.1", 'Host: a',
              $more // (), '', '';
-
     return $client;
 }
 
 # What the log says of the requests of a path and key: "200 DELAYED [0.400]".
 sub logged {
     my ($path, $n) = @_;
-
     my @lines;
     wait_for(sub {
         @lines = $gateway->read('access.log') =~ /^\Q$path\E (\S+ \S+ \S+) /mg;
         return @lines >= ($n // 1);
     });
-
     return @lines;
 }
 
@@ -128,16 +121,12 @@ sub delayed {
 # pass.
 sub burst {
     my ($n, $path, $seconds) = @_;
-
     my $before = delayed($path);
     my $begun = $gateway->begin($n, $path);
-
     wait_for(sub {
         t::Gateway::answered($begun) + delayed($path) - $before == $n
     }) or diag("$path: neither answered nor delayed");
-
     advance($seconds // 1.2);
-
     return t::Gateway::finish($begun);
 }
 
@@ -145,7 +134,6 @@ sub burst {
 sub outcome {
     my %n;
     $n{"$_->{status} " . header($_, 'X-Status')}++ for @_;
-
     return join ', ', map { "$n{$_} x $_" } sort keys %n;
 }
 
@@ -154,18 +142,14 @@ sub outcome {
 # A burst, of which one after the other is served as time goes by.
 sub delays_ok {
     my ($path, $name, @delays) = @_;
-
     my $begun = $gateway->begin(6, "$path?k=delays");
-
     for my $passed (0 .. 3) {
         ok(wait_for(sub {
             t::Gateway::answered($begun) == 3 + $passed
             && delayed("$path?k=delays") == 3
         }), "$name: $passed delays later");
-
         advance(0.4) if $passed < 3;
     }
-
     is(outcome(t::Gateway::finish($begun)),
        '3 x 200 DELAYED, 1 x 200 PASSED, 2 x 429 REJECTED',
        "$name: one passes, a burst is delayed, the rest rejected");
@@ -270,7 +254,6 @@ is(join(' ', $text =~ /^X-Status: (\S+?)\r$/mg), 'PASSED DELAYED DELAYED',
 
 sub delayed_posts {
     my $n = shift;
-
     wait_for(sub {
         $n == (() = $gateway->log =~ /request delayed.*body\?k=body/g)
     });
@@ -392,12 +375,10 @@ redis_stop($redis);
 
 sub accepts {
     my $more = shift;
-
     my ($ok, $said) = t::Gateway->new(http => <<"CONF")->check;
     ratelimit_zone \$arg_k zone=z:1m algorithm=leaky_bucket $more;
     server { listen 127.0.0.1:%%PORT%%; ratelimit zone=z; }
 CONF
-
     return ($ok, $said);
 }
 

@@ -10,30 +10,23 @@ use IO::Socket::INET;
 my $LIMIT = 100000;
 my $port = redis_start();
 
-
 sub gateway {
     my ($sync, %self) = @_;
-
     return t::Gateway->limited(%self, redis => $port, timeout => '10s',
         zone => "sync=$sync algorithm=fixed_window limit=$LIMIT"
                 . ' window=calendar:month');
 }
 
-
-
 my $gateway = gateway('lease');
 my $strict = gateway('strict');
 my %looks;
 
-
 # What Redis has debited, but for what it costs to ask.
 sub debited {
     my $k = shift;
-
     my $left = header($strict->get("/?k=$k"), 'X-RateLimit-Remaining');
     return $LIMIT - $left - ++$looks{$k};
 }
-
 
 # a worker is killed, with tokens in hand; no call is under way then, since a
 # grant that nobody has read is lost
@@ -66,7 +59,6 @@ my %sources;
 
 my $back = wait_for(sub {
     my $answer = $gateway->get('/?k=a');
-
     $spent += passed($answer);
     $sources{header($answer, 'X-Source')}++;
     advance(0.4);
@@ -78,7 +70,6 @@ t::Clock::go();
 
 ok($back, 'what a killed worker had in hand goes back');
 ok($sources{lease}, 'but for what was spent of it');
-
 
 # requests that leave while they wait; the call that they wait for goes on
 
@@ -121,14 +112,12 @@ sub debited_later {
 my $debited = debited_later();
 my $settled = wait_for(sub {
     my $before = $debited;
-
     $debited = debited_later();
     return $debited == $before && $debited >= 10 && $debited <= 20;
 });
 
 ok($settled, "and what nobody spent goes back: $debited of 20 are debited");
 is(debited_later(), $debited, 'once');
-
 
 # a reload while requests wait
 

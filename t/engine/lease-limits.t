@@ -10,35 +10,27 @@ my $port = redis_start();
 
 my $gateway = t::Gateway->new(workers => 2, http => <<"CONF")->start;
     ratelimit_redis one { server 127.0.0.1:$port; timeout 5s; }
-
     ratelimit_zone \$arg_k zone=z:1m redis=one;
     ratelimit_rule bucket zone=z rate=\$arg_r match=/bucket;
     ratelimit_rule window zone=z algorithm=fixed_window limit=\$arg_r
                    window=calendar:month match=/window;
-
     server {
         listen 127.0.0.1:%%PORT%% backlog=2048;
         location / { ratelimit zone=z; empty_gif; }
     }
 CONF
 
-
-
 # so many, while the other limit is worth a lease
 sub mixed {
     my ($path, $large, $small) = @_;
-
     my %passed = (large => 0, small => 0);
-
     for my $i (0 .. 59) {
         $passed{small} += passed($gateway->burst(1, "$path&r=$small"))
             if $i % 3 == 0;
         $passed{large} += passed($gateway->burst(20, "$path&r=$large"));
     }
-
     return \%passed;
 }
-
 
 # Of buckets each limit sees the share that is used: of 10,000 a day one is a
 # thousandth of what one of 10 is. What comes back meanwhile is known.

@@ -12,9 +12,7 @@ my $prefix = key_prefix();
 
 sub gateway {
     my ($sync, %self) = @_;
-
     my $window = 'algorithm=fixed_window window=calendar:month';
-
     return t::Gateway->limited(
         workers => 2, %self, redis => $port,
         zone => { z => 'redis=r', here => "$window limit=200" },
@@ -62,7 +60,6 @@ is($passed, 500, 'leased rules deny: 1000 less all of those');
 
 $gateway->stop;
 
-
 # a limit that is hit on one is so on all, at once
 
 my $fleet = [$other, gateway('lease')];
@@ -74,7 +71,6 @@ for (1 .. 100) {
     my @answers = t::Gateway::send_all(
         [map { [$fleet->[$_ % 2], '/hit?k=a'] } 1 .. 40]);
     my $n = passed(@answers);
-
     $hit += $n;
     $first //= time if $n < 40;
     $last = $began if $n;
@@ -87,7 +83,6 @@ ok(defined $first && $last <= $first + 0.5,
 
 $_->stop for @$fleet;
 
-
 # What goes back to a window is said to be as old as the window: so it is never
 # given to the next one, however late it comes.
 
@@ -95,13 +90,11 @@ my $given = t::Gateway::dir("given") . "/given";
 
 my $fake = t::FakeRedis->new(sub {
     my (undef, undef, undef, undef, $kind, undef, $cost, $want) = @_;
-
     if ($cost < 0) {
         open my $file, '>>', $given or die "$given: $!";
         print $file "$kind $cost $want\n";
         close $file;
     }
-
     # the script's answers: a window that grants, one of the rule that denies
     return "*4\r\n:0\r\n:0\r\n:3600000\r\n:3600000\r\n" if $_[8] == 7;
     # of an hour a half has passed

@@ -11,9 +11,7 @@ my $port = redis_start();
 
 sub gateway {
     my ($sync, %self) = @_;
-
     my $window = 'algorithm=fixed_window limit=1000 window=calendar:day';
-
     return t::Gateway->limited(workers => 2, %self, redis => $port,
         rules => ["bucket rate=1000r/d match=/bucket sync=$sync",
                   "window $window match=/window sync=$sync",
@@ -39,33 +37,27 @@ sub calls {
 # those that $what causes, heartbeats apart: at most three a second
 sub costs {
     my $what = shift;
-
     my ($before, $begin) = (calls(), time);
     my @answers = $what->();
     my $beats = 3 * (1 + int(time - $begin));
-
     return (calls() - $before - $beats, @answers);
 }
 
 # What Redis says is left: what a request that asks it is told, and this one.
 sub left {
     my $path = shift;
-
     return header($strict->get($path), 'X-RateLimit-Remaining') + 1;
 }
 
 # so many at once to each gateway of the fleet, some times
 sub load {
     my ($n, $times, $path) = @_;
-
     my @answers;
-
     for (1 .. $times) {
         push @answers, t::Gateway::send_all(
             [map { [$fleet[$_ % 2], $path] } 1 .. 2 * $n]);
         sleep 0.02;
     }
-
     return @answers;
 }
 
@@ -74,7 +66,6 @@ wait_for(sub {
     return 6 == (() = redis_cli($port, qw( client list )) =~ /name=ratelimit/g);
 });
 wait_for(sub { $_->get('/bucket?k=0')->{status} == 200 }) for @fleet, $strict;
-
 
 # a burst on a counter that nobody knows
 
@@ -106,58 +97,43 @@ is(header($answers[-1], 'X-Source'), 'memory', 'since this node knows');
 like(header($answers[-1], 'Retry-After'), qr/^[1-9]\d*$/,
      'and says when to come again');
 
-
 # exact over the fleet, whatever the algorithm
 
 for my $path (qw( /bucket /window /sliding /leaky )) {
     my $key = "$path?k=exact";
     my $loads = 12;
-
     ($calls, @answers) = costs(sub {
         my @answers = load(60, $loads, $key);
-
         # what nobody spent in time is on its way back
-
         wait_for(sub {
             return 1 if passed(@answers) >= 1000;
             push @answers, load(60, 1, $key);
             $loads++;
             return 0;
         });
-
         return @answers;
     });
-
     # a bucket's next token comes after 86 seconds
-
     is(passed(@answers), 1000, "$path: exactly the limit between two gateways");
-
     # for each burst four workers ask, once more where that was too little, and
     # ahead; and what was not spent goes back
-
     cmp_ok($calls, '<=', $loads * 4 * 4, "$path: with few calls");
 }
-
 
 # what is not spent goes back, though nobody asks for that counter any more
 
 for my $path (qw( /bucket /window /sliding /leaky )) {
     my $key = "$path?k=back";
-
     @answers = load(20, 10, $key);
     is(passed(@answers), 400, "$path: 400 pass");
-
     my ($looks, $left) = (0, 0);
-
     wait_for(sub {
         $left = left($key) + ($looks);
         $looks++;
         return $left == 600;
     }, 5);
-
     is($left, 600, "$path: and what was not spent is in Redis again");
 }
-
 
 # a request that is too many for one rule costs the other nothing
 
@@ -175,7 +151,6 @@ is($left, 990, 'which costs the first one nothing');
 is($_->get('/both/few?k=a')->{status}, 429, 'and is so on every node')
     for @fleet, $strict;
 
-
 # costs
 
 @answers = map { $fleet[$_ % 2]->get('/cost?k=c&c=' . (1 + $_ % 7)) } 1 .. 400;
@@ -184,14 +159,12 @@ $sum += 1 + $_ % 7 for grep { $answers[$_ - 1]{status} == 200 } 1 .. 400;
 cmp_ok($sum, '<=', 1000, 'costs: no more than the limit');
 cmp_ok($sum, '>=', 994, 'costs: nor less than fits');
 
-
 # the rest never rises within a fixed window, on each gateway
 
 @answers = load(20, 20, '/window?k=told');
 
 for my $i (0, 1) {
     my ($last, $rises) = (1000, 0);
-
     for my $n (grep { $_ % 2 == $i } 0 .. $#answers) {
         # those of one burst come in any order: compare bursts
         my $burst = int $n / 40;
@@ -199,10 +172,8 @@ for my $i (0, 1) {
         $rises++ if $burst > 0 && $rest > $last;
         $last = $rest if $n % 40 >= 38 && $rest < $last;
     }
-
     is($rises, 0, 'the rest does not rise from one burst to the next');
 }
-
 
 # nor is a client told more than there can be, whatever order answers came in
 
@@ -218,7 +189,6 @@ for my $key (1 .. 10) {
 }
 
 is($many, 0, 'what is left of a bucket counts all that was spent');
-
 
 # a worker that quits gives back what it holds
 
@@ -238,4 +208,3 @@ $n = 0;
 ok(wait_for(sub {
     left('/bucket?k=stop') + $n++ == 1000 - $stopped
 }, 5), 'and so does the end');
-

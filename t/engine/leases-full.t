@@ -18,10 +18,8 @@ my @ALGORITHMS = (
 
 sub gateway {
     my ($workers, $zone, $async, $rules) = @_;
-
     return t::Gateway->new(workers => $workers, http => <<"CONF")->start;
     ratelimit_redis one { server 127.0.0.1:$port; prefix $prefix; timeout 10s; }
-
     ratelimit_zone \$arg_k zone=z:$zone redis=one;
     ratelimit_rule fill zone=z limit=1 window=366d match=/fill;
     ratelimit_rule split zone=z algorithm=fixed_window limit=8 window=366d
@@ -31,7 +29,6 @@ sub gateway {
     ratelimit_rule wide zone=z algorithm=fixed_window limit=100 window=366d
                    match=/wide sync=$async;
     $rules
-
     server {
         listen 127.0.0.1:%%PORT%% backlog=1024;
         ratelimit_headers x;
@@ -46,7 +43,6 @@ CONF
 
 sub rules {
     my ($cost, %sync) = @_;
-
     return "ratelimit_rule cost zone=z algorithm=fixed_window limit=5 "
            . "window=366d match=/cost sync=$cost cost=\$arg_c "
            . "cost_header=X-Cost;\n"
@@ -64,11 +60,9 @@ my $strict = gateway(1, '1m', 'strict', rules('strict', async => 'strict', lease
 
 sub source { return header($_[0], 'X-Source') }
 
-
 # what Redis says is left, as a request that asks it is told
 sub left {
     my $path = shift;
-
     return header($strict->get($path), 'X-RateLimit-Remaining');
 }
 
@@ -76,7 +70,6 @@ sub left {
 
 for my $from (map { 100 * $_ } 0 .. 14) {
     my @keys = $from + 1 .. $from + 100;
-
     for my $gateway ($strict, @full) {
         t::Gateway::send_all([map { [$gateway, "/fill?k=$_"] } @keys]);
     }
@@ -88,25 +81,18 @@ my %sources;
 
 for (@ALGORITHMS) {
     my ($name) = @$_;
-
     for my $key (1 .. 8) {
         my @answers = map { $full[1]->burst(10, "/$name/async?k=$key") } 1 .. 3;
-
         is(passed(@answers), 3, "$name: async: no more than the limit");
         is(scalar(grep { source($_) !~ /^(?:local|lease)$/ } @answers), 0,
            "$name: async: no request waits");
         $sources{source($_)}++ for @answers;
-
         @answers = map { $full[1]->burst(10, "/$name/lease?k=$key") } 1 .. 3;
         is(passed(@answers), 3, "$name: lease: the limit");
     }
-
     # Redis is told, and so are the others by Redis
-
     is($full[1]->get("/$name/async?k=told")->{status}, 200, "$name: one passes");
-
     my $looks = 0;
-
     ok(wait_for(sub {
         return left("/$name/async?k=told") + ++$looks == 2;
     }, 5), "$name: Redis is told");

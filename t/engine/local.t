@@ -22,8 +22,6 @@ __DATA__
         . ($_ eq '0 ' ? "Retry-After: 1200" : "!Retry-After") }
       2, 1, 0, '0 ', '0 ' ]
 
-
-
 === TEST 2: keys count apart
 --- http_config
     ratelimit_zone $arg_k zone=z:1m rate=1r/h;
@@ -33,8 +31,6 @@ __DATA__
 [ map { "GET /?k=$_" } qw( a a b aa b a ) ]
 --- error_code eval
 [ 200, 429, 200, 200, 429, 429 ]
-
-
 
 === TEST 3: an empty key is not limited
 --- http_config
@@ -53,8 +49,6 @@ __DATA__
 [ ("X-Status: BYPASSED\n!X-RateLimit-Limit\n!X-RateLimit-Remaining") x 3,
   "X-Status: PASSED\nX-RateLimit-Remaining: 0" ]
 
-
-
 === TEST 4: the strictest rule answers, and a rejection costs the others nothing
 --- http_config
     ratelimit_zone $arg_k zone=z:1m rate=10r/h;
@@ -68,8 +62,6 @@ __DATA__
 --- response_headers eval
 [ (map { "X-RateLimit-Limit: 2\nX-RateLimit-Remaining: $_" } 1, 0, 0, 0, 0),
   "X-RateLimit-Limit: 10\nX-RateLimit-Remaining: 7" ]
-
-
 
 === TEST 5: of two that pass, the one with fewer tokens left answers
 --- http_config
@@ -91,8 +83,6 @@ __DATA__
 [ "X-Rule: z\nX-RateLimit-Limit: 3\nX-RateLimit-Remaining: 2",
   map { "X-RateLimit-Limit: 100\nX-RateLimit-Remaining: $_" } 98, 97 ]
 
-
-
 === TEST 6: zones stack, and a rejection in one gives back in the other
 --- http_config
     ratelimit_zone $arg_a zone=a:1m rate=10r/h;
@@ -112,8 +102,6 @@ __DATA__
 [ (("X-RateLimit-Limit: 1\nX-RateLimit-Remaining: 0") x 5),
   "X-RateLimit-Limit: 10\nX-RateLimit-Remaining: 7" ]
 
-
-
 === TEST 7: a path template
 --- http_config
     ratelimit_zone $arg_k zone=z:1m;
@@ -126,8 +114,6 @@ __DATA__
   '/x/../users/1' ]
 --- error_code eval
 [ 200, 429, 429, 200, 200, 200, 429, 429, 429 ]
-
-
 
 === TEST 8: a regular expression, with and without case
 --- http_config
@@ -142,8 +128,6 @@ __DATA__
 --- error_code eval
 [ 200, 429, 200, 200, 200, 429, 200 ]
 
-
-
 === TEST 9: methods
 --- http_config
     ratelimit_zone $arg_k zone=z:1m;
@@ -154,8 +138,6 @@ __DATA__
 [ map { "$_ /?k=a" } qw( GET PUT GET DELETE PUT POST ) ]
 --- error_code eval
 [ 200, 405, 200, 429, 429, 405 ]
-
-
 
 === TEST 10: rule= takes one rule of a zone
 --- http_config
@@ -171,8 +153,6 @@ __DATA__
 --- response_headers eval
 [ (map { "X-RateLimit-Limit: 5\nX-RateLimit-Remaining: $_" } 4, 3, 2),
   ("X-RateLimit-Limit: 1\nX-RateLimit-Remaining: 0") x 2 ]
-
-
 
 === TEST 11: inherited where a location says nothing, replaced where it does
 --- http_config
@@ -196,8 +176,6 @@ __DATA__
 [ ("X-RateLimit-Limit: 1") x 2, "X-RateLimit-Limit: 2",
   ("!X-RateLimit-Limit") x 2, ("X-RateLimit-Limit: 2") x 2 ]
 
-
-
 === TEST 12: a rule's own key
 --- http_config
     ratelimit_zone $arg_k zone=z:1m rate=10r/h;
@@ -213,8 +191,6 @@ __DATA__
 [ (map { "X-RateLimit-Limit: 2\nX-RateLimit-Remaining: $_" } 1, 0, 0, 1),
   "X-RateLimit-Limit: 10\nX-RateLimit-Remaining: 7" ]
 
-
-
 === TEST 13: a key of several variables and text
 --- http_config
     ratelimit_zone $arg_a:$arg_b zone=z:1m rate=1r/h;
@@ -224,8 +200,6 @@ __DATA__
 [ 'GET /?a=1&b=2', 'GET /?a=1&b=2', 'GET /?a=1&b=3', 'GET /?a=12', 'GET /' ]
 --- error_code eval
 [ 200, 429, 200, 200, 200 ]
-
-
 
 === TEST 14: the rate comes from a map; an empty one limits nothing
 --- http_config
@@ -243,8 +217,6 @@ __DATA__
   (map { "X-RateLimit-Limit: 5\nX-RateLimit-Remaining: $_" } 4, 3),
   ("!X-RateLimit-Limit") x 2 ]
 
-
-
 === TEST 15: a rate of nonsense is not applied, and the log says so
 --- http_config
     ratelimit_zone $arg_k zone=z:1m rate=${arg_n}r/h;
@@ -256,8 +228,6 @@ GET /?k=a&n=many
 !X-RateLimit-Limit
 --- error_log
 ratelimit rule "z" of zone "z" has a limit of "manyr/h", expected a number of requests from 0 to 1073741824; it is not applied
-
-
 
 === TEST 16: a spent bucket stays spent when the rate changes
 --- http_config
@@ -272,8 +242,6 @@ ratelimit rule "z" of zone "z" has a limit of "manyr/h", expected a number of re
 --- response_headers_like eval
 [ ("X-RateLimit-Limit: 2") x 3, "X-RateLimit-Limit: 100",
   ("X-RateLimit-Limit: 4") x 2, "X-RateLimit-Remaining: 4[89]" ]
-
-
 
 === TEST 17: a capacity above and below the rate
 --- http_config
@@ -291,8 +259,6 @@ ratelimit rule "z" of zone "z" has a limit of "manyr/h", expected a number of re
   "X-RateLimit-Limit: 3\nRetry-After: (?:3600|359\\d)",
   "X-RateLimit-Limit: 1", "X-RateLimit-Limit: 1\nRetry-After: 3[3-6]" ]
 
-
-
 === TEST 18: without a ratelimit nothing happens
 --- http_config
     ratelimit_zone $arg_k zone=z:1m rate=1r/h;
@@ -305,8 +271,6 @@ ratelimit rule "z" of zone "z" has a limit of "manyr/h", expected a number of re
 [ ('GET /?k=a') x 2 ]
 --- response_headers eval
 [ ("X-Status: []\n!X-RateLimit-Limit") x 2 ]
-
-
 
 === TEST 19: more rules than one request may meet
 --- http_config eval

@@ -25,7 +25,6 @@ my $made = 0;
 # so many values that nobody has seen
 sub invented {
     my ($gateway, $zone, $n, $address) = @_;
-
     return t::Gateway::send_all(
         [map { [$gateway, "/$zone?k=" . $made++, "X-Address: $address"] }
          1 .. $n], 60);
@@ -33,12 +32,9 @@ sub invented {
 
 for my $zone (sort keys %ZONES) {
     my @known = ("/$zone?k=known", 'X-Address: 198.51.100.1');
-
     is($_->get(@known)->{status}, 200, "$zone: a value") for @fleet;
-
     # a lease may reject early, while another worker holds a token
     my $passed = 0;
-
     ok(wait_for(sub {
         $passed += passed(invented($_, $zone, 4, '198.51.100.2')) for @fleet;
         return $passed >= 6;

@@ -11,7 +11,6 @@ my $SERVER = redis_start();
 
 sub fleet {
     my ($redis, %more) = @_;
-
     return t::Gateway->limited(gateways => 2, workers => 2, redis => $redis,
                                api => 1, zone => 'rate=1r/h sync=strict fail_mode=local',
                                http => $PENALTY, %more);
@@ -20,7 +19,6 @@ sub fleet {
 # Until that many keys are penalized, as the endpoint tells.
 sub known {
     my ($gateway, $total) = @_;
-
     return wait_for(sub {
         $gateway->get('/rl/penalties')->{body} =~ /"total":$total\b/ });
 }
@@ -28,13 +26,11 @@ sub known {
 # Until a key is rejected by a penalty here; it need not be for another reason.
 sub penalized {
     my ($gateway, $key) = @_;
-
     return $gateway->get("/?k=$key")->{body} =~ /PENALIZED/;
 }
 
 sub ban {
     my ($gateway, $key) = @_;
-
     return wait_for(sub { penalized($gateway, $key) });
 }
 
@@ -45,39 +41,28 @@ for (['a server', $SERVER],
 {
     my ($name, $redis) = @$_;
     my ($one, $two) = fleet($redis);
-
     ok(ban($one, 'a'), "$name: a penalty");
     ok(known($two, 1), "$name: the other gateway knows it");
     ok(penalized($two, 'a'), "$name: and has it in force");
     ok(!penalized($two, 'b'), "$name: for this key alone");
-
     cmp_ok(header($two->get('/?k=a'), 'Retry-After'), '>', 3500,
            "$name: with its end");
-
     # many: one answer does not hold them
-
     ban($one, "many$_") for 1 .. 100;
     ok(known($two, 101), "$name: many");
-
     # ended by hand
-
     is(t::Api->new($two)->delete('/penalties?key=a')->{status}, 200,
        "$name: ended at the other gateway");
     ok(known($one, 100), "$name: is ended here");
     ok(!penalized($one, 'a'), "$name: and not in force");
-
     # a restart
-
     $two->stop;
     $two->start;
     ok(known($two, 100), "$name: a restart");
-
     # the worker that speaks with Redis is killed
-
     $one->kill_workers;
     ok(ban($one, 'c'), "$name: after workers were killed");
     ok(wait_for(sub { penalized($two, 'c') }), "$name: it reaches the others");
-
     $_->stop('QUIT', qr/exited on signal 9/) for $one, $two;
 }
 
@@ -165,7 +150,6 @@ my ($changes, $hash) = map { redis_cli($SERVER, 'keys', "*penalties*$_") }
 
 sub lose {
     my $rank = shift;
-
     return redis_cli($SERVER, 'eval', <<'LUA', 2, $changes, $hash, $rank) =~ s/\D//gr;
 local name = redis.call('ZRANGE', KEYS[1], ARGV[1], ARGV[1])[1]
 redis.call('ZREM', KEYS[1], name)
@@ -201,10 +185,8 @@ $_->stop for $one, $two;
 
 for my $secret ('', 'secret_file secret;') {
     redis_cli($SERVER, 'flushall');
-
     my ($one, $two) = map {
         my $gateway = t::Gateway->new(http => '');
-
         $gateway->write('secret', "a secret of the fleet\n");
         $gateway->configure(http => t::Gateway::limited_http(
             redis => "server 127.0.0.1:$SERVER; $secret", api => 1,
@@ -212,13 +194,10 @@ for my $secret ('', 'secret_file secret;') {
             http => $PENALTY));
         $gateway->start;
     } 1, 2;
-
     ok(ban($one, 'mallory'), 'a penalty');
     ok(wait_for(sub { $two->get('/rl/penalties')->{body} =~ /"mallory"/ }),
        'both gateways know its key');
-
     my ($hash) = redis_cli($SERVER, 'keys', '*penalties*') =~ /^(\S+\})$/m;
-
     is(scalar redis_cli($SERVER, 'hvals', $hash) =~ /mallory/,
        $secret ? '' : 1, $secret ? 'Redis does not' : 'so does Redis');
     $_->stop for $one, $two;

@@ -6,7 +6,6 @@ use t::Gateway qw( header tally wait_for );
 
 sub conf {
     my ($key, $more) = @_;
-
     return <<"CONF";
     ratelimit_zone $key zone=z:1m rate=100r/h;
     ratelimit_zone \$arg_k zone=other:1m rate=100r/h;
@@ -30,15 +29,11 @@ sub left {
 # how much shared memory the master has mapped
 sub bytes {
     no warnings 'portable';
-
     my $bytes = 0;
-
     open my $maps, '<', "/proc/$gateway->{pid}/maps" or return 0;
-
     while (<$maps>) {
         $bytes += hex($2) - hex($1) if m{^(\w+)-(\w+) rw-s .*/dev/zero};
     }
-
     return $bytes;
 }
 
@@ -51,7 +46,6 @@ for my $key ('$arg_k$arg_l', '$arg_k') {
     $gateway->configure(http => conf($key));
     $gateway->reload;
     is(left() =~ s/ .*//r, 99, "with the key $key it starts anew");
-
     for my $left (98, 97) {
         $gateway->reload;
         is(left() =~ s/ .*//r, $left, 'and stays through a reload');
@@ -78,7 +72,6 @@ CONF
     $gateway->reload;
     is(tally($gateway->burst(3, '/?k=a')), '2 x 200, 1 x 429',
        "with '$redis' it starts anew");
-
     for (1 .. 2) {
         $gateway->reload;
         is(tally($gateway->burst(3, '/?k=a')), '3 x 429',

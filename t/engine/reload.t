@@ -8,7 +8,6 @@ sub conf {
     # no token comes back meanwhile, however slow the machine is
     my %is = (key => '$arg_k', size => '1m', rate => '1000r/366d', zone => 'z',
               redis => '', @_);
-
     # nobody listens there, so it counts alone
     return <<"CONF";
     ratelimit_redis r { server 127.0.0.1:1; }
@@ -51,7 +50,6 @@ wait_for(sub { $gateway->workers == 2 });
 
 for (1 .. 3) {
     my @workers = $gateway->workers;
-
     kill KILL => $workers[0];
     wait_for(sub {
         my @now = $gateway->workers;
@@ -81,21 +79,16 @@ for my $change ([zone => 'gone'], [size => '1k'], [key => '""'],
 
 sub layout {
     my ($gateway, $layout, $magic) = @_;
-
     no warnings 'portable';
-
     open my $maps, '<', "/proc/$gateway->{pid}/maps" or die "maps: $!";
     open my $mem, '+<:raw', "/proc/$gateway->{pid}/mem" or die "mem: $!";
-
     while (<$maps>) {
         m{^(\w+)-(\w+) rw-s .*/dev/zero} or next;
         my ($from, $bytes, $data) = (hex $1, hex($2) - hex $1);
-
         sysseek $mem, $from, 0;
         sysread $mem, $data, $bytes;
         my $at = index $data, $magic // 'rlttable';
         next if $at < 0;
-
         sysseek $mem, $from + $at + 8, 0;
         syswrite $mem, pack('L', $layout);
         return unpack 'L', substr $data, $at + 8, 4;

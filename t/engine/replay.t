@@ -40,9 +40,7 @@ my ($one, $two) = @fleet;
 
 for my $name (sort keys %limits) {
     my $path = "/$name?k=a";
-
     is($one->told($path, $KEY), '200 PASSED 9', "$name: a request costs");
-
     is(join(' ', told($one->get($path, $KEY), 'X-Source')),
        '200 PASSED 9 lease', "$name: a replay does not, and asks nobody")
         for 1 .. 3;
@@ -53,7 +51,6 @@ for my $name (sort keys %limits) {
 
 for my $name (qw( lease strict shards async )) {
     my $path = "/$name?k=b";
-
     is($one->get($path, $KEY)->{status}, 200, "$name: paid");
     wait_for(sub { $one->get($path)->{status} == 429 });
     is($one->get($path, "$KEY-2")->{status}, 429, "$name: spent");

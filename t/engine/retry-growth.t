@@ -39,7 +39,6 @@ my $gateway = t::Gateway->limited(
 # Status, X-RateLimit-Remaining and Retry-After.
 sub row {
     my ($path, $expected, $name) = @_;
-
     is(told($gateway->get($path), 'Retry-After') =~ s/ +$//r, $expected, $name);
 }
 
@@ -72,7 +71,6 @@ row('/?k=c', '200 PASSED 0', 'another client');
 
 for my $path ('/?k=c', '/page?k=c') {
     my $wait = header($gateway->get($path), 'Retry-After');
-
     advance($wait);
     row('/?k=c', '200 PASSED 0', "$path: as told, after $wait s");
 }
@@ -164,7 +162,6 @@ sub explained { return t::Api::answer($gateway->get(@_, $EXPLAIN))->{json} }
 
 sub seen {
     my ($path) = @_;
-
     return join ' ', map { $_ // '-' } map {
         $_->{allowed}, @{ $_->{zones}[0]{rules}[0] }{qw( passes remaining
                                                         wait_seconds )}
@@ -189,7 +186,6 @@ row('/part/b?k=p', '429 REJECTED 0 20', 'parts: the wait');
 
 for ([a => 40], [b => 80], [a => 160], [b => 320]) {
     my ($part, $wait) = @$_;
-
     advance(1);
     row("/part/$part?k=p", "429 REJECTED 0 $wait", "parts: $part, grown");
 }

@@ -14,12 +14,9 @@ my $MORE = "*4\r\n:5\r\n:0\r\n:360000\r\n:0\r\n";
 # a server that answers the key it is asked for first so, and any other so
 sub server {
     my ($first, $other) = @_;
-
     my $key;
-
     return t::FakeRedis->new(sub {
         my $asked = $_[3];
-
         $key //= $asked;
         return $asked eq $key ? $first : $other;
     });
@@ -27,11 +24,9 @@ sub server {
 
 sub gateway {
     my ($fake, %self) = @_;
-
     my $timeout = $self{timeout} // '10s';
     my $mode = $self{mode} // 'open';
     my $zone = $self{zone} // '1m';
-
     return t::Gateway->new(workers => 1, http => <<"CONF")->start;
     ratelimit_redis one { server 127.0.0.1:$fake->{port}; timeout $timeout; }
     ratelimit_zone \$arg_k zone=z:$zone redis=one;
@@ -49,21 +44,15 @@ CONF
 # what so many requests are told, and how many calls that made
 sub told {
     my ($n, $first, $other, %self) = @_;
-
     my $fake = server($first, $other);
     my $gateway = gateway($fake, %self);
-
     wait_for(sub { $fake->seen->{connections} });
-
     my @told = map { header($_, 'X-Status') }
                map { $gateway->get('/?k=a') } 1 .. $n;
-
     my $calls = grep { $_->[2] eq 'EVALSHA' } $fake->heard;
-
     $gateway->stop;
     $gateway->log_ok;
     $fake->stop;
-
     return ("@told", $calls);
 }
 
@@ -103,9 +92,7 @@ my $first;
 my $answers = t::RateLimit::folder() . '/answers';
 my $fake = t::FakeRedis->new(sub {
     my ($key, $capacity) = @_[3, 8];
-
     return $DENIED if $capacity == 1;
-
     $first //= $key;
     return $key ne $first ? $DENIED : -e $answers ? $GRANTED : $FULL;
 });

@@ -53,13 +53,10 @@ $gateway->start;
 
 sub stream {
     my ($n, $path) = @_;
-
     my $begun = $gateway->begin($n, $path);
     my @upstreams;
-
     for (1 .. $n) {
         my $upstream;
-
         wait_for(sub {
             t::Gateway::answered($begun);
             local $SIG{ALRM} = sub { die "no request\n" };
@@ -73,13 +70,11 @@ sub stream {
         $upstream->flush;
         push @upstreams, $upstream;
     }
-
     return ($begun, @upstreams);
 }
 
 sub remaining {
     my $answer = $gateway->get($_[0]);
-
     return header($answer, 'X-RateLimit-Remaining') // told($answer);
 }
 
@@ -87,16 +82,13 @@ my $key = 0;
 
 sub reload_ends_streams {
     my ($during, $what) = @_;
-
     my @zones = qw( local fleet );
         my $k = 'k=' . ++$key;
     my @open = map { my $zone = $_; map { [stream(7, "/$zone/$_?$k")] }
                @{ $rules{$zone} } } @zones;
-
     is(told($gateway->get("/$_/permits/now?$k")), '429 REJECTED 0',
        "$what, $_: seven hold their permits")
         for @zones;
-
     my @old = $gateway->workers;
     $gateway->signal('HUP');
     $during->();
@@ -104,7 +96,6 @@ sub reload_ends_streams {
         my %now = map { $_ => 1 } $gateway->workers;
         !grep { $now{$_} } @old;
     }), "$what: the old workers leave");
-
     return ($k, @open);
 }
 
@@ -118,7 +109,6 @@ for my $case (['a reload', sub { }],
 {
     my ($what, $during) = @$case;
     my ($k) = reload_ends_streams($during, $what);
-
     for my $zone (qw( local fleet )) {
         is(passed($gateway->burst(7, "/$zone/permits/now?$k")), 7,
            "$what, $zone: their permits are free");

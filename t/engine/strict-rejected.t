@@ -33,7 +33,6 @@ my %OTHERS = (
 
 sub rules {
     my (%limits) = @_;
-
     return map { "$_ match=/" . ($limits{$_} =~ s/\bmatch=(\S+)// ? substr $1, 1 : $_)
                  . " $limits{$_} sync=strict" } sort keys %limits;
 }
@@ -62,12 +61,9 @@ my $api = t::Api->new($gateway);
 # Calls that Redis has had for counters.
 sub calls {
     my ($calls, $stats) = (0, redis_cli($port, 'INFO', 'commandstats'));
-
     $calls += $1 while $stats =~ /^cmdstat_(?:hget|hmget|zcard):calls=(\d+)/mg;
-
     return $calls;
 }
-
 
 t::Clock::stop();
 
@@ -75,25 +71,18 @@ t::Clock::stop();
 
 for my $rule (sort keys %LIMITS) {
     my @answers = map { $gateway->get("/$rule?k=a") } 1 .. 3;
-
     is(passed(@answers), 2, "$rule: the limit");
-
     # it asks once more
-
     advance(0.2);
     $gateway->get("/$rule?k=a");
-
     my $calls = calls();
-
     @answers = map { $gateway->get("/$rule?k=a") } 1 .. 5;
     is(passed(@answers), 0, "$rule: it is rejected");
     is(calls() - $calls, 0, "$rule: without a call");
     is(header($answers[0], 'X-Source'), 'memory', "$rule: by what is known");
     is(header($answers[0], 'X-RateLimit-Remaining'), 0, "$rule: nothing is left");
     is($gateway->get("/$rule?k=other")->{status}, 200, "$rule: others pass");
-
     my $wait = header($answers[0], 'Retry-After');
-
     advance($wait - 2);
     is($gateway->get("/$rule?k=a")->{status}, 429, "$rule: shortly before");
     advance(2.01);
@@ -146,13 +135,11 @@ my @failures = map { scalar $listener->accept } 1 .. 6;
 
 sub fail_some {
     my ($n, $answered) = @_;
-
     for (splice @failures, 0, $n) {
         sysread $_, my $request, 4096;
         print $_ "HTTP/1.1 401 No\r\nConnection: close\r\n\r\n";
         close $_;
     }
-
     wait_for(sub { t::Gateway::answered($failing) == $answered });
     $gateway->settled($port);
 }
@@ -227,9 +214,7 @@ is($gateway->get('/bucket?k=died')->{status}, 200, 'until Retry-After');
 
 for my $path ('/told?k=a', '/later?k=a') {
     $gateway->get($path) for 1 .. 2;
-
     my $calls = calls();
-
     is($gateway->get($path)->{status}, 429, "$path is rejected");
     is(calls() - $calls, 1, "$path asks");
 }

@@ -19,17 +19,13 @@ sub gateway {
 # stands meanwhile.
 sub meanwhile {
     my ($gateway, $n, $code) = @_;
-
     t::Clock::stop();
-
     my $begun = $gateway->begin($n, '/?k=' . rand);
-
     ok(wait_for(sub {
         t::Gateway::answered($begun) == 0 && $gateway->waiting == $n;
     }), "$n requests wait");
     $code->();
     t::Clock::go();
-
     return t::Gateway::finish($begun);
 }
 
@@ -60,7 +56,6 @@ for my $request ("GET /?k=gone HTTP/1.1\r\nHost: a\r\n\r\n",
         $client->flush;
         $client;
     } 1 .. 50;
-
     wait_for(sub { $gateway->waiting == 50 });
     close $_ for @clients;
 }

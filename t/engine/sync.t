@@ -18,12 +18,10 @@ my %rules = (
     variable => 'limit=$arg_limit window=366d',
     cost => 'limit=100000 window=366d cost=3 cost_header=X-Cost',
     lease => 'limit=100000 window=366d sync=lease fail_mode=closed',
-
     strict => 'rate=100000r/h sync=strict',
     sliding_log => 'algorithm=sliding_log limit=10000 window=1h',
     concurrency => 'algorithm=concurrency limit=10000',
     count_status => 'rate=100000r/h count_status=404',
-
     async => 'rate=100000r/h sync=async',
     later => 'rate=100000r/h sync=async cost=0 cost_header=X-Cost',
     spent => 'algorithm=fixed_window limit=20 window=366d sync=async',
@@ -56,20 +54,16 @@ my $gateway = t::Gateway->new(workers => 2, http => <<"CONF")->start;
     }
 CONF
 
-
 # Requests until $enough says so of those so far; these, or none when the test's
 # patience ends.
 sub until {
     my ($path, $enough) = @_;
-
     my @answers;
-
     return wait_for(sub {
         push @answers, $gateway->burst(50, $path);
         return $enough->(@answers);
     }) ? @answers : ();
 }
-
 
 sub header { return t::Gateway::header(@_) // '' }
 
@@ -82,12 +76,9 @@ for my $rule ('token_bucket', 'leaky_bucket', 'fixed_window', 'sliding_window',
     my @answers = main::until($path, sub {
         return grep { header($_, 'X-Source') eq 'lease' } @_;
     });
-
     ok(@answers > 0, "$rule: a lease pays");
     is(tally(@answers), @answers . ' x 200', "$rule: all pass");
-
     my ($answer) = grep { header($_, 'X-Source') eq 'lease' } @answers;
-
     is(header($answer, 'X-Status'), 'PASSED', "$rule: is said to have passed");
     like(header($answer, 'X-RateLimit-Remaining'), qr/^\d{4,5}$/,
          "$rule: with what is left");
@@ -102,12 +93,10 @@ for my $rule ('token_bucket', 'leaky_bucket', 'fixed_window', 'sliding_window',
 
 for my $rule ('strict', 'sliding_log', 'concurrency', 'count_status') {
     my %sources;
-
     for (1 .. 6) {
         $sources{header($_, 'X-Source')}++
             for $gateway->burst(50, "/$rule?k=$rule");
     }
-
     is_deeply(\%sources, { redis => 300 }, "$rule: Redis is asked each time");
 }
 
@@ -115,9 +104,7 @@ for my $rule ('strict', 'sliding_log', 'concurrency', 'count_status') {
 
 for my $rule ('async', 'later') {
     my %sources;
-
     $sources{header($_, 'X-Source')}++ for $gateway->burst(100, "/$rule?k=a");
-
     is_deeply(\%sources, { lease => 100 }, "$rule: the node decides");
 }
 

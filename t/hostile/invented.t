@@ -18,7 +18,6 @@ my $made = 0;
 
 sub attack {
     my ($gateway, $n, $network) = @_;
-
     return map { t::Gateway::send_all([map {
                [$gateway, '/', 'X-API-Key: invented' . $made++,
                 sprintf "X-Address: $network", $made % 50]
@@ -27,7 +26,6 @@ sub attack {
 
 sub client {
     my ($gateway, $address, @keys) = @_;
-
     return $gateway->statuses(map { ['/', "X-API-Key: $_",
                                      "X-Address: $address"] } @keys);
 }

@@ -96,7 +96,6 @@ for (1 .. 10) {
     my $left = t::Gateway::begin($gateway, 1, @request,
                                  'X-Port: ' . $silent->sockport);
     my $asked = $silent->accept;
-
     undef $left;
     1 while sysread $asked, my $read, 4096;
     $gateway->get(@request, "X-Port: $up");
@@ -109,7 +108,6 @@ is($gateway->get('/left?k=b', "X-Port: $up")->{status}, 429,
 
 sub left {
     my ($k) = @_;
-
     return $gateway->told("/small?k=$k") =~ /PASSED (\d+)/ ? $1 : 'none';
 }
 

@@ -17,7 +17,6 @@ my $gateway = t::hostile::Attack::gateway('2. A client retries at once',
 
 sub requests {
     my ($n, $address) = @_;
-
     return map { $gateway->get('/', "X-Address: $address") } 1 .. $n;
 }
 

@@ -16,13 +16,10 @@ my $api = t::Api->new($gateway, '/ratelimit', $gateway->{operators});
 # as many pages for each of these addresses, 200 at once
 sub pages {
     my ($n, @addresses) = @_;
-
     my @requests = map { [$gateway, '/', "X-Address: $_"] } (@addresses) x $n;
     my @got;
-
     push @got, t::Gateway::send_all([splice @requests, 0, 200], 60)
         while @requests;
-
     return @got;
 }
 

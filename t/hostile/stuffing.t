@@ -20,7 +20,6 @@ API
 
 sub login {
     my ($address, $user, $password) = @_;
-
     return ["/login?user=$user&password=$password", "X-Address: $address"];
 }
 

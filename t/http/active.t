@@ -21,7 +21,6 @@ $sunday -= $DAY * (gmtime $sunday)[6];
 sub at {
     my ($day, $time) = @_;
     my ($h, $m, $s) = split /:/, $time;
-
     advance($sunday + $day * $DAY + $h * 3600 + $m * 60 + ($s // 0)
             - t::Clock::now());
 }
@@ -39,7 +38,6 @@ sub conf {
     my $times = join ',', grep { defined } $active->{days},
                 $active->{from} && "$active->{from}-$active->{to}",
                 $active->{tz};
-
     return join ' ', "$rule->{id} zone=conf group=$rule->{group}",
                 "rate=$rule->{params}{rate}",
                 $rule->{priority} ? "priority=$rule->{priority}" : (),
@@ -79,15 +77,12 @@ is($api->put('/document', { rules => $rules }, 'If-Match: *')->{status}, 201,
    'the example of the page is a document');
 ok($api->follows(1), 'and the gateway goes by it');
 
-
 sub because {
     my $answer = t::Api::answer($gateway->get(shift,
                                               "X-RateLimit-Explain: $TOKEN"));
-
     return join ', ', map { "$_->{rule} " . ($_->{because} // 'applies') }
                       @{ $answer->{json}{zones}[0]{rules} };
 }
-
 
 # The clock stands: it shows the seconds that are asked for.
 t::Clock::stop();
@@ -98,16 +93,13 @@ for (# Friday and Saturday, an hour behind Berlin
      [-2, '20:59:59', 'else'], [-2, '21:00:00', 'night'],
      [-1, '04:59:59', 'night'], [-1, '05:00:00', 'else'],
      [-1, '12:00:00', 'else'], [-1, '23:30:00', 'night'],
-
      # from Sunday on two hours: 05:59:59 there, and 06:00
      [0, '03:59:59', 'night'], [0, '04:00:00', 'else'],
      [1, '06:59:59', 'else'], [1, '07:00:00', 'office'],
      [1, '14:59:59', 'office'], [1, '15:00:00', 'else'])
 {
     my ($day, $time, $rule) = @$_;
-
     at($day, $time);
-
     is(join(' ', map { header($gateway->get("/$_?k=$day$time"), 'X-Rule') }
                  qw( conf document )), "$rule $rule", "$day $time: $rule");
 }
@@ -117,7 +109,6 @@ is(because('/document?k=1'),
 at(1, '20:00');
 is(because('/conf?k=1'), 'office not_active, night applies, else group',
    'by night');
-
 
 # A Monday, a Tuesday, and a week later
 
@@ -132,7 +123,6 @@ is(join(', ', map { told($gateway, "/$_?k=1") } qw( named quota )),
    '200 PASSED 0, 429 REJECTED 0', 'and meets it when it is active again');
 
 t::Clock::go();
-
 
 # what PUT says is what GET says, and PATCH changes
 
@@ -174,7 +164,6 @@ ok($edit->follows(3), 'and so it is used');
 is(told($gateway, '/edited?k=1'), '429 REJECTED 0',
    'at any time, with the counter that it had');
 
-
 # what a gateway holds when the time ends goes back
 
 my ($sent, %sources) = (0);
@@ -184,7 +173,6 @@ at(8, '23:59:59.9');
 
 wait_for(sub {
     my @answers = $gateway->burst(20, '/leases?k=1');
-
     $sent += @answers;
     $sources{header($_, 'X-Source')}++ for @answers;
     return $sources{lease};

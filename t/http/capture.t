@@ -18,7 +18,6 @@ my $gateway = t::Gateway->limited(
 
 sub is_told {
     my ($name, @cases) = @_;
-
     is(join(' ', map { told($gateway->get($_)) =~ s/ .*//r } map { $_->[0] } @cases),
        join(' ', map { $_->[1] } @cases), $name);
 }

@@ -23,10 +23,8 @@ my $gateway = t::Gateway->limited(
 
 sub is_client {
     my ($path, $address, $client) = @_;
-
     my @headers = defined $address ? ("X-Real: $address") : ();
     my $answer = $gateway->get($path, @headers);
-
     is(header($answer, 'X-Got'), "[$client]",
        "$path " . ($address // 'the connection'));
 }
@@ -34,8 +32,6 @@ sub is_client {
 sub statuses {
     return $gateway->statuses(map { ['/limited', "X-Real: $_"] } @_);
 }
-
-
 
 is_client('/', undef, '127.0.0.1');
 is_client('/24', undef, '127.0.0.0/24');
@@ -85,7 +81,6 @@ sub over_socket {
     my $text = output('curl', '-s', '-o', "$gateway->{dir}/body", '-D', '-',
                       '--max-time', 60, '--unix-socket',
                       "$gateway->{dir}/socket", @_, 'http://localhost/24');
-
     return $text =~ /^X-Got: \[(.*)\]/m ? $1 : $text;
 }
 
@@ -101,7 +96,6 @@ is(statuses('2001:db8::1', '2001:db8:0:0:ff::', '2001:db8:0:1::1'),
    '200 429 200', 'IPv6 by network');
 
 $gateway->stop;
-
 
 # what nginx -t says
 

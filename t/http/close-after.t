@@ -21,7 +21,6 @@ sub answers {
     my $answer = $gateway->raw(join '', (map {
         "GET $_ HTTP/1.1\r\nHost: t\r\n\r\n"
     } @_), "GET /429 HTTP/1.0\r\n\r\n");
-
     return join ' ', map {
         my ($status) = /^(\d+)/;
         $status . (/^page$/m && ' page') . (/^Connection: close/m && '!');

@@ -41,41 +41,31 @@ $gateway->start;
 # answered without that.
 sub begin {
     my ($path) = @_;
-
     my $client = $gateway->connect_to;
-
     syswrite $client, "GET $path HTTP/1.0\r\nHost: a\r\n\r\n";
-
     my ($first) = IO::Select->new($client, $api)->can_read($t::Gateway::PATIENCE)
         or die 'no answer';
     my $held = $first == $api ? $api->accept : undef;
-
     return { client => $client, held => $held, path => $path };
 }
 
 # Its end: the API answers, the API fails, or the client leaves.
 sub end {
     my ($one, $how) = @_;
-
     my ($client, $held) = @$one{qw( client held )};
-
     if (!$held) {
         close $client;
         return;
     }
-
     if ($how eq 'leaves') {
         close $client;
-
     } elsif ($how eq 'answers') {
         sysread $held, my $head, 4096;
         syswrite $held, "HTTP/1.0 200 OK\r\n\r\nx";
         close $held;
-
     } else {
         close $held;
     }
-
     # the slot is free when the connections have ended
     local $/;
     $how eq 'leaves' ? <$held> : <$client>;
@@ -128,11 +118,9 @@ for (1 .. 1500) {
         my $key = int rand 2;
         my @pair = map { begin("/$_?k=$key") } qw( limit_conn ratelimit );
         my @said = map { $_->{held} ? 'held' : 'rejected' } @pair;
-
         push @differ, "@said" if $said[0] ne $said[1];
         $held{$said[1]}++;
         push @running, \@pair;
-
     } elsif (@running) {
         my $how = $ends[rand @ends];
         end($_, $how) for @{ splice @running, int rand @running, 1 };

@@ -112,38 +112,28 @@ my $upstream = t::Gateway::beside(sub {
     my $listen = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 64,
                                        LocalPort => $slow, ReuseAddr => 1)
         or die "listen: $!";
-
     $SIG{CHLD} = 'IGNORE';
-
     while (my $client = $listen->accept) {
         next if fork;
-
         my ($head, $sent) = ('', 0);
-
         1 while $head !~ /\r\n\r\n/ && sysread $client, $head, 65536, length $head;
-
         my $name = $head =~ /[?&]k=(\w+)/ ? $1 : 'none';
         my $file = "$gateway->{dir}/$name";
-
         local $SIG{PIPE} = sub { POSIX::_exit(0) };
-
         while (-e $file) {
             my ($wanted) = $gateway->read($name) =~ /^(\d+)\n/ or next;
-
             if ($wanted && !$sent) {
                 print $client $head =~ /^Upgrade: /mi
                     ? "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n"
                       . "Connection: Upgrade\r\n\r\n"
                     : "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n";
             }
-
             print $client 'y' x ($wanted - $sent);
             $client->flush;
             $gateway->write($name, "$wanted\nsent\n") if $sent != $wanted;
             $sent = $wanted;
             select undef, undef, undef, 0.01;
         }
-
         POSIX::_exit(0);
     }
 });
@@ -153,9 +143,7 @@ END { kill KILL => $upstream if $upstream }
 # The upstream's response of that key has so many bytes; undef: it ends.
 sub response {
     my ($k, $bytes) = @_;
-
     return unlink "$gateway->{dir}/$k" if !defined $bytes;
-
     $gateway->write("$k.new", "$bytes\n");
     rename "$gateway->{dir}/$k.new", "$gateway->{dir}/$k" or die $!;
 }
@@ -163,28 +151,22 @@ sub response {
 # What is left, by a request that costs nothing by that rule.
 sub left {
     my ($path) = @_;
-
     return header($gateway->get($path), 'X-RateLimit-Remaining');
 }
 
 # Sends the request and reads nothing of the answer.
 sub begin {
     my ($path, @headers) = @_;
-
     my $socket = connect_to($gateway);
-
     print $socket join "\r\n", "GET $path HTTP/1.1", 'Host: a', @headers, "\r\n";
     $socket->flush;
-
     return $socket;
 }
 
 # Reads so many bytes behind the header; more than there are: to the end.
 sub receive {
     my ($socket, $bytes) = @_;
-
     my $in = '';
-
     local $SIG{ALRM} = sub { die "no answer\n" };
     alarm 60;
     1 while (index($in, "\r\n\r\n") < 0
@@ -195,11 +177,9 @@ sub receive {
 
 sub logged {
     my ($line, $name) = @_;
-
     ok(wait_for(sub { $gateway->read('cost.log') =~ /^$line$/m }), "logged: $name")
         or diag($gateway->read('cost.log') =~ /^(.*)$/mg);
 }
-
 
 t::Clock::hurry();
 my $k = 0;
@@ -213,23 +193,17 @@ my @ENDS = ([40, 40], [4, 4], [10, 10], ['', 10], [0, 0], [5000000000, $LIMIT],
 for my $zone (qw( local strict lease here )) {
     for (@ENDS) {
         my ($end, $cost) = @$_;
-
         # what comes back to a lease, Redis learns a little later
         next if $zone eq 'lease' && $cost < 10;
-
         $k++;
         is($gateway->told("/$zone/ten?k=k$k&end=$end"), "204 PASSED $REST"
            =~ s/204/200/r, "$zone: taken, at the end \"$end\"");
         $gateway->settled($redis) if $zone ne 'local';
-
         my $left = $REST - $cost;
-
         is($gateway->told("/$zone/ten?k=k$k&end="),
            $left < 0 ? '429 REJECTED 0' : "200 PASSED $left",
            "$zone: it has cost $cost");
-
         my $logged = $cost == $LIMIT ? 4294967295 : $cost;
-
         logged("k$k \\[ten\\] \\[$logged\\] \\[\\d+\\] 200 \\d+", "$zone: $end");
     }
 }
@@ -248,7 +222,6 @@ ok(index($gateway->log, 'ratelimit rule "ten" has a cost of "x" by its '
 # The tokens that a rule's requests took.
 sub taken {
     my $rule = shift;
-
     return $gateway->get('/metrics')->{body}
            =~ /^ratelimit_cost_total\{zone="local",rule="$rule"\} (\d+)/m ? $1 : 0;
 }
@@ -275,7 +248,6 @@ for (['body', 200, 1000], ['status', 200, 5], ['bad', 502, 20],
 {
     my ($case, $status, $cost) = @$_;
     my $took = $case eq 'trailer' ? 7 : 1;
-
     is($gateway->told("/$case?k=$case&end=25", 'Accept-Encoding: gzip'),
        "$status PASSED " . ($LIMIT - $took), "$case: taken");
     is(left("/$case?k=$case&end="), $LIMIT - $cost - $took, "$case: $cost");
@@ -308,17 +280,14 @@ for (['late', 1, 50], ['local/slow/ten', 10, 10, 'end=0'],
      ['local/slow/ten', 10, 80, 'end=80'])
 {
     my ($path, $took, $cost, $end) = @$_;
-
     $k++;
     $end //= '';
     response("k$k", 0);
-
     my $client = begin("/$path?k=k$k&$end");
     ok(wait_for(sub { $gateway->waiting }), "left: $path, $end: it waits");
     close $client;
     logged("k$k \\[\\w+\\] \\[$cost\\] \\[\\d+\\] 499 0", "left: $path, $end");
     response("k$k");
-
     is(left('/' . $path =~ s/slow\///r . "?k=k$k&end=") // '',
        $LIMIT - $cost - $took, "left: $path, $end") if $path ne 'late';
 }
@@ -335,26 +304,21 @@ for my $zone (qw( local strict lease here )) {
     for my $headers (['Connection: close'], ['Upgrade: x', 'Connection: Upgrade']) {
         $k++;
         response("k$k", 300000);
-
         my $client = begin("/$zone/slow/every?k=k$k&c=5", @$headers);
         receive($client, 300000);
-
         my ($first, $last);
         ok(wait_for(sub {
             $gateway->settled($redis) if $zone ne 'local';
             $first = left("/$zone/every?k=k$k&c=1");
             return $first < $LIMIT - 299000;
         }), "$zone: charged on the way: @$headers") or diag($first);
-
         # what nginx keeps of $body_bytes_sent is read anew
-
         response("k$k", 500000);
         ok(wait_for(sub {
             $gateway->settled($redis) if $zone ne 'local';
             $first = left("/$zone/every?k=k$k&c=1");
             return $first < $LIMIT - 499000;
         }), "$zone: and again") or diag($first);
-
         # less than 64k more, and the end
         response("k$k", 500100);
         ok(wait_for(sub { $gateway->read("k$k") =~ /sent/ }), "$zone: sent");
@@ -364,7 +328,6 @@ for my $zone (qw( local strict lease here )) {
            "$zone: the end");
         $gateway->settled($redis) if $zone ne 'local';
         $last = left("/$zone/every?k=k$k&c=1");
-
         # a gif of 43 bytes each time that somebody looked
         cmp_ok($first - $last, '<', 2000, "$zone: then the rest alone");
     }
@@ -386,10 +349,8 @@ open my $nghttp, '-|',
 
 ok(wait_for(sub {
     my $looks = t::Http2->new($h2->{port});
-
     $looks->get(1, '/every?k=h2&c=0');
     $looks->ended(1);
-
     return $h2->read('cost.log') =~ /^h2 \[43\] \[69\d+\]/m;
 }), 'HTTP/2: charged on the way');
 response('h2');
@@ -430,7 +391,6 @@ for ([{ cost_end => '$none_such' }, 'cost_end'], [{ cost_end => '5' }, 'cost_end
     my ($wrong, $at) = @$_;
     my $answer = $api->put('/document', { rules => [{ %$rule, %$wrong }] },
                            'If-Match: *');
-
     like("$answer->{status} $answer->{body}", qr/^422 .*"\/rules\/0\/$at/s,
          "a document has $at " . ($wrong->{$at} // ''));
 }

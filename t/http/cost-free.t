@@ -28,11 +28,8 @@ for my $mode (@modes) {
         my ($name, $limit) = @$_;
         next if $mode eq 'local' && $name eq 'shards'
                 || $mode ne 'open' && $name eq 'async';
-
         $limit .= " fail_mode=$mode" if $name ne 'async';
-
         $limit .= ' cost=$arg_c' if $name ne 'shards';
-
         push @rules_of, "$name-$mode $limit";
     }
 }
@@ -65,14 +62,11 @@ is(calls() - $before, 0, 'and nobody was asked');
 
 for my $path (grep { !/shards/ } @paths) {
     is(told_of($path, 4), '200 PASSED 6', "$path: four are taken");
-
     # async debits behind
     wait_for(sub { told_of($path, 0) =~ /PASSED 6/ }) if $path =~ /async/;
-
     $before = calls();
     is(told_of($path, 0), '200 PASSED 6', "$path: it is known how many are left");
     is(calls() - $before, 0, "$path: without a call") unless $path =~ /async/;
-
     $gateway->get("$path?k=$path&c=6");
     is(told_of($path, 0), '200 PASSED 0', "$path: what costs nothing passes");
 }

@@ -36,32 +36,24 @@ my $gateway = t::Gateway->limited(redis => $redis,
         } qw( local redis ),
     });
 
-
 # status, the deciding counter with its tokens left, and what a client is told
 sub told {
     my $answer = $gateway->get(@_);
-
     return join ' ', $answer->{status},
         (map { header($answer, $_) } qw( X-Status X-Rule X-Left )),
         '/', map { header($answer, "X-RateLimit-$_") }
              qw( Limit Remaining );
 }
 
-
 sub row {
     my ($path, $expected, $name) = @_;
-
     my @told = map { told($path) } @$expected;
-
     s/ $// for @told;
     is(join("\n", @told), join("\n", @$expected), $name);
 }
 
-
 for my $zone (qw( local redis )) {
-
     # alone
-
     row("/$zone/try?k=a",
         ['200 PASSED try 1 / ', '200 PASSED try 0 / ',
          ('200 REJECTED_DRY_RUN try 0 / ') x 2],
@@ -69,25 +61,19 @@ for my $zone (qw( local redis )) {
     like($gateway->log,
          qr/\[info\] .* request not rejected, dry run, by ratelimit rule "try" of zone "$zone"/,
          "$zone: the log says what it would have done");
-
     row("/$zone/leak?k=a",
         ['200 PASSED leak 1 / ', '200 DELAYED_DRY_RUN leak 0 / ',
          '200 REJECTED_DRY_RUN leak 0 / '],
         "$zone: nor does it delay");
-
     # beside one that is enforced: its denials are not charged for
-
     row("/$zone/try-real?k=b",
         ['200 PASSED try 1 / 5 4', '200 PASSED try 0 / 5 3',
          (map { "200 REJECTED_DRY_RUN try 0 / 5 $_" } 2, 1, 0),
          '429 REJECTED real 0 / 5 0'],
         "$zone: the enforced one is charged, and shown");
-
     # nor is it charged for the others' denials
-
     for my $path ("/$zone/tight-wide?k=c", "/$zone/wide-tight?k=d") {
         my ($key) = $path =~ /k=(.)/;
-
         row($path, ['200 PASSED tight 0 / 1 0',
                     ('429 REJECTED tight 0 / 1 0') x 3],
             "$zone: rejected by another: $path");
@@ -95,9 +81,7 @@ for my $zone (qw( local redis )) {
         row("/$zone/wide?k=$key", ['200 PASSED wide 7 / '],
             "$zone: charged for what passed: $path");
     }
-
     # a location
-
     row("/$zone/dry?k=e",
         [(map { "200 PASSED real $_ / " } 4, 3), ],
         "$zone: a location that tries");
@@ -116,7 +100,6 @@ for my $zone (qw( local redis )) {
 
 for (['/local-redis', 'redis'], ['/redis-local', 'local']) {
     my ($path, $zone) = @$_;
-
     row("$path?k=f", ['200 PASSED tight 0 / 1 0',
                       ('429 REJECTED tight 0 / 1 0') x 2],
         "$path: rejected");

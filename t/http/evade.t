@@ -84,7 +84,6 @@ for my $path ('/p/tree/..;/x', '/p/tree/..%3B/x', '/p/tree/x/..;/..;/q', '/p/y/.
               '/p/leaf\\..;\\leaf', '/p/open\\..\\leaf')
 {
     my $key = 'X-Key: ' . $n++;
-
     is($gateway->statuses([$path, $key],
                           [$path =~ /leaf/ ? '/p/leaf' : '/p/tree', $key]),
        '200 429', $path);

@@ -31,8 +31,6 @@ __DATA__
   "X-RateLimit-Limit: 50\nX-RateLimit-Remaining: 46",
   "X-RateLimit-Limit: 20\nX-RateLimit-Remaining: 16" ]
 
-
-
 === TEST 2: the higher priority first, the default 0 above a negative one
 --- http_config
     ratelimit_zone $arg_k zone=z:1m;
@@ -43,8 +41,6 @@ __DATA__
 [ 'GET /a/b?k=a', 'GET /a/c?k=a', 'GET /d?k=a' ]
 --- response_headers eval
 [ "X-Rule: high", "X-Rule: middle", "X-Rule: low" ]
-
-
 
 === TEST 3: the zone's own rule is the last resort of its group
 --- http_config
@@ -57,8 +53,6 @@ __DATA__
 --- response_headers eval
 [ "X-Rule: z", "X-Rule: writes" ]
 
-
-
 === TEST 4: what does not apply leaves its group to the next: no key, no limit
 --- http_config
     ratelimit_zone $arg_k zone=z:1m;
@@ -69,8 +63,6 @@ __DATA__
 [ 'GET /?k=a&t=x&plan=7', 'GET /?k=a&plan=7', 'GET /?k=a' ]
 --- response_headers eval
 [ "X-Rule: tenant", "X-Rule: plan\nX-RateLimit-Limit: 7", "X-Rule: rest" ]
-
-
 
 === TEST 5: nor does a limit of nonsense apply
 --- http_config
@@ -83,8 +75,6 @@ GET /?k=a&plan=free
 X-Rule: rest
 --- error_log
 ratelimit rule "plan" of zone "z" has a limit of "free", expected a number from 0 to 1073741824, or "unlimited"; it is not applied
-
-
 
 === TEST 6: groups of two zones are two
 --- http_config
@@ -100,8 +90,6 @@ ratelimit rule "plan" of zone "z" has a limit of "free", expected a number from 
 [ 'GET /?k=a', 'GET /y?k=a', 'GET /z?k=a' ]
 --- response_headers eval
 [ map { "X-RateLimit-Remaining: $_" } 1, 1, 0 ]
-
-
 
 === TEST 7: rules that a location names alone are not of their group there
 --- http_config
@@ -119,8 +107,6 @@ GET /?k=a
 --- response_headers
 X-RateLimit-Limit: 2
 
-
-
 === TEST 8: with more rules for a path than the stack has room for
 --- http_config eval
 "ratelimit_zone \$arg_k zone=z:1m;\n"
@@ -134,8 +120,6 @@ X-RateLimit-Limit: 2
 [ "X-Rule: last", "X-Rule: r200" ]
 --- error_code eval
 [ 200, 405 ]
-
-
 
 === TEST 9: the fleet's
 --- http_config
@@ -152,8 +136,6 @@ X-RateLimit-Limit: 2
 --- error_code eval
 [ 200, 200, 429 ]
 
-
-
 === TEST 10: a dry run neither takes the place of a rule of its group nor needs it
 --- http_config
     ratelimit_zone $arg_k zone=z:1m;
@@ -168,8 +150,6 @@ X-RateLimit-Limit: 2
 [ "X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 1\nX-Rule: next",
   "X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 0\nX-Rule: next",
   "X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 0\nX-Rule: plan" ]
-
-
 
 === TEST 11: a location that tries all has one rule of a group
 --- http_config

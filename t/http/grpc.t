@@ -27,14 +27,11 @@ my $h1 = t::Gateway->limited(@conf);
 # message, an empty one
 sub frames {
     my ($path) = @_;
-
     my $message = $h2->write('message', "\0\0\0\0\0");
     my $url = "http://127.0.0.1:$h2->{port}$path";
     my $nghttp = "timeout 20 nghttp -vn --no-dep -H 'te: trailers' -H"
                  . " 'content-type: application/grpc' -d $message";
-
     `$nghttp '$url' 2>&1`;
-
     return scalar `$nghttp '$url' 2>&1`;
 }
 
@@ -42,19 +39,15 @@ sub frames {
 # client that is still sending that it need not, after the answer.
 sub received {
     my $text = shift;
-
     my @frames;
-
     while ($text =~ /recv (HEADERS|DATA) frame <length=\d+, flags=0x(..)/g) {
         push @frames, $1 . (hex($2) & 1 ? '+END_STREAM' : '');
     }
-
     return join ' ', @frames;
 }
 
 sub headers {
     my $text = shift;
-
     return { $text =~ /recv \(stream_id=\d+\) (:?[\w-]+): (.*)$/mg };
 }
 
@@ -113,13 +106,10 @@ like($text, qr/grpc-status: 8/, 'of which one is rejected');
 
 sub type {
     my ($type, $n) = @_;
-
     my @request = ("POST /?k=type$n", "Content-Type: $type",
                    'Content-Length: 0');
     $h1->get(@request);
-
     my $answer = $h1->get(@request);
-
     return join ' ', $answer->{status},
                      header($answer, 'Content-Type'),
                      header($answer, 'grpc-status');

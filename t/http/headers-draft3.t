@@ -45,7 +45,6 @@ t::Clock::stop();
 # the headers of an answer that tell of limits: "name=value name=value"
 sub limits {
     my $answer = shift;
-
     return join ' ', map { "$_=" . header($answer, $_) }
                      grep { /ratelimit|retry-after/ }
                      sort keys %{ $answer->{headers} };

@@ -88,38 +88,28 @@ t::Clock::stop();
 # strictly parsed, a byte sequence as its bytes.
 sub items {
     my $text = shift;
-
     my @items;
-
     while ($text =~ m{\G"([\w./-]+)"}gc) {
         my $item = [$1, {}];
-
         while ($text =~ /\G;([a-z]+)=/gc) {
             my $name = $1;
-
             die "$text: two $name" if exists $item->[1]{$name};
-
             $item->[1]{$name} = $text =~ /\G(\d{1,15})(?![\d.])/gc ? $1
                               : $text =~ /\G"([a-z-]*)"/gc ? $1
                               : $text =~ m{\G:([\w+/]*={0,2}):}gca
                                 ? decode_base64($1)
                               : die "$text: no value of $name";
         }
-
         push @items, $item;
-
         last if $text !~ /\G, /gc;
     }
-
     die "$text: not a list" if (pos $text // 0) != length $text;
-
     return @items;
 }
 
 # both of an answer without their keys: "policies | limits"
 sub shown {
     my $answer = shift;
-
     return join ' | ', map {
         join ', ', map {
             my ($name, $of) = @$_;
@@ -132,7 +122,6 @@ sub shown {
 # the keys of one of them
 sub keys_of {
     my ($answer, $name) = @_;
-
     return map { $_->[1]{pk} } items(header($answer, $name));
 }
 

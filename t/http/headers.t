@@ -7,10 +7,8 @@ use JSON::PP ();
 
 add_block_preprocessor(sub {
     my $block = shift;
-
     # an upstream
     $block->set_value('config', ($block->config // '') . <<'CONF');
-
     location /origin/200 {
         add_header X-RateLimit-Limit 77;
         add_header x-ratelimit-remaining 76;
@@ -50,7 +48,6 @@ sub t::RateLimit::json_body {
     my $error = JSON::PP::decode_json($_[0])->{error};
     my $details = $error->{details};
     my $left = $details->{retry_after_seconds};
-
     return join ' ', $error->{code},
         (map { "$_=$details->{$_}" } qw( rule limit unit window_seconds )),
         $left > 3590 && $left <= 3600 ? 'retry=true' : "retry=$left",
@@ -81,8 +78,6 @@ a
 [ map { "X-RateLimit-Limit: 9\nX-RateLimit-Remaining: $_\n!Retry-After" }
       8, 7, 6, 5 ]
 
-
-
 === TEST 2: names, order and form; Reset is the time when all is back
 --- http_config
     ratelimit_zone $arg_k zone=z:1m rate=1r/h;
@@ -98,8 +93,6 @@ my $reset = "(?:$h|" . ($h + 1) . ")\\d\\d";
 my $all = "X-RateLimit-Limit: 1\r\nX-RateLimit-Remaining: 0\r\n"
           . "X-RateLimit-Reset: $reset\r\n";
 [ $all, $all . "Retry-After: (?:3600|359\\d)\r\n" ]
-
-
 
 === TEST 3: an error page carries them, once
 --- http_config
@@ -119,8 +112,6 @@ my $all = "X-RateLimit-Limit: 1\r\nX-RateLimit-Remaining: 0\r\n"
 [ "page\n", "page\n" ]
 --- response_headers eval
 [ map { "X-RateLimit-Limit: 9\nX-RateLimit-Remaining: $_" } 8, 7 ]
-
-
 
 === TEST 4: an upstream's own are replaced, its other headers kept
 --- http_config
@@ -142,8 +133,6 @@ X-Other: kept
 --- raw_response_headers_unlike
 : 7[567]\r\n
 
-
-
 === TEST 5: an upstream's errors, and one that is not there
 --- http_config
     ratelimit_zone $arg_k zone=z:1m rate=9r/h;
@@ -158,8 +147,6 @@ X-Other: kept
 --- response_headers eval
 [ map { "X-RateLimit-Limit: 9\nX-RateLimit-Remaining: $_" } 8, 7 ]
 
-
-
 === TEST 6: without a limit an upstream's headers are its own
 --- config
     location = /via {
@@ -170,8 +157,6 @@ GET /via
 X-RateLimit-Limit: 77
 X-RateLimit-Policy: theirs
 Retry-After: 74
-
-
 
 === TEST 7: HEAD and 304
 --- http_config
@@ -190,8 +175,6 @@ a
 --- response_headers eval
 [ map { "X-RateLimit-Limit: 2\nX-RateLimit-Remaining: $_" } 1, 0, 0 ]
 
-
-
 === TEST 8: off: no headers, and still a limit
 --- http_config
     ratelimit_zone $arg_k zone=z:1m rate=1r/h;
@@ -203,8 +186,6 @@ a
 [ 200, 429 ]
 --- response_headers eval
 [ ("!X-RateLimit-Limit\n!X-RateLimit-Remaining\n!Retry-After") x 2 ]
-
-
 
 === TEST 9: the body of a rejection is JSON and true
 --- http_config
@@ -224,8 +205,6 @@ sub { $_[0] =~ /^GIF/ ? 'gif' : t::RateLimit::json_body($_[0]) }
   . 'code,details,message '
   . 'limit,reset_at,retry_after_seconds,rule,unit,window_seconds '
   . 'date' ]
-
-
 
 === TEST 10: another status, one that "satisfy any" would take for a vote too
 --- http_config
@@ -252,8 +231,6 @@ sub { $_[0] =~ /^GIF/ ? 'gif' : t::RateLimit::json_body($_[0]) }
 --- response_body_like eval
 [ map { ('', "RATE_LIMIT_EXCEEDED.*\n\$") } 1 .. 3 ]
 
-
-
 === TEST 11: passing the limit grants no access
 --- http_config
     ratelimit_zone $arg_k zone=z:1m rate=1r/h;
@@ -267,8 +244,6 @@ sub { $_[0] =~ /^GIF/ ? 'gif' : t::RateLimit::json_body($_[0]) }
 --- error_code eval
 [ 401, 429, 403, 429 ]
 
-
-
 === TEST 12: a body of a rejected request is read away; the connection goes on
 --- http_config
     ratelimit_zone $arg_k zone=z:1m rate=1r/h;
@@ -281,8 +256,6 @@ sub { $_[0] =~ /^GIF/ ? 'gif' : t::RateLimit::json_body($_[0]) }
 [ 405, 429, 200 ]
 --- response_body_like eval
 [ '', 'RATE_LIMIT_EXCEEDED', '^free' ]
-
-
 
 === TEST 13: error_page of a rejection: a page, another status, a named location
 --- http_config
@@ -307,8 +280,6 @@ sub { $_[0] =~ /^GIF/ ? 'gif' : t::RateLimit::json_body($_[0]) }
 [ map { $_ ? 'Retry-After: (3600|359\d)\r\n' : 'RateLimit' } 0, 1, 0, 0, 0, 1, 0, 0 ]
 --- raw_response_headers_unlike eval
 [ map { $_ ? 'no such' : 'Retry-After' } 0, 1, 0, 0, 0, 1, 0, 0 ]
-
-
 
 === TEST 14: error_page of a rejection to an upstream
 --- http_config
@@ -337,8 +308,6 @@ sub { $_[0] =~ /^GIF/ ? 'gif' : t::RateLimit::json_body($_[0]) }
 --- raw_response_headers_unlike eval
 [ 'Retry-After', 'Retry-After: 3' ]
 
-
-
 === TEST 15: a rejection after an internal redirect and after an error
 --- http_config
     ratelimit_zone $request_uri zone=z:1m rate=1r/h;
@@ -354,8 +323,6 @@ sub { $_[0] =~ /^GIF/ ? 'gif' : t::RateLimit::json_body($_[0]) }
 [ map { ('', "RATE_LIMIT_EXCEEDED.*\n\$") } 1 .. 2 ]
 --- response_headers eval
 [ ("X-RateLimit-Limit: 1\nX-RateLimit-Remaining: 0") x 4 ]
-
-
 
 === TEST 16: dry runs are not shown: none that denies, none without an answer
 --- http_config
@@ -379,8 +346,6 @@ sub { $_[0] =~ /^GIF/ ? 'gif' : t::RateLimit::json_body($_[0]) }
          . "!X-RateLimit-Policy\n!Retry-After" } 8, 7),
   "X-RateLimit-Limit: 77\nX-RateLimit-Policy: theirs\nRetry-After: 74" ]
 
-
-
 === TEST 17: no Retry-After where no wait helps; no reset of requests in flight
 --- http_config
     ratelimit_zone $arg_k zone=z:1m rate=2r/h cost=3;
@@ -395,8 +360,6 @@ sub { $_[0] =~ /^GIF/ ? 'gif' : t::RateLimit::json_body($_[0]) }
 --- response_headers eval
 [ "X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 2\n!Retry-After",
   "X-RateLimit-Limit: 5\nX-RateLimit-Remaining: 4\n!X-RateLimit-Reset" ]
-
-
 
 === TEST 18: an upstream's own in any case; with "keep" others are kept
 --- http_config
@@ -417,8 +380,6 @@ Retry-After: 74
 --- raw_response_headers_unlike
 : 7[567]\r\n
 
-
-
 === TEST 19: many headers of an upstream, and all of ours behind them
 --- http_config
     ratelimit_zone $arg_k zone=z:1m rate=1r/h;
@@ -429,8 +390,6 @@ Retry-After: 74
 --- request
 GET /many?k=a
 --- raw_response_headers_like: N: 1\r\n.*N: 12\r\nX-RateLimit-Limit: 1\r\n.*RateLimit-Limit: 1, 1;w=3600\r\n.*RateLimit: "z";r=0;t=3\d+;pk=\S+\r\nX-Last: 1\r\n
-
-
 
 === TEST 20: an upstream's other headers of limits are dropped
 --- http_config

@@ -17,11 +17,9 @@ sub curl {
 
 for my $kind (qw( local fleet )) {
     my $out = `h2load -n 400 -c 4 -m 100 http://127.0.0.1:$gateway->{port}/$kind?k=a`;
-
     my ($codes) = $out =~ /^(status codes: .*)$/m;
     is($codes, 'status codes: 100 2xx, 0 3xx, 300 4xx, 0 5xx',
        "$kind: exactly the limit");
-
     like(curl("/$kind?k=b"), qr{^HTTP/2\ 200\ .*
                                 ^x-ratelimit-limit:\ 100\r\n
                                 x-ratelimit-remaining:\ 99\r\n

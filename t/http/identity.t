@@ -53,12 +53,10 @@ my $INVALID = 'Authorization: Bearer a.b.c';
 my $NAMELESS = token(jti => 1);
 my ($SIGNED) = $NAMELESS =~ /Bearer (.*)\./;
 
-
 # the name of each
 
 sub is_key {
     my ($key, @headers) = @_;
-
     is(header($gateway->get('/z', @headers), 'X-Got'), $key, $key);
 }
 
@@ -72,7 +70,6 @@ is_key("plain:$_", "X-Key: $_")
     for qw( jwt:alice basic:alice address:192.0.2.1 plain:alice plain: ),
         "token:$SIGNED";
 is_key($_, "X-Key: $_") for qw( JWT:alice jwt jwt/alice key:alice xjwt: );
-
 
 # counters: each request is another client's first one
 
@@ -94,9 +91,7 @@ my (%had, @names, @requests, @statuses);
 
 sub meets {
     my ($source, $text, @request) = @_;
-
     my $kind = $source =~ /header|query|cookie/ ? 'key' : $source;
-
     push @names, "$source $text";
     push @requests, \@request;
     push @statuses, $had{"$kind $text"}++ ? 429 : 200;
@@ -109,7 +104,6 @@ for my $text (map { ($_, "jwt:$_", "basic:$_", "token:$_", "address:$_", "plain:
                      "plain:jwt:$_") } 'bob6', '192.0.2.6', $SIGNED)
 {
     for my $source (sort keys %SOURCES) {
-
         # a user has no ":"
         next if $source eq 'basic' && $text =~ /:/;
         meets($source, $text, $SOURCES{$source}->($text));
@@ -134,7 +128,6 @@ is($gateway->statuses(map { ['/other', @$_] } (
        [at('192.0.2.7'), $INVALID], ['X-Other: 192.0.2.7'],
        ['X-Other: address:192.0.2.7'], ['X-Other: plain:address:192.0.2.7']) x 2),
    '200 200 200 200 429 429 429 429', 'nor any other key');
-
 
 # lists, limits and penalties
 
@@ -166,7 +159,6 @@ for (['eve', '403 200 200 200'], ['dan', '200 200 200 200 429 200 200 200'],
 {
     my ($name, $statuses) = @$_;
     my @each = (user($name), "X-Key: $name", "X-Key: jwt:$name", basic($name));
-
     is($gateway->statuses(map { ['/doc', $_] } @each, length $statuses > 15 ? @each : ()),
        $statuses, "$name in a document");
 }

@@ -66,41 +66,34 @@ $gateway->configure(http => t::Gateway::limited_http(
 
 sub token {
     my ($signer, %header) = @_;
-
     my $content = t::JWT::content(\%header, { sub => 'alice' });
-
     return $header{alg} =~ /^HS(\d+)$/ ? t::JWT::hs($1, $content, $signer)
                                        : t::JWT::signed($content, $key{$signer});
 }
 
 sub told {
     my ($where, $token) = @_;
-
     my $from = length $gateway->log;
     my $got = header($gateway->get("/$where", "Authorization: Bearer $token"),
                      'X-Got');
     my ($reason) = substr($gateway->log, $from)
                    =~ /the bearer token is not valid: (.*?), client:/;
-
     return $got eq '[]' ? $reason : $got;
 }
 
 sub is_valid {
     my ($where, @token) = @_;
-
     is(told($where, token(@token)), '[alice]', "$where: @token[1 .. $#token]");
 }
 
 sub is_refused {
     my ($where, $reason, @token) = @_;
-
     is(told($where, token(@token)), $reason, "$where: @token[1 .. $#token]");
 }
 
 my $NO_KID = 'no key has its "kid"';
 my $ALGORITHM = 'its algorithm is not that of the key';
 my $SIGNATURE = 'its signature is wrong';
-
 
 # each kind of keys, with and without the name of the key
 
@@ -109,7 +102,6 @@ my @KINDS = ([ rsa => 'RS256' ], [ ec => 'ES256' ], [ p384 => 'ES384' ],
 
 for (@KINDS) {
     my ($name, $alg) = @$_;
-
     is_valid('all', $name, alg => $alg, kid => $name);
     is_valid('all', $name, alg => $alg);
     is_refused('all', $NO_KID, $name, alg => $alg, kid => 'other');
@@ -127,7 +119,6 @@ is_valid('lone', 'ec', alg => 'ES256', kid => 'any');
 is_refused('all', $SIGNATURE, $_->[0], alg => $_->[1], kid => $_->[2])
     for [ rsa2 => 'RS256', 'rsa' ], [ ec2 => 'ES256', 'ec' ],
         [ ed2 => 'EdDSA', 'ed' ], [ "$SECRET." => 'HS256', 'oct' ];
-
 
 # a key has one algorithm, by its type or as it says
 
@@ -154,7 +145,6 @@ for my $alg (qw( HS256 none )) {
     {
         my $content = t::JWT::content({ alg => $alg, kid => 'rsa' },
                                       { sub => 'alice' });
-
         is(told('all', t::JWT::hs256($content, $secret)), $ALGORITHM, $alg);
         is(told('old', t::JWT::hs256($content =~ s/^[^.]*/encode_base64url(
                            t::JWT::json({ alg => $alg }))/er, $secret)),
@@ -167,7 +157,6 @@ is(told('all', t::JWT::content({ alg => 'none' }, { sub => 'alice' }) . '.'),
 is_refused('all', 'it has critical extensions', 'rsa', alg => 'RS256',
            kid => 'rsa', crit => ['exp']);
 
-
 # rotation: several keys at once
 
 is_valid('old', 'rsa', alg => 'RS256', kid => '2025');
@@ -178,7 +167,6 @@ is_valid('plain', $_, alg => 'RS256', kid => 'any') for qw( rsa rsa2 );
 is_valid('same', $_->[0], alg => $_->[1], kid => 'k')
     for [ ec => 'ES256' ], [ ec2 => 'ES256' ], [ rsa => 'RS256' ],
         [ rsa2 => 'RS256' ];
-
 
 # what is not known is ignored
 
@@ -193,14 +181,11 @@ $gateway->stop;
 unlike(join('', grep { !/ \[debug\] / } split /^/, $gateway->log), qr/$SECRET/,
        'no log holds a secret');
 
-
 # what nginx -t says of a file
 
 sub check {
     my $text = shift;
-
     $gateway->write('a.jwks', ref $text ? t::JWT::json($text) : $text);
-
     return $gateway->verdict('server { listen %%PORT%%;'
                              . ' ratelimit_jwt_key a.jwks; }');
 }

@@ -62,23 +62,18 @@ sub token {
 
 sub ask {
     my ($path, $body) = @_;
-
     return $gateway->get($path, 'Authorization: Bearer ' . token($body));
 }
 
 # all variables of a body that has only this claim, by their names
 sub got {
     my ($name, $text) = @_;
-
     my %got;
-
     @got{@VARIABLES} = split /\|/, header(ask('/all', $text), 'X-Got'), -1;
-
     return $got{$name};
 }
 
 sub is_claim { is(got($_[0], $_[1]), $_[2], "$_[1]: $_[0]") }
-
 
 # each kind
 
@@ -143,7 +138,6 @@ is(header(ask('/source', $_->[0]), 'X-Got'), "[$_->[1]]", "source: $_->[0]")
         ['{"org":{"tenant":["t"]},"a":{"b":5}}', 'jwt:5'],
         ['{"Org":{"tenant":"t"}}', ''], ['{"org":{"tenant":true}}', ''];
 
-
 # no token, no valid one, another key
 
 is(header($gateway->get('/all'), 'X-Got'), '|' x $#VARIABLES, 'no token');
@@ -155,12 +149,10 @@ is(header(ask('/insecure', { sub => 'a', exp => 1 }), 'X-Got'), '[a]',
    'nothing is verified');
 is(header(ask('/set', { sub => 'a' }), 'X-Got'), 'a!a', 'in a rewrite');
 
-
 # keys, tiers, maps, logs
 
 sub statuses {
     my ($path, $body) = @_;
-
     return join ' ', map { ask($path, $body)->{status} } 1 .. 4;
 }
 
@@ -184,18 +176,14 @@ ask('/all', { sub => 'log', list => ['a', 'b'] });
 t::Gateway::wait_for(sub { $gateway->read('access.log') =~ m{^/all log a,b$}m });
 like($gateway->read('access.log'), qr{^/all log a,b$}m, 'a log');
 
-
 # each request verifies its token once, whoever asks, before limits or after a
 # redirect; another key verifies it anew
 
 sub verified {
     my ($path, @headers) = @_;
-
     my $from = length $gateway->log;
-
     $gateway->get($path, "Authorization: Bearer " . token({ sub => 'a' })
                          . 'AAAA', @headers);
-
     return scalar(() = substr($gateway->log, $from)
                        =~ /the bearer token is not valid/g);
 }

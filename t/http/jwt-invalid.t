@@ -76,17 +76,14 @@ my @INVALID = ("${VALID}AAAA", token(sub => 'alice', exp => 1), 'opaque', 'a.b.c
 
 sub ask {
     my ($path, $token, @headers) = @_;
-
     return $gateway->get($path, "Authorization: Bearer $token", @headers);
 }
 
 # One client's statuses, each with another token.
 sub statuses {
     my ($path, $client, @tokens) = @_;
-
     return join ' ', map { ask($path, $_, "X-Client: $client")->{status} } @tokens;
 }
-
 
 # anonymous: any tokens are one client, by its address
 
@@ -94,7 +91,6 @@ my $n = 0;
 
 for my $zone (qw( lone joined source mapped )) {
     my $x = $zone eq 'joined' ? '?x=' : '';
-
     is(statuses("/$zone" . ($x && $x . $n++), '192.0.2.1', @INVALID),
        '200 200 429 429 429', "$zone: invalid tokens are one client");
     is(statuses("/$zone" . ($x && $x . $n++), '192.0.2.2', @INVALID),
@@ -137,7 +133,6 @@ is(join(' ', map { statuses('/network', "192.0.3.$_", 'opaque') } 1 .. 3),
 is(header(ask('/lone', 'opaque', 'X-Client: 192.0.2.9'), 'X-Got'), '[]',
    'for logs and headers the claim is empty');
 
-
 # reject: 401, which may be an event of a penalty
 
 is(statuses('/reject/guessed', '192.0.2.40', @INVALID), '401 401 401 429 429',
@@ -148,12 +143,10 @@ is(statuses('/reject/guessed', '192.0.2.41', 'opaque'), '401', 'others are not')
 is(statuses('/reject/guessed', '192.0.2.50', @INVALID), '401 401 401 401 401',
    'nor who is on the allow list');
 
-
 # reject: 401, and nothing is counted
 
 for my $zone (qw( lone joined source mapped other )) {
     my $from = length $gateway->log;
-
     is(statuses("/reject/$zone", '192.0.2.3', @INVALID), '401 401 401 401 401',
        "$zone: invalid tokens are refused");
     is(scalar(() = substr($gateway->log, $from)
@@ -220,7 +213,6 @@ is($answer->{status}, 200, 'a dry run');
 is(header($answer, 'X-Status'), 'DENIED_DRY_RUN', 'says what it would be');
 
 $gateway->stop;
-
 
 # the directive
 

@@ -29,7 +29,6 @@ t::JWT::openssl('pkcs8', '-in', "$dir/rsa.pem", '-topk8', '-passout', 'pass:x',
 
 for my $type (qw( pub pem )) {
     my ($lines) = $gateway->read("rsa.$type") =~ /-----\n(.*?)-----END/s;
-
     $gateway->write("lines.$type", $lines);
     t::JWT::openssl('pkey', '-in', "$dir/rsa.$type",
                     $type eq 'pub' ? ('-pubin', '-pubout') : (),
@@ -45,20 +44,17 @@ CONF
 
 sub takes {
     my ($name, $content) = @_;
-
     $gateway->write($name, $content) if defined $content;
     is(check("ratelimit_jwt_key $name;"), 'accepted', $name);
 }
 
 sub refuses {
     my ($expected, $name, $content) = @_;
-
     $gateway->write($name, $content) if defined $content;
     is(check("ratelimit_jwt_key $name;"),
        "\"ratelimit_jwt_key\" has an invalid file \"$name\", "
        . "expected $expected", $name);
 }
-
 
 # public keys
 
@@ -87,7 +83,6 @@ refuses($KEY, 'encrypted.pub', "-----BEGIN PUBLIC KEY-----\n"
         . encode_base64('x' x 48) . "-----END PUBLIC KEY-----\n");
 refuses($KEY, 'request', $gateway->read('rsa.pub') =~ s/PUBLIC KEY/X/gr);
 
-
 # secrets are JWKs: no other file becomes one by accident
 
 my $jwk = t::JWT::json(t::JWT::jwk("$dir/rsa"));
@@ -107,7 +102,6 @@ refuses($KEY, 'ssh', 'ssh-rsa ' . 'A' x 300 . ' me');
 refuses($KEY, 'array.jwks', "[$jwk]");
 refuses($KEY, 'bom.jwks', "\xef\xbb\xbf{\"keys\":[$jwk]}");
 refuses($KEY, 'base64.jwks', encode_base64($jwk));
-
 
 # the file, the parameters
 
@@ -139,7 +133,6 @@ is(check('ratelimit_jwt_key insecure audience=x;'),
 is(check('ratelimit_jwt_key secret; ratelimit_jwt_key secret;'),
    '"ratelimit_jwt_key" directive is duplicate', 'two keys');
 
-
 # a source without a key
 
 my $KEY = 'ratelimit_jwt_key secret;';
@@ -147,7 +140,6 @@ my $SOURCE = 'ratelimit_api_key header:A jwt:sub;';
 
 sub no_key {
     my $where = shift;
-
     return "\"ratelimit_api_key\" has \"jwt:sub\" and $where has no key, "
            . 'expected a "ratelimit_jwt_key"';
 }

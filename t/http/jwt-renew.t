@@ -24,7 +24,6 @@ $token{secret} = t::JWT::hs256(t::JWT::content({ alg => 'HS256' },
 # A whole file in place of the old one.
 sub replace {
     my ($name, $text) = @_;
-
     $gateway->write("$name.new", $text);
     rename "$dir/$name.new", "$dir/$name" or die "$name: $!";
 }
@@ -45,7 +44,6 @@ $gateway->configure(workers => 2, http => t::Gateway::limited_http(
 # The worker that answers, and whose valid token it is.
 sub ask {
     my ($file, $name) = @_;
-
     return split ' ', header($gateway->get("/$file",
                                  "Authorization: Bearer $token{$name}"),
                              'X-Got');
@@ -54,21 +52,16 @@ sub ask {
 # Whether all workers take the tokens of these keys alone.
 sub takes {
     my ($file, @names) = @_;
-
     my %is = map { $_ => "[$_]" } @names;
-
     ok(wait_for(sub {
         my %seen;
-
         for my $name (sort keys %token) {
             for (1 .. 8) {
                 my ($pid, $got) = ask($file, $name);
-
                 return 0 if $got ne ($is{$name} // '[]');
                 $seen{$pid} = 1;
             }
         }
-
         return keys %seen == 2;
     }), "$file with @names");
 }
@@ -76,11 +69,9 @@ sub takes {
 # Changes the file; both workers say why they keep the old keys, once.
 sub keeps {
     my ($file, $says, $change, @names) = @_;
-
     my $from = length $gateway->log;
     my $line = qr/\[error\] .*"ratelimit_jwt_key" keeps the old keys of "\Q$dir\E\/\Q$file\E", expected $says/;
     my $lines = sub { scalar(() = substr($gateway->log, $from) =~ /$line/g) };
-
     $change->();
     ok(wait_for(sub { $lines->() >= 2 }), "$file: $says");
     takes($file, @names);
@@ -94,7 +85,6 @@ replace('a.jwks', set('two'));
 takes('a.jwks', 'two');
 like($gateway->log, qr/\[notice\] .*"ratelimit_jwt_key" has read "\Q$dir\E\/a\.jwks": 1 keys, 0 ignored/,
      'the log says so');
-
 
 # what is no set of keys
 
@@ -110,7 +100,6 @@ for (['', $KEY],
      [$gateway->read('one.pem'), 'a public key, no private key'])
 {
     my ($text, $says) = @$_;
-
     keeps('a.jwks', $says, sub { replace('a.jwks', $text) }, 'two');
 }
 
@@ -131,7 +120,6 @@ takes('a.jwks', 'one', 'two');
 replace('b.pub', $gateway->read('two.pub'));
 takes('b.pub', 'two');
 
-
 # a secret, too
 
 takes('secret', 'secret');
@@ -139,7 +127,6 @@ replace('secret', set('one'));
 replace('b.pub', $gateway->read('three.pub'));
 takes('b.pub', 'three');
 takes('secret', 'one');
-
 
 # a worker that comes later, and a reload, have the keys that are there now
 

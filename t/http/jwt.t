@@ -65,19 +65,16 @@ CONF
 
 sub ask {
     my ($path, $token, @headers) = @_;
-
     return $gateway->get($path, "Authorization: Bearer $token", @headers);
 }
 
 sub is_valid {
     my ($where, $token, $key, $name) = @_;
-
     is(header(ask("/$where", $token), 'X-Got'), "[jwt:$key]", "$where: $name");
 }
 
 sub reasons {
     my $from = shift;
-
     return substr($gateway->log, $from)
            =~ /the bearer token is not valid: (.*?), client:/g;
 }
@@ -85,9 +82,7 @@ sub reasons {
 # The next source is tried, and the log has the reason.
 sub is_refused {
     my ($where, $token, $reason, $name) = @_;
-
     my $from = length $gateway->log;
-
     is(header(ask("/$where", $token, 'X-Key: next'), 'X-Got'),
        '[next]', "$where: $name");
     is((reasons($from))[0], $reason, "$where: $name: the reason");
@@ -95,7 +90,6 @@ sub is_refused {
 
 sub content {
     my ($alg, %body) = @_;
-
     return t::JWT::content({ alg => $alg, typ => 'JWT' },
                            { sub => 'alice', %body });
 }
@@ -116,7 +110,6 @@ my $hs = hs256();
 my $rs = t::JWT::signed(content('RS256'), $rsa);
 my $es = t::JWT::signed(content('ES256'), $ec);
 
-
 # each key with its algorithm
 
 is_valid('hs', $hs, 'alice', 'HS256');
@@ -134,7 +127,6 @@ my $zero;
 
 for my $n (1 .. 2000) {
     my $token = t::JWT::signed(content('ES256', n => $n), $ec);
-
     if (decode_base64url($token =~ s/.*\.//r) =~ /\A(?:.{32})?\0/s) {
         $zero = $token;
         last;
@@ -142,7 +134,6 @@ for my $n (1 .. 2000) {
 }
 
 is_valid('es', $zero, 'alice', 'a leading zero');
-
 
 # another key, another algorithm, none
 
@@ -182,7 +173,6 @@ is_refused('hs', with_header($_), $ALGORITHM, "header $_")
 for my $file ('rsa.pub', 'ec.pub') {
     my $text = $gateway->read($file);
     my $where = { 'rsa.pub' => 'rs', 'ec.pub' => 'es' }->{$file};
-
     for my $secret ($text, $text =~ s/\n\z//r) {
         is_refused($where, t::JWT::hs256(content('HS256'), $secret),
                    $ALGORITHM, "$file as a secret");
@@ -215,13 +205,11 @@ is_refused('hs', with_header("{\"alg\":\"HS256\",\"crit\":$_}"),
            'it has critical extensions', "crit $_")
     for '["exp"]', '["b64"],"b64":false', '[]', 'null', '""', '"exp"';
 
-
 # broken tokens
 
 for my $where (qw( hs rs es )) {
     my $token = { hs => $hs, rs => $rs, es => $es }->{$where};
     my ($header, $body, $signature) = split /\./, $token;
-
     is_refused($where, $_->[0], $_->[1], "broken: $_->[2]")
         for [ 'x', $NO_JWT, 'no dot' ],
             [ "$header.$body", $NO_JWT, 'one dot' ],
@@ -264,17 +252,14 @@ is_refused('hs', with_body($_), 'its body is no JSON object', "body $_")
         '{"sub":"a\u0000b"}', '"alice"', '{"sub":"a","n":1e999}',
         '[' x 3000 . ']' x 3000;
 
-
 # size: 8192 bytes
 
 sub of_size {
     my $size = shift;
-
     for my $n (reverse 5900 .. 6100) {
         my $token = hs256(x => 'x' x $n);
         return $token if length $token == $size;
     }
-
     return;
 }
 
@@ -284,7 +269,6 @@ my ($more) = grep { $_ } map { of_size($_) } 8193, 8194;
 is_valid('hs', $most, 'alice', length($most) . ' bytes');
 is_refused('hs', $more, 'it has more than 8192 bytes', length($more) . ' bytes');
 is_refused('rs', 'x' x 12000, 'it has more than 8192 bytes', '12000 bytes');
-
 
 # when: no leeway
 
@@ -328,12 +312,9 @@ for (1 .. 10) {
                                        'X-Got') }
                   { nbf => $second }, { nbf => "$second.0" + 0.5 },
                   { exp => $second + 1 }, { exp => $second + 0.5 };
-
     push @got, header(ask('/hs',
                    with_body("{\"sub\":\"alice\",\"nbf\":$second.0}")), 'X-Got');
-
     next if time > $second;
-
     is("@got", '[jwt:alice] [next] [jwt:alice] [next] [jwt:alice]',
        'within a second');
     last;
@@ -347,10 +328,8 @@ is_valid('hs', with_body('{"sub":"alice","exp":9223372036854775807}'), 'alice',
 
 sub respelled {
     my ($text, $bits) = @_;
-
     my @alphabet = ('A' .. 'Z', 'a' .. 'z', 0 .. 9, '-', '_');
     my ($at) = grep { $alphabet[$_] eq substr $text, -1 } 0 .. 63;
-
     return map { substr($text, 0, -1) . $alphabet[$at + $_] }
                1 .. 2 ** (2 * (4 - length($text) % 4)) - 1;
 }
@@ -358,7 +337,6 @@ sub respelled {
 for my $case ([ hs => $hs, 3 ], [ es => $es, 15 ], [ rs => $rs, 15 ]) {
     my ($where, $token, $n) = @$case;
     my @others = respelled($token =~ s/.*\.//r);
-
     is(scalar @others, $n, "$where: spellings of the signature");
     is_refused($where, $token =~ s/[^.]+\z/$_/r, $NO_JWT, $_) for @others;
 }
@@ -368,20 +346,16 @@ for my $part (0, 1) {
         my @parts = split /\./,
                     t::JWT::content("{\"alg\":\"HS256\"$pad}",
                                     "{\"sub\":\"alice\"$pad}");
-
         is_valid('hs', t::JWT::hs256("$parts[0].$parts[1]", $SECRET), 'alice',
                  "part $part with zeros");
-
         for (length($parts[$part]) % 4 ? respelled($parts[$part]) : ()) {
             my @other = @parts;
-
             $other[$part] = $_;
             is_refused('hs', t::JWT::hs256("$other[0].$other[1]", $SECRET),
                        $NO_JWT, "part $part: $_");
         }
     }
 }
-
 
 # for whom
 
@@ -394,7 +368,6 @@ is_refused('aud', hs256(aud => $_), 'it is for another audience',
 is_refused('aud', $hs, 'it is for another audience', 'no aud');
 is_valid('hs', hs256(aud => 'other'), 'alice', 'aud where no audience is set');
 
-
 # by whom
 
 is_valid('iss', hs256(iss => $API), 'alice', 'iss');
@@ -402,7 +375,6 @@ is_refused('iss', hs256(@$_), 'it is of another issuer', t::JWT::json({ @$_ }))
     for [], [iss => "$API/"], [iss => ''], [iss => [$API]], [iss => undef],
         [aud => $API];
 is_valid('hs', hs256(iss => 'any'), 'alice', 'iss where no issuer is set');
-
 
 # the leeway: two minutes
 
@@ -412,7 +384,6 @@ is_valid('late', hs256(%$_), 'alice', t::JWT::json($_))
 is_refused('late', hs256(exp => $now - $_), 'it has expired', "exp $_ s ago")
     for 120, 3600;
 is_refused('late', hs256(nbf => $now + 3600), 'it is not valid yet', 'nbf');
-
 
 # what a claim may be
 
@@ -443,7 +414,6 @@ for my $claim ('""', '1.5', '1e3', 'true', 'false', 'null', '[]', '["a"]', '{}',
                '{"a":"b"}')
 {
     my $from = length $gateway->log;
-
     is(header(ask('/hs', with_body("{\"sub\":$claim}"),
                               'X-Key: next'), 'X-Got'), '[next]',
        "claim $claim: no value");
@@ -455,7 +425,6 @@ is_valid('names', hs256(%{ $_->[0] }), $_->[1], "the first claim: $_->[1]")
         [ { 'https://example.com/tenant' => '', id => 5 }, '5' ],
         [ {}, 'alice' ];
 
-
 # insecure: nothing is verified
 
 is_valid('insecure', $_->[0], 'alice', $_->[1])
@@ -465,7 +434,6 @@ is_valid('insecure', $_->[0], 'alice', $_->[1])
         [ hs256(exp => 1, nbf => 9999999999, aud => 'x'), 'an old token' ];
 is_refused('insecure', $_, $NO_JWT, 'no token') for 'x', '..', 'a.b';
 is_refused('insecure', 'e30.eA.', 'its body is no JSON object', 'no JSON');
-
 
 # One verification serves all rules, headers and logs of a request: a reason
 # is logged once.
@@ -480,14 +448,12 @@ is(join(' ', reasons($from)), join(' ', ($SIGNATURE) x 2),
 is(ask('/limited', hs256(n => $_))->{status}, $_ == 1 ? 200 : 429,
    'any token with the claim is one key') for 1 .. 3;
 
-
 # OpenSSL's errors of a wrong signature are not those of the next connection,
 # which nginx would log as an alert
 
 is(ask('/tls', $_)->{status}, 200, 'a TLS upstream')
     for t::JWT::signed(content('RS256'), $other_rsa), $rs, "${rs}AAAA",
         $rs =~ s/\w{20}$/x/r;
-
 
 # a reload reads the key anew
 

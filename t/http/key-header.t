@@ -42,13 +42,11 @@ my @CASES = (
 # underscores, "%" with both, "?" and "!" others that are as long.
 sub named {
     my ($name, $header) = @_;
-
     my $dashes = $name =~ tr/_/-/r;
     my %as = ('~' => ucfirst $dashes, '^' => uc $dashes, '_' => $name,
               '%' => $dashes =~ s/-/_/r, '?' => 'q' . substr($dashes, 1),
               '!' => substr($dashes, 0, 1)
                      . 'q' x (length($name) > 2 ? length($name) - 2 : 0) . substr($dashes, -1));
-
     return $header =~ s/^([~^_%?!]):/$as{$1}:/r;
 }
 
@@ -57,16 +55,12 @@ my %MADE = map { $_ => 1 } qw( cookie host user_agent x_forwarded_for referer x_
 
 sub value {
     my ($server, $name, $plain, @headers) = @_;
-
     return $plain =~ s/^[ \t]+|[ \t]+\z//gr if $MADE{$name};
-
     for (@headers) {
         my ($other, $value) = /^([^:]*):[ \t]*(.*?)[ \t]*\z/s;
-
         next if $server eq 'default' && $other =~ /_/;
         return $value if lc($other) =~ tr/-/_/r eq $name && $value ne '';
     }
-
     return '';
 }
 
@@ -75,36 +69,25 @@ for my $server (sort keys %servers) {
         locations => \%locations,
         http => 'map $arg_m $http_x_map { default "m$arg_m"; }',
         zone => { map { ($_ => "key=\$http_$_ rate=1r/h") } @NAMES });
-
     for my $name (@NAMES) {
         my (%seen, @got, @expected);
-
         for my $case (@CASES) {
             my @headers = map { named($name, $_) } @$case;
-
             # nginx has the answer for what it refuses
-
             my $plain = $gateway->get("/plain/$name", @headers);
             my $value = value($server, $name, header($plain, 'X-Got') =~ s/^\[|\]\z//gr,
                               @headers);
-
             my $status = $plain->{status} != 200 ? $plain->{status}
                          : $value eq '' ? 200
                          : $seen{$value}++ ? 429 : 200;
-
             push @expected, "$status $value";
-
             my $limited = $gateway->get("/limited/$name", @headers);
             push @got, "$limited->{status} $value";
         }
-
         is_deeply(\@got, \@expected, "$server: \$http_$name");
     }
-
     $gateway->stop and next if $server ne 'default';
-
     # a variable of that name that another module makes, or has set
-
     is($gateway->statuses(['/set', 'X-Set: 1'], ['/set', 'X-Set: 2'],
                           ['/limited/x_set', 'X-Set: set'],
                           ['/limited/x_set', 'X-Set: 3']),
@@ -113,9 +96,7 @@ for my $server (sort keys %servers) {
                           ['/limited/x_map?m=2', 'X-Map: 1'],
                           ['/limited/x_map?m=2', 'X-Map: 2']),
        '200 200 429', '"map" has its value');
-
     # the same value, however the request came to its location
-
     is($gateway->statuses(map { [$_, 'X-Key: way'] }
                           qw( /read /moved /named /limited/x_key /document )),
        '200 429 429 429 429', 'after internal redirects');

@@ -29,15 +29,12 @@ CONF
 
 sub is_key {
     my ($key, $path, @headers) = @_;
-
     (my $name = "$path @headers") =~ s/[^\x20-\x7e]/./g;
-
     is(header($gateway->get($path, @headers), 'X-Got'), "[$key]",
        substr $name, 0, 70);
 }
 
 sub basic { return 'Authorization: Basic ' . encode_base64(shift, '') }
-
 
 # basic: the user, in each spelling of the credentials
 
@@ -70,7 +67,6 @@ for my $value (' Basic YWxpY2U6eA==', 'Basic YWxpY2U6eA== ') {
          qr/x-got: \[basic:alice\]/, "HTTP/2: \"$value\"");
 }
 
-
 # query: decoded names and values, the first that is not empty
 
 is_key('x', "/query?$_")
@@ -96,7 +92,6 @@ is_key('', "/query$_")
     for '', '?', '?API_KEY=x', '?api_key', '?api_key=', '?api_key2=x',
         '?api%255Fkey=x', '?b=api_key=x', '?api_key%00=x';
 
-
 # cookie: without quotes, blanks and escapes
 
 is_key('x', '/cookie', "Cookie: $_")
@@ -116,7 +111,6 @@ is_key("\xc3\xa9", '/cookie', "Cookie: api=\xc3\xa9");
 is_key('', '/cookie', "Cookie: $_")
     for '', 'API=x', 'api', 'api=', 'api=""', 'apix=1', '=api', 'a=api=x';
 
-
 # several sources, in their order
 
 my @all = ('X-Key: h', 'Authorization: Bearer b', 'Cookie: k=c');
@@ -133,7 +127,6 @@ is_key('', '/all');
 # nginx keeps headers in lists of 20
 
 is_key('h', '/all', (map { "X-$_: x" } 1 .. 50), $all[0]);
-
 
 # long keys, and control characters
 

@@ -26,8 +26,6 @@ __DATA__
 --- response_headers eval
 [ map { "X-Got: [$_]" } qw( a b c c c ), '' ]
 
-
-
 === TEST 2: unless told otherwise, X-API-Key and then Bearer
 --- config
     location / {
@@ -40,8 +38,6 @@ __DATA__
 [ "Authorization: Bearer b\nX-API-Key: a", 'Authorization: Bearer b', 'Key: k' ]
 --- response_headers eval
 [ map { "X-Got: [$_]" } 'a', 'b', '' ]
-
-
 
 === TEST 3: the scheme in any case, spaces before the token, and what is no token
 --- config
@@ -58,8 +54,6 @@ __DATA__
 --- response_headers eval
 [ map { "X-Got: [$_]" } 't', 't', 't', 't u', '', '', '' ]
 
-
-
 === TEST 4: a header's name in any case, and its first of several
 --- config
     location / {
@@ -73,8 +67,6 @@ __DATA__
 [ 'X-Key: a', 'x-key: a', 'X-KEY: a', "X-Key: a\nx-key: b" ]
 --- response_headers eval
 [ ('X-Got: [a]') x 4 ]
-
-
 
 === TEST 5: inherited, and replaced
 --- config
@@ -93,8 +85,6 @@ B: b
 --- response_headers eval
 [ 'X-Got: [a]', 'X-Got: [b]' ]
 
-
-
 === TEST 6: case matters in a key
 --- http_config
     ratelimit_zone $ratelimit_api_key zone=z:1m rate=1r/h;
@@ -105,8 +95,6 @@ B: b
 --- error_code eval
 [ 200, 200, 429, 429 ]
 
-
-
 === TEST 7: keys of 4k that differ in their last byte
 --- http_config
     ratelimit_zone $ratelimit_api_key zone=z:1m rate=1r/h;
@@ -116,8 +104,6 @@ B: b
 [ map { 'X-API-Key: ' . 'k' x 4095 . $_ } qw( a b a b ) ]
 --- error_code eval
 [ 200, 200, 429, 429 ]
-
-
 
 === TEST 8: bytes of any kind
 --- http_config
@@ -130,8 +116,6 @@ B: b
 --- error_code eval
 [ 200, 200, 200, 200, 429, 429 ]
 
-
-
 === TEST 9: no key, no limit
 --- http_config
     ratelimit_zone $ratelimit_api_key zone=z:1m rate=1r/h;
@@ -141,8 +125,6 @@ B: b
 [ 'X-API-Key:', '', 'Authorization: Basic YTpi' ]
 --- error_code eval
 [ 200, 200, 200 ]
-
-
 
 === TEST 10: a bearer token that is a JWT is who is signed, whatever its signature
 --- config

@@ -29,7 +29,6 @@ my @real = ('burst=4', 'burst=4 nodelay', 'burst=4 delay=2', '');
 # a zone of each for the same parameters
 sub zones {
     my ($name, $i, $rate, $more) = @_;
-
     return "limit_req_zone \$arg_k zone=q$name$i:32k rate=$rate;"
            . "ratelimit_zone \$arg_k zone=r$name$i:64k rate=$rate "
            . "algorithm=leaky_bucket $more;\n";
@@ -64,7 +63,6 @@ while ($sent < 4000) {
     my $key = int rand 2;
     my ($burst) = $limits[$limit][1] =~ /burst=(\d+)/;
     my $n = 1 + int rand(1.5 * ($burst // 0) + 3);
-
     # some more at once than a limit takes, often the same one again
     for (1 .. 1 + int rand 6) {
         $sent += $n;
@@ -83,7 +81,6 @@ my (%seen, @differ);
 
 for (@lines) {
     my ($uri, $key, $one, $two) = split / /;
-
     $seen{$one}++;
     push @differ, "$_ (@{ $limits[$1] })" if $one ne $two && $uri =~ /(\d+)/;
 }
@@ -104,10 +101,8 @@ my ($now, $all, @begun, %told) = (0, 0);
 
 for my $wave (@waves) {
     my ($at, $n) = @$wave;
-
     advance($at - $now);
     $now = $at;
-
     push @begun, t::Gateway::begin_all([map {
         my $i = $_;
         map { my $name = $_;
@@ -115,7 +110,6 @@ for my $wave (@waves) {
         } qw( limit_req ratelimit )
     } 0 .. $#real]);
     $all += 2 * @real * $n;
-
     ok(wait_for(sub {
         my $there = $gateway->waiting;
         $there += t::Gateway::answered($_) for @begun;
@@ -136,7 +130,6 @@ for (@lines[$sent .. $#lines]) {
     my ($name, $i, $one, $two, $delay, $status, $n) =
         m{^/(\w+)/(\d)/ a (\S+) (\S+) \[(\S+)\] (\d+) (\S+)$} or die $_;
     my $said = $name eq 'limit_req' ? $one : $two;
-
     push @{ $told{$name}{$i}{$n} }, [$said, $status, $delay];
 }
 
@@ -145,7 +138,6 @@ for (@lines[$sent .. $#lines]) {
 
 sub delays_of_limit_req {
     my ($i, $at) = @_;
-
     return map { sprintf '%.3f', ($_ - ($real[$i] =~ /delay=(\d)/ ? $1 : 0)) / 2 }
            $gateway->log =~ /delaying\ request,\ excess:\ ([\d.]+),
                              .*"qreal$i".*[&]n=\Q$at\E\ HTTP/xg;
@@ -154,9 +146,7 @@ sub delays_of_limit_req {
 sub outcome {
     my ($name, $i, $at) = @_;
     my %n;
-
     $n{"$_->[1] $_->[0]"}++ for @{ $told{$name}{$i}{$at} };
-
     return join ', ', map { "$n{$_} x $_" } sort keys %n;
 }
 
@@ -172,10 +162,8 @@ is(outcome('ratelimit', 3, 0), '1 x 200 PASSED, 7 x 429 REJECTED',
 for my $i (0 .. $#real) {
     for my $wave (@waves) {
         my $at = $wave->[0];
-
         is(outcome('ratelimit', $i, $at), outcome('limit_req', $i, $at),
            "\"$real[$i]\" at $at s: the same statuses");
-
         is(join(' ', sort map { $_->[2] } grep { $_->[0] eq 'DELAYED' }
                               @{ $told{ratelimit}{$i}{$at} }),
            join(' ', sort(delays_of_limit_req($i, $at))),
@@ -198,22 +186,15 @@ my ($theirs, $ours) = do {
 sub of_40 {
     my $http = shift =~ s/listen [^;]+;/listen 127.0.0.1:%%PORT%%;/r
                      =~ s/proxy_pass [^;]+;/empty_gif;/r;
-
     my $pair = t::Gateway->new(http => $http);
-
     $pair->start;
-
     my $begun = $pair->begin(40, '/');
-
     # those that are delayed have no answer while the clock stands
     wait_for(sub { t::Gateway::answered($begun) == 25
                    || t::Gateway::answered($begun) == 36 });
     t::Clock::advance(0.1) for 1 .. 20;
-
     my $tally = t::Gateway::tally(t::Gateway::finish($begun));
-
     $pair->stop;
-
     return $tally;
 }
 

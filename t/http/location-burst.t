@@ -38,11 +38,9 @@ my $gateway = t::Gateway->limited(
         '/rate/three' => 'ratelimit zone=tiers rule=rate burst=2 nodelay;',
     });
 
-
 # "status limit remaining" of each
 sub told {
     my ($n, $path, @headers) = @_;
-
     return join ', ', map {
         my $answer = $gateway->get("$path", @headers);
         join ' ', $answer->{status},
@@ -50,11 +48,9 @@ sub told {
     } 1 .. $n;
 }
 
-
 for (['/', ''], ['/strict', '/strict'], ['/tiers', '/tiers'], ['/rate', '/rate'])
 {
     my ($whole, $base) = @$_;
-
     is(told(4, "$base/three?k=1"), '200 3 2, 200 3 1, 200 3 0, 429 3 0',
        "$base: a part of its own");
     is(told(2, "$whole/x?k=1"), '200 10 6, 200 10 5',
@@ -109,7 +105,6 @@ for (["$zone rate=1r/s;", 'burst=1', 'a rule with algorithm leaky_bucket'],
       'delay=1', 'a rule with "sync=strict"'])
 {
     my ($http, $more, $expected) = @$_;
-
     like($other->verdict("$http $server { ratelimit zone=z $more; } }"),
          qr/"ratelimit" has a "burst=", "delay=" or "nodelay" for zone "z", expected \Q$expected\E/,
          "$more: $expected");

@@ -43,12 +43,9 @@ my ($one, $two) = t::Gateway->limited(
 
 for my $name (sort @local) {
     my $path = "here/$name?k=a&cost=1";
-
     is($one->told("/usage/$path"), '200 PASSED 100', "$name: all of it, here");
     is(tally($one->burst(5, "/$path")), '5 x 200', 'five requests');
-
     my $told = $one->told("/usage/$path");
-
     is(join(' ', map { $one->told("/usage/$path") eq $told ? 'same' : 'less' } 1 .. 3),
        'same same same', 'to look takes nothing') if $name ne 'slow';
     is($told, '200 PASSED 95', 'what is left')
@@ -58,11 +55,9 @@ for my $name (sort @local) {
 
 for my $name (sort keys %LIMITS) {
     my $path = "fleet/$name?k=a&cost=1";
-
     is($one->told("/usage/$path"), '200 PASSED 100', "$name: all of it");
     is(tally($one->burst(30, "/$path")), '30 x 200', 'thirty requests');
     $one->settled($redis);
-
     my $sum = 0;
     ok(t::Gateway::wait_for(sub { ($sum) = $two->told("/usage/$path") =~ /(\d+)$/;
                                   $sum == 70 }), "the other gateway tells it: $sum")

@@ -67,7 +67,6 @@ CONF
 # requests with these queries from an address
 sub ask {
     my ($path, $address, @queries) = @_;
-
     return $gateway->statuses(map { ["$path?$_", "X-Address: $address"] }
                               @queries);
 }
@@ -75,10 +74,8 @@ sub ask {
 # The networks that the rules which apply would count a request by.
 sub network {
     my ($target, $address) = @_;
-
     my $answer = $gateway->get($target, "X-Address: $address",
                                "X-RateLimit-Explain: $TOKEN");
-
     return join ' ', map { $_->{by_network} // 'own' }
                      grep { $_->{applies} }
                      map { @{ $_->{rules} } }
@@ -87,12 +84,10 @@ sub network {
 
 sub metric {
     my ($zone) = @_;
-
     return $gateway->get('/metrics')->{body}
            =~ /^ratelimit_new_keys_exceeded_total\{zone="$zone"\} (\d+)$/m
            ? $1 : 0;
 }
-
 
 # values of one network
 
@@ -237,7 +232,6 @@ my $good = t::JWT::hs256(t::JWT::content({ alg => 'HS256' }, { sub => 'ann' }),
 
 sub sub_key {
     my ($address, $token) = @_;
-
     return $gateway->get('/sub', "X-Address: $address",
                          "Authorization: Bearer $token")->{status};
 }

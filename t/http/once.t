@@ -54,12 +54,10 @@ for my $path (qw( /plain /auth /mirror /page.shtml /try /fallback /dir/
                   /unlimited ), $addition ? '/added.html' : ())
 {
     my $key = $path =~ s/\W//gr;
-
     my $answer = $gateway->get($path, "X-Key: $key");
     like($answer->{status}, qr/^(?:200|404)$/, "$path is answered");
     is(header($answer, 'X-RateLimit-Remaining'), 99,
        "$path is told that it counted once");
-
     $answer = $gateway->get('/plain', "X-Key: $key");
     is(header($answer, 'X-RateLimit-Remaining'), 98, "$path counted once");
 }

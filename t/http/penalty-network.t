@@ -58,7 +58,6 @@ my $api = t::Api->new($gateway);
 
 sub from {
     my ($address, $path) = @_;
-
     return $gateway->get($path // '/', "X-From: $address");
 }
 
@@ -66,7 +65,6 @@ sub fails { return map { from(@_)->{status} } 1, 2 }
 
 sub penalties {
     my $answer = decode_json($api->get('/penalties' . ($_[0] // ''))->{body});
-
     return map { "$_->{key} $_->{retry_after_seconds} $_->{times}" }
            @{ $answer->{penalties} };
 }
@@ -188,4 +186,3 @@ is(join(' ', fails('192.0.2.9', '/user?k=b'),
    'they take no place of keys with an address');
 
 $gateway->stop('QUIT', qr/does not begin/);
-

@@ -61,7 +61,6 @@ CONF
 # What each of these requests gets: status, and the penalty.
 sub told {
     my ($path, $n) = @_;
-
     return join ', ', map {
         my $answer = $gateway->get($path);
         join ' ', grep { length } $answer->{status},
@@ -295,7 +294,6 @@ CONF
 
 sub from {
     my ($path, @addresses) = @_;
-
     return join ' ', map {
         $nets->get($path, "X-From: $_")->{status} } @addresses;
 }
@@ -316,7 +314,6 @@ sub banned { return scalar grep { from("/keys?k=$_[0]$_", $_[1]) eq '429' }
 
 for (['v6-', '2001:db8:0:7f::1', 64], ['v4-', '192.0.2.9', 256]) {
     my ($name, $address, $most) = @$_;
-
     from("/keys?k=$name$_", ($address) x 2) for 1 .. $most + 5;
     is(banned($name, $address, $most + 5), $most, "$address: so many keys");
 }

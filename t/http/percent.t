@@ -9,10 +9,8 @@ use constant KEYS => 10_000;
 my $redis = redis_port();
 my $gone = 'server 127.0.0.1:' . t::Gateway::free_port() . '; timeout 200ms';
 
-
 sub conf {
     my $share = shift;
-
     return (redis => { r => $redis, gone => $gone },
         zone => { 'z:4m' => '', fleet => 'redis=r percent=50 rate=9r/h',
                   lost => 'redis=gone percent=50 rate=9r/h' },
@@ -26,21 +24,16 @@ sub conf {
                        qw( ten half other all ) });
 }
 
-
 # For each key a digit: whether the rule of that path applies to it.
 sub share {
     my ($gateway, $path) = @_;
-
     my $socket = $gateway->connect_to;
     my $share = '';
-
     local $SIG{ALRM} = sub { die "no answer from $path\n" };
     alarm 60;
-
     for my $first (map { $_ * 100 } 0 .. KEYS / 100 - 1) {
         print $socket map { "GET $path?k=key-$_ HTTP/1.1\r\nHost: a\r\n\r\n" }
                       $first .. $first + 99;
-
         for (my $n = 0; $n < 100; ) {
             my $line = <$socket> // die "$path: the connection ended";
             next if $line !~ /X-Status: (\w+)/;
@@ -48,25 +41,18 @@ sub share {
             $n++;
         }
     }
-
     alarm 0;
-
     return $share;
 }
 
-
 sub within {
     my ($share, $low, $high, $name) = @_;
-
     my $n = $share =~ tr/1//;
-
     ok($n >= $low && $n <= $high && $share !~ /\?/,
        "$name: $n of " . KEYS . ", from $low to $high");
 }
 
-
 sub both { return $_[0] & $_[1] }
-
 
 my $gateway = t::Gateway->limited(conf(10));
 

@@ -72,7 +72,6 @@ my $gateway = t::Gateway->limited(
     http => <<'CONF',
     # the arguments are gone in subrequests and behind redirects
     map $request_uri $k { ~[?&]k=(.+) $1; }
-
     # the API, who authenticates, and who gets the copies
     map $http_x_user $verdict { "" 401; mallory 403; default 200; }
     log_format arg $arg_k;
@@ -146,12 +145,9 @@ for (['basic', 401, $BAD], ['basic', 200, $GOOD],
 {
     my ($name, $status, @headers) = @$_;
     my $key = 'before' . ++$keys;
-
     is(statuses(5, "/before/$name?k=$key", @headers),
        "$status $status $status 429 429", "before: $name, $status");
-
     next if $name !~ /request/;
-
     is(lines('auth.log', $key), 3,
        "before: $name, $status: the limited were not authenticated");
 }
@@ -175,7 +171,6 @@ for (['basic', 401, [$BAD], [$GOOD]], ['request', 401, [], ['X-User: a']],
 {
     my ($name, $status, $bad, $good) = @$_;
     my $key = 'after' . ++$keys;
-
     is($gateway->told("/after/$name?k=$key", @$bad),
        "$status  ", "after: $name, $status: not checked");
     is(statuses(5, "/after/$name?k=$key", @$bad),
@@ -186,9 +181,7 @@ for (['basic', 401, [$BAD], [$GOOD]], ['request', 401, [], ['X-User: a']],
        "after: $name, $status: limited");
     is($gateway->statuses(["/after/$name?k=$key", @$bad]), $status,
        "after: $name, $status: refused first");
-
     next if $name !~ /request|fleet/;
-
     is(lines('auth.log', $key), 12,
        "after: $name, $status: all were authenticated");
 }
@@ -246,7 +239,6 @@ for my $path (qw( /after/plain /after/try /after/mirror /after/ssi.shtml
 {
     my $key = $path =~ s/\W//gr;
     my $status = $path eq '/after/page-404' ? 404 : 200;
-
     is($gateway->told("$path?k=$key"), "$status PASSED 2", "$path counts");
     is($gateway->told("/after/plain?k=$key"),
        '200 PASSED 1', "$path counts once");

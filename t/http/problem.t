@@ -66,9 +66,7 @@ my $gateway = t::Gateway->limited(
 # the second of two requests
 sub second {
     my ($path, @headers) = @_;
-
     $gateway->get($path, @headers);
-
     return $gateway->get($path, @headers);
 }
 
@@ -78,7 +76,6 @@ sub violated { return join ' ', @{ shift->{'violated-policies'} } }
 
 sub in_short {
     my $answer = shift;
-
     return join ' ', $answer->{status}, header($answer, 'Content-Type');
 }
 
@@ -154,12 +151,9 @@ is($problem->{detail}, 'Rate limit of 1 request in 1 minute exceeded',
 # the rejected one of two at once, with a response that takes a while
 sub denied {
     my $begun = $gateway->begin(2, shift);
-
     wait_for(sub { $gateway->waiting == 2 });
     advance(60);
-
     my ($denied) = grep { $_->{status} == 429 } t::Gateway::finish($begun);
-
     return problem($denied);
 }
 
@@ -187,7 +181,6 @@ for (['month', 'Rate limit of 1 request in 1 month exceeded', 'requests'],
      ['status', 'Rate limit of 1 request in 7 days exceeded', 'requests'])
 {
     my ($rule, $message, $unit) = @$_;
-
     my $error = problem(second("/unit/$rule?k=a&c=2"))->{error};
     is("$error->{message}, $error->{details}{unit}", "$message, $unit", $rule);
 }
@@ -208,7 +201,6 @@ is(header($answer, 'Retry-After'), '', 'and no Retry-After');
 
 for my $kind (qw( json problem off )) {
     $answer = second("/page/$kind?k=$kind");
-
     is("$answer->{status} $answer->{body}", "429 slow\n",
        "$kind: error_page wins");
     isnt(header($answer, 'Retry-After'), '', "$kind: the headers stay");
@@ -218,7 +210,6 @@ for my $kind (qw( json problem off )) {
 
 for (['/problem', 'problem+json'], ['/json', 'json']) {
     my ($path, $type) = @$_;
-
     $answer = second("HEAD $path?k=head$path");
     is(in_short($answer), "429 application/$type", "HEAD $path");
     is($answer->{body}, '', "HEAD $path: no body");
@@ -234,7 +225,6 @@ is(in_short($answer) . $answer->{body}, '429 text/html', 'HEAD /off: no body');
 for my $path (qw( /problem /json /off )) {
     $answer = second("$path?k=evil%22%7d%3cscript%3e",
                      'Evil: evil', 'User-Agent: evil', 'X-API-Key: evil');
-
     is($answer->{status}, 429, "$path: rejected");
     unlike(join("\n", $answer->{body}, %{ $answer->{headers} },
                 map { @$_ } values %{ $answer->{headers} }), qr/evil|script/i,

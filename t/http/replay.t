@@ -66,7 +66,6 @@ CONF
 
 sub row {
     my ($request, $expected, $name) = @_;
-
     is($gateway->told(ref $request ? @$request : $request), $expected, $name);
 }
 
@@ -182,25 +181,19 @@ row(replay('/header?k=b', 'X-Says: 50'), '200 PASSED 50', 'nothing was paid');
 
 sub left {
     my ($path) = @_;
-
     my $left = '';
-
     t::Gateway::wait_for(sub {
         my $told = explained($path);
         my $done = $told->{remaining} eq $left;
-
         $left = $told->{remaining};
         return $done;
     });
-
     return $left;
 }
 
 sub explained {
     my ($path, @headers) = @_;
-
     my $answer = $gateway->get($path, "X-RateLimit-Explain: $TOKEN", @headers);
-
     return JSON::PP::decode_json($answer->{body})->{zones}[0]{rules}[0];
 }
 
@@ -209,7 +202,6 @@ for (['a', 100, 900, 'all of it was paid'], ['a', 100, 900, 'and is free'],
      ['b', 100, 900, 'nothing is free'])
 {
     my ($k, $says, $left, $name) = @$_;
-
     $gateway->get("/end?k=$k", $KEY, "X-Says: $says");
     is(left("/end?k=$k"), $left, "cost_end=: $name");
 }

@@ -31,9 +31,7 @@ for (1 .. 60) {
     my $wait = header($answer, 'Retry-After');
     my $reset = header($answer, 'X-RateLimit-Reset') - t::Clock::now();
     my ($t) = header($answer, 'RateLimit') =~ /;t=(\d+)/;
-
     $waits{$wait}++;
-
     is(join(' ', decode_json($answer->{body})
                  ->{error}{details}{retry_after_seconds},
             header($answer, 'RateLimit-Reset'), $t), "$wait $wait $wait",

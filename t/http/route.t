@@ -28,7 +28,6 @@ my $gateway = t::Gateway->limited(
         merge_slashes off;
         add_header X-Route \$ratelimit_route always;
         ratelimit zone=route;
-
         location / { empty_gif; }
         location /limited { ratelimit zone=route; empty_gif; }
         location /user { ratelimit zone=match; empty_gif; }

@@ -35,21 +35,17 @@ my $gateway = t::Gateway->limited(
         map { ("/$_" => "ratelimit zone=$_;") } qw( hosts keys tiers redis ),
     });
 
-
 sub rule {
     my $answer = $gateway->get(@_);
     return header($answer, 'X-Status') . ' ' . header($answer, 'X-Rule');
 }
 
-
 sub limit {
     my $answer = $gateway->get(@_);
-
     return join ' ', $answer->{status},
                      map { header($answer, "X-RateLimit-$_") }
                      qw( Limit Remaining );
 }
-
 
 # hosts: whole, by a glob, in any case, whatever the port
 

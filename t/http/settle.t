@@ -117,7 +117,6 @@ sub header_of {
 # a charge in Redis is nobody's to wait for
 sub then_told {
     $gateway->settled($redis);
-
     return $gateway->told(@_);
 }
 
@@ -164,19 +163,15 @@ is($gateway->told('/tokens?k=b'), '429 REJECTED 0', 'and pays nothing');
 
 sub wait_of {
     my ($path, $cost) = @_;
-
     # sync=async goes by what Redis has said
-
     if ($path =~ /async/ && $path !~ /last/) {
         is($gateway->told("$path&cost=1"), '200 PASSED 99', "$path: one is spent");
         $gateway->settled($redis);
         $cost--;
     }
-
     like($gateway->told("$path&cost=$cost"),
          qr/^200 PASSED 0$/, "$path: $cost are spent");
     $gateway->settled($redis) if $path =~ /fleet/;
-
     return header_of($path, 'Retry-After') || 0;
 }
 
@@ -185,20 +180,14 @@ for my $zone (qw( local fleet )) {
         my ($name, undef, $longer) = @$_;
         my ($spent, $owed) = (wait_of("/$zone/$name?k=spent", 100),
                               wait_of("/$zone/$name?k=owed", 1000));
-
         # the last token is spent by the request that then owes
-
         $gateway->get("/$zone/$name?k=last&cost=99");
         $gateway->settled($redis) if $zone eq 'fleet';
-
         my $last = wait_of("/$zone/$name?k=last", 900);
-
         ok(abs($last - $owed) <= ($name =~ /async/ ? 72 : 1),
            "$zone, $name: by the last token, too: $last s");
-
         # what sync=async goes by may be a request behind, of 36 s
         my $off = abs($owed - $spent - $longer);
-
         ok($spent && $off <= ($name =~ /async/ ? 36 : 1),
            "$zone, $name: what is owed is waited for: $spent s, $owed s");
     }
@@ -213,16 +202,12 @@ sub delayed {
 
 for my $name ('late', 'hour') {
     $gateway->get("/slow?k=$name");
-
     my $before = delayed();
     my $late = $gateway->begin(1, "/$name?k=$name");
-
     ok(t::Gateway::wait_for(sub { delayed() > $before }), "$name: on its way");
     t::Clock::advance(4);
-
     my ($answer) = t::Gateway::finish($late);
     my $reset = $name eq 'late' ? 9 : 3600 - t::Clock::now() % 3600;
-
     is(header($answer, 'RateLimit-Reset'), $reset, "$name: seconds from the response on");
     like(header($answer, 'RateLimit'), qr/;t=$reset;/, 'in the list, too');
     ok(abs(header($answer, 'X-RateLimit-Reset') - t::Clock::now() - $reset) <= 1,
@@ -302,7 +287,6 @@ for (['/reserve?k=g1&cost=40', 'g1 reserve 40', 'charged'],
      ['/fleet-tokens?k=g6&cost=3', 'g6 tokens 3', 'in Redis'])
 {
     my ($path, $line, $name) = @$_;
-
     $gateway->get($path);
     ok(wait_for(sub { $gateway->read('cost.log') =~ /^\Q$line\E$/m }), $name);
 }

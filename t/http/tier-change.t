@@ -51,9 +51,7 @@ my @held;
 # one request that stays in flight
 sub hold {
     my $path = shift;
-
     my $held = $gateway->connect_to;
-
     print $held "GET /hold$path HTTP/1.1\r\nHost: a\r\n\r\n";
     $held->flush;
     push @held, $held;
@@ -62,12 +60,10 @@ sub hold {
 # so many of the limit, by requests that stay if the algorithm counts these
 sub spend {
     my ($path, $n, $left) = @_;
-
     if ($path !~ /concurrency/) {
         $gateway->told($path) for 1 .. $n;
         return;
     }
-
     hold($path) for 1 .. $n;
     ok(wait_for(sub { $gateway->told($path) =~ /^200 PASSED $left$/ }),
        "$path: $n are in flight");
@@ -76,18 +72,14 @@ sub spend {
 for (@counters) {
     my ($zone, $algorithm) = @$_;
     my $path = "/$zone/$algorithm";
-
     spend("$path?k=up", 2, 1);
     is($gateway->told("$path?k=up&t=pro"), "200 PASSED $raised{$algorithm}",
        "$path: a higher tier");
-
     spend("$path?k=spent", 4, 0) if $algorithm ne 'concurrency';
     is($gateway->told("$path?k=spent&t=pro"), $algorithm =~ /bucket/
            ? '429 REJECTED 0' : '200 PASSED 5',
        "$path: a spent counter") if $algorithm ne 'concurrency';
-
     next if $algorithm =~ /bucket/;
-
     spend("$path?k=down&t=pro", 6, 3);
     is($gateway->told("$path?k=down"), '429 REJECTED 0', "$path: a lower tier");
     is($gateway->told("$path?k=down&t=pro"), '200 PASSED 3',

@@ -25,8 +25,6 @@ __DATA__
   "X-Rule: rest\nX-RateLimit-Remaining: 1",
   "X-Rule: gold\nX-RateLimit-Remaining: 3" ]
 
-
-
 === TEST 2: the whole text counts, its case too
 --- http_config
     ratelimit_zone $arg_k zone=z:1m;
@@ -55,8 +53,6 @@ __DATA__
 --- response_headers eval
 [ ("X-Status: BYPASSED") x 3, "X-Status: PASSED" ]
 
-
-
 === TEST 3: without a tier its rules do not apply
 --- http_config
     ratelimit_zone $arg_k zone=z:1m;
@@ -76,8 +72,6 @@ __DATA__
 [ 'GET /?k=a', 'GET /rule?k=a' ]
 --- response_headers eval
 [ ("X-Status: BYPASSED") x 2 ]
-
-
 
 === TEST 4: the tier is inherited, and one level's own replaces it
 --- http_config

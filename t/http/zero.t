@@ -28,21 +28,17 @@ my $n = 0;
 
 sub ask {
     my ($path, $plan, $k) = @_;
-
     return $gateway->get("$path?k=" . ($k // $n++), "X-Plan: $plan");
 }
 
 for my $path (qw( /here /fleet /rate /leaky /part /open )) {
     my @plans = $path =~ /rate|leaky|part/ ? ('suspended', '0r/s', '0r/m') : ('suspended', '0');
-
     for my $plan (@plans) {
         my $answer = ask($path, $plan);
-
         is(told($answer), '429 REJECTED 0', "$path: $plan");
         is(header($answer, 'X-RateLimit-Limit'), 0, "$path: $plan: the limit");
         is(header($answer, 'Retry-After'), '', "$path: $plan: there is nothing to wait for");
     }
-
     is(join(' ', map { ask($path, $_)->{status} } ('unlimited') x 9),
        join(' ', (200) x 9), "$path: unlimited") if $path ne '/open';
 }
@@ -63,13 +59,11 @@ is(join(' ', map { "$_->{rule} $_->{limit} $_->{remaining}" }
 
 $gateway->stop;
 
-
 # constants, tiers and documents
 
 my $words = t::Gateway->new(
     workers => 1,
     http => t::Gateway::redis_block('r', redis_port()) . <<'CONF');
-
     map $http_x_plan $none { default ''; }
     ratelimit_tier $http_x_plan;
     ratelimit_zone $arg_k zone=own:1m rate=0r/s;
@@ -113,7 +107,6 @@ $words->start;
 sub words {
     my ($path, $plan, $times) = @_;
     my $k = $n++;
-
     return join ' ', map { $words->get("$path?k=$k", "X-Plan: $plan")->{status} }
                      1 .. $times // 3;
 }
@@ -142,10 +135,8 @@ is(header($words->get('/word?k=headers'), 'X-RateLimit-Limit'), '',
 
 sub explained {
     my ($path, $plan) = @_;
-
     my $json = t::Api::answer($words->get("$path?k=e", "X-Plan: $plan",
                                           "X-RateLimit-Explain: $TOKEN"))->{json};
-
     return join '; ', map {
         join ' ', grep { defined } @$_{qw( rule because limit limit_from remaining )}
     } @{ $json->{zones}[0]{rules} };
@@ -161,9 +152,7 @@ my $api = t::Api->new($words);
 
 sub amounts {
     my ($amount) = @_;
-
     my %rule = (params => { limit => 2, window => 3600 });
-
     return { rules => [
         { id => 'tiers', match => { route => '/doc/tiers' }, %rule,
           tiers => { plan => $amount } },
@@ -191,20 +180,15 @@ for (['0', 0, '429 429 429'], ['a limit of 0', { limit => 0 }, '429 429 429'],
      ['a number', 2, '200 200 429'])
 {
     my ($name, $amount, $statuses) = @$_;
-
     my $put = $api->change(PUT => '/document', amounts($amount));
-
     like(t::Api::said($put), qr/^20[01]$/, "a document with $name");
     ok($api->follows($put->{version}), "$name: it counts");
-
     for my $rule (qw( tiers keys api own over )) {
         my $k = $rule =~ /tiers|api|own/ ? $n++ : 'whole';
-
         is(join(' ', map { $words->get("/doc/$rule?k=$k", 'X-Plan: plan',
                                        'X-API-Key: secret')->{status} } 1 .. 3),
            $statuses, "$name: $rule");
     }
-
     is(join(' ', map { $words->get('/doc/times?k=whole', 'X-Plan: plan')->{status} } 1 .. 3),
        $name eq 'a number' ? '200 200 200' : $statuses, "$name: times 2");
     is(words('/doc/own', 'pro'), '200 200 429', "$name: a tier of the rule");

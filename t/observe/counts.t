@@ -12,35 +12,27 @@ my $port = redis_start();
 # {name with its labels => value}, of all whose name begins so
 sub series {
     my ($gateway, $begin) = @_;
-
     my %series = $gateway->get('/metrics')->{body} =~ /^(ratelimit_\S+) (\S+)$/mg;
-
     delete @series{ grep { !/^\Q$begin\E/ } keys %series };
-
     return \%series;
 }
 
 # the requests of a rule, of a zone with "zone/": "passed local 3, ..."
 sub requests {
     my ($gateway, $rule, $zone) = @_;
-
     my $series = series($gateway, 'ratelimit_requests_total');
     my @counted;
-
     $zone //= 'z';
-
     for (sort keys %$series) {
         /\{zone="\Q$zone\E",rule="\Q$rule\E",outcome="(\w+)",source="(\w+)"\}/
             or next;
         push @counted, "$1 $2 $series->{$_}" if $series->{$_};
     }
-
     return join ', ', @counted;
 }
 
 sub value {
     my ($gateway, $name) = @_;
-
     return series($gateway, $name)->{$name};
 }
 
@@ -79,9 +71,7 @@ is(join(' ', values %{ series($local, 'ratelimit_requests_total{zone="z"') }),
 
 sub zeros {
     my ($gateway, $rule, $zone) = @_;
-
     my $series = series($gateway, 'ratelimit_requests_total');
-
     return join ', ', sort map {
         $series->{$_} == 0
         && /zone="\Q$zone\E",rule="\Q$rule\E",outcome="(\w+)",source="(\w+)"/
@@ -148,11 +138,9 @@ my $before = $local->get('/metrics')->{body};
 
 sub same {
     my $what = shift;
-
     my %series = map { $_ => 1 } $before =~ /^ratelimit_(?:requests|cost)\S* \d+$/mg;
     my %now = map { $_ => 1 } $local->get('/metrics')->{body}
                               =~ /^ratelimit_(?:requests|cost)\S* \d+$/mg;
-
     is_deeply(\%now, \%series, "$what: all counts are there");
 }
 
@@ -179,12 +167,10 @@ my $api = t::Api->new($document);
 
 sub rules {
     my $limit = shift;
-
     my $answer = $api->put('/document', { rules => [
         map { { id => $_, key => '$arg_k', match => { route => "/$_" },
                 params => { rate => "$limit/d" } } } @_ ] },
         'If-Match: *');
-
     ok($api->follows($answer->{version}), "a document: @_");
 }
 
@@ -316,20 +302,15 @@ is(value($full, $used), 10, 'ten counters');
 # them, and more until it is what is expected.
 sub lost {
     my ($times, $expected) = @_;
-
     my ($lost, $n) = ('', 0);
-
     while ($n < 3000 || ($lost ne $expected && $n < 15000)) {
         t::Gateway::send_all([map { ([$full, "/?k=$times-$_"]) x $times }
                               $n .. $n + 499]);
         $n += 500;
-
         my $series = series($full, 'ratelimit_table_evicted_total');
-
         $lost = join ' ', map { /lost="(\w+)"/ && $series->{$_} > 0 ? $1 : () }
                           sort keys %$series;
     }
-
     is($lost, $expected, "used $times times: $expected are lost");
 }
 

@@ -67,21 +67,16 @@ CONF
 
 my $api = t::Api->new($gateway);
 
-
 sub explained { return t::Api::answer($gateway->get(@_)) }
 
 # "rule because", "rule 3/10 tier"; rules of all zones in one line
 sub brief {
     my $answer = explained(shift, $EXPLAIN, @_);
     my $json = $answer->{json};
-
     return $answer->{status} if $answer->{status} != 200 || !ref $json;
-
     my @rules;
-
     for my $zone (@{ $json->{zones} }) {
         push @rules, "($zone->{list})" if $zone->{list};
-
         push @rules, map {
             $_->{applies}
             ? "$_->{rule} " . ($_->{remaining} // '?') . "/$_->{limit} "
@@ -92,9 +87,7 @@ sub brief {
             : "$_->{rule} -$_->{because}"
         } @{ $zone->{rules} };
     }
-
     my $allowed = $json->{allowed};
-
     return join ', ', (defined $allowed ? $allowed ? 'yes' : 'no' : 'unknown'),
                       @rules;
 }
@@ -121,7 +114,6 @@ is($api->change(PUT => '/document', {
                   { id => 'odd', key => 'otto', type => 'absolute',
                     value => { limit => 5, window => 'calendar:day' } }],
 })->{status}, 201, 'rules');
-
 
 # which rules, and why not others
 
@@ -161,7 +153,6 @@ is(brief('/v1/x', 'X-API-Key: good1'), 'yes, (allow)', 'on the allow list');
 is(brief('/both/?k=1', 'X-API-Key: good1'),
    'yes, (allow), plain 5/5 rule', 'on the list of one of two zones');
 
-
 # where a request is explained: where it would be checked
 
 is(brief('/old/%6frders/../fixed?a=1', 'X-API-Key: ann'),
@@ -180,7 +171,6 @@ is(brief('/auth/?k=1'), 401, 'one that is not let in');
 is(brief('/auth/?k=1', 'Authorization: Basic YW5uOnNlY3JldA=='),
    'yes, plain 5/5 rule', 'one that is');
 is(brief('/sub/'), 'yes', 'the request itself and none within it');
-
 
 # nothing was counted, and nothing was passed on
 
@@ -279,7 +269,6 @@ is(header($answer, 'X-RateLimit-Limit'), '', 'it has no limits');
 
 $gateway->stop;
 
-
 # counters in Redis, also those that are split, and by whatever sync
 
 my $fleet = $gateway = t::Gateway->limited(
@@ -302,7 +291,6 @@ is(brief('/?k=1'), 'yes, lease 9/10 rule, strict 19/20 rule, '
    . 'split 39/40 rule, slots 3/3 rule', 'what a request took is seen');
 
 $fleet->stop;
-
 
 # a penalty decides: it is named, and explaining is no event of it
 
@@ -344,7 +332,6 @@ unlike($gateway->get('/metrics')->{body}, qr/outcome="penalized"\S* [1-9]/,
        'none of them is counted');
 $gateway->stop;
 
-
 # nginx -t
 
 my $wrong = t::Gateway->limited(start => 0, files => {
@@ -357,7 +344,6 @@ for (['token_file=tokens', qr/open\(\) "[^"]*tokens" failed in "ratelimit_explai
      ['off; ratelimit_explain off', qr/"ratelimit_explain" directive is duplicate/])
 {
     my $said = $wrong->verdict("ratelimit_explain $_->[0];");
-
     like($said, $_->[1], $_->[0]);
     unlike($said, qr/ops:|short"/, "$_->[0]: no token is shown");
 }

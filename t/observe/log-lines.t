@@ -69,64 +69,47 @@ my $dir = $gateway->{dir};
 
 t::Clock::stop();
 
-
 my $from = 0;
-
 
 # The lines that the module wrote since it was asked last: "level: line".
 sub lines {
     my $text = substr $gateway->log, $from;
-
     $from += length $text;
-
     return map { /\[(\w+)\] \S+ \*\d+ (.*)/ ? "$1: $2" : $_ }
            grep { /\] \d+#\d+: \*\d+ / && /ratelimit/ } split /\n/, $text;
 }
 
-
 # A client's requests, one after the other, and what the log says of them.
 sub said {
     my ($n, $path, @headers) = @_;
-
     lines();
     $gateway->get($path, @headers) for 1 .. $n;
-
     return lines();
 }
-
 
 # n at once, of which some may be delayed: what the log says before time goes
 # on, and the answers.
 sub burst {
     my ($n, @request) = @_;
-
     my $begun = $gateway->begin($n, @request);
-
     wait_for(sub { t::Gateway::answered($begun) + $gateway->waiting == $n });
-
     my @lines = lines();
-
     advance(60);
-
     return \@lines, t::Gateway::finish($begun);
 }
-
 
 sub key { return 'key "sha256:' . sha256_hex(shift) . '"' }
 
 sub context {
     my ($path, $client) = @_;
-
     return 'client: ' . ($client // '127.0.0.1') . ', server: , request: '
            . "\"GET $path HTTP/1.0\", host: \"localhost\"";
 }
-
 
 # the level, and all that stands in the line
 
 for ('info', 'notice', 'warn', 'error') {
     my $path = "/$_?k=$_";
-
     is_deeply([said(5, $path, 'X-Client: 192.0.2.7')],
               [("$_: request rejected by ratelimit rule \"api\" of zone \"api\", "
                 . key($_) . ', limit 2 in 3600 s, retry after 1800 s, '
@@ -155,7 +138,6 @@ is_deeply([said(3, '/warn/listed', 'X-Key: bad', 'X-Client: 192.0.2.9')],
             . key('bad') . ', ' . context('/warn/listed', '192.0.2.9')) x 3],
           'a denied request, too');
 
-
 # The others: one a second, with the number of those that it stands for.
 
 my $token = t::JWT::content({ alg => 'HS256' }, { sub => 'a' }) . '.AAAA';
@@ -182,10 +164,8 @@ for (['info: request not rejected, dry run, ' . $RULE, 'try', '/try?k=a'],
      ['info: request delayed ' . $RULE, 'leaky', '/leaky?k=a'])
 {
     my ($line, $zone, $path, @headers) = @$_;
-
     limited($line =~ s/%(?:1\$)?s/$zone/gr, $path, @headers);
 }
-
 
 # a delay is a level lower than a rejection, as in limit_req
 
@@ -195,16 +175,12 @@ for (['/warn', 'notice'], ['/error', 'warn'], ['', 'info']) {
          "$_->[1]: a delay");
 }
 
-
 sub limited {
     my ($line, $path, @headers) = @_;
-
     lines();
-
     my ($first, @answers) = burst($path =~ /regex/ ? 4 : 300, $path, @headers);
     my $caused = grep { causes($path, header($_, 'X-Status')) } @answers;
     my ($then) = burst(5, $path, @headers);
-
     is(scalar @$first, 1, "$line: a line in this second");
     is(scalar @$then, 1, "$line: and one later");
     is((grep { index($_, $line) != 0 } @$first, @$then), 0,
@@ -217,12 +193,10 @@ sub limited {
 # Of two kinds a first request passes.
 sub causes {
     my ($path, $status) = @_;
-
     return $status =~ /^DELAYED/ if $path =~ /leaky/;
     return $status =~ /^REJECTED/ if $path =~ m{/try};
     return 1;
 }
-
 
 # fail2ban reads who was rejected, and nobody else
 
@@ -246,12 +220,9 @@ is_deeply(banned($filter), { '192.0.2.7' => 12, '192.0.2.9' => 3,
 
 sub banned {
     my $filter = shift;
-
     my %n;
-
     $n{$_}++ for split /\n/, output('fail2ban-regex', '-o', 'ip',
                                     "$dir/all.log", $filter);
-
     return \%n;
 }
 

@@ -12,7 +12,6 @@ my $GOOD = "*4\r\n:1\r\n:9\r\n:360000\r\n:0\r\n";
 my $flags = File::Temp->newdir;
 my ($first, $second) = map { t::Gateway::free_port() } 1, 2;
 
-
 # CLUSTER SLOTS' answer of [first, last, port]
 sub slots {
     return '*' . @_ . "\r\n" . join '', map {
@@ -20,10 +19,8 @@ sub slots {
     } @_;
 }
 
-
 sub node {
     my $port = shift;
-
     return t::FakeRedis->new(sub {
         return $GOOD if $_[0] ne 'CLUSTER';
         return -e "$flags/moved"
@@ -32,30 +29,23 @@ sub node {
     }, port => $port);
 }
 
-
 # "<port or slot map>:<state> ..."
 sub states {
     my $gateway = shift;
-
     my %states = $gateway->get('/metrics')->{body}
         =~ /^ratelimit_redis_breaker_state\{redis="r",node="(?:127\.0\.0\.1:)?(.*)"\} (\d)$/mg;
-
     return join ' ', map { "$_:" . ($states{$_} ? 'open' : 'closed') } sort keys %states;
 }
-
 
 # Requests for many keys, until the gateway says so.
 sub becomes {
     my ($gateway, $states, $name) = @_;
-
     my $now;
-
     ok(wait_for(sub {
         $gateway->get('/?k=' . rand) for 1 .. 5;
         return ($now = states($gateway)) eq $states;
     }), $name) or diag("$now\n" . $gateway->log);
 }
-
 
 # while there is no map, what waits for it has a breaker
 

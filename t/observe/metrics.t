@@ -55,169 +55,127 @@ my %TYPES = (
 my $PROMTOOL = grep { -x "$_/promtool" } split /:/, $ENV{PATH};
 my $GOOD = "*4\r\n:1\r\n:9\r\n:360000\r\n:0\r\n";
 
-
 # The text as Prometheus reads it: {name of a series with its labels => value},
 # {family => type}, and what is wrong: every line must be one that the format
 # knows, and have its place. open: it is OpenMetrics.
 sub parse {
     my ($text, $open) = @_;
-
     my (%series, %help, %type, @wrong, $family);
     my $total = $open ? '_total' : '';
-
     push @wrong, 'no line end at the end' if $text !~ /\n\z/;
     push @wrong, 'not the end' if $open && $text !~ s/^# EOF\n\z//m;
-
     for (split /\n/, $text, -1) {
         if (/^# HELP ([a-zA-Z_:][\w:]*) (?:[^\\]|\\[\\n])+$/a) {
             push @wrong, "two: $_" if $help{$1}++;
-
         } elsif (/^# TYPE ([a-zA-Z_:][\w:]*) (counter|gauge|histogram)$/a) {
             push @wrong, "two, or without HELP: $_" if $type{$1} || !$help{$1};
             $type{$1} = $2;
             $family = $1;
-
         } elsif (/^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (-?[0-9]+(?:\.[0-9]+)?)$/a) {
             my ($name, $labels, $value) = ($1, $2 // '', $3);
             my $of = $type{$family} eq 'histogram'
                      ? $name =~ s/_(?:bucket|count|sum)$//r
                      : $type{$family} eq 'counter' ? $name =~ s/$total$//r
                                                    : $name;
-
             push @wrong, "not of the family above: $_" if $of ne $family;
             push @wrong, "a counter without _total: $_"
                 if $type{$family} eq 'counter' && $name !~ /_total$/;
             push @wrong, "no number of events: $_"
                 if $type{$family} ne 'gauge' && $name !~ /_sum$/ && $value =~ /\D/;
-
             my %labels;
-
             while ($labels =~ /\G([a-zA-Z_]\w*)="((?:[^\\"]|\\[\\"n])*)"
                                (?:,|$)/gacx)
             {
                 push @wrong, "a label twice: $_" if exists $labels{$1};
                 $labels{$1} = $2;
             }
-
             push @wrong, "labels: $_" if (pos $labels // 0) != length $labels;
-
             my $key = "$name " . join ',', map { "$_=$labels{$_}" }
                                            sort keys %labels;
-
             push @wrong, "a series twice: $_" if exists $series{$key};
             $series{$key} = $value;
-
         } elsif ($_ ne '') {
             push @wrong, "no line of the format: $_";
         }
     }
-
     push @wrong, buckets(\%series);
-
     return \%series, \%type, @wrong;
 }
-
 
 # The buckets of each histogram add up, to its count.
 sub buckets {
     my $series = shift;
-
     my (%bounds, @wrong);
-
     for (keys %$series) {
         push @{ $bounds{"$1 $2$4"} }, [$3 eq '+Inf' ? 9e9 : $3, $series->{$_}]
             if /^(\w+)_bucket (|.*,)le=([^,]+),?(.*)/;
     }
-
     for (keys %bounds) {
         my @n = map { $_->[1] } sort { $a->[0] <=> $b->[0] } @{ $bounds{$_} };
         my ($name, $labels) = /^(\w+) (.*?),?$/;
-
         push @wrong, "$_: @n" if "@n" ne join(' ', sort { $a <=> $b } @n)
                                  || $n[-1] != $series->{"${name}_count $labels"}
                                  || !defined $series->{"${name}_sum $labels"};
     }
-
     return @wrong;
 }
-
 
 # What "promtool check metrics" says of a text: nothing.
 sub promtool {
     my $text = shift;
-
     my $name = t::Gateway::dir('promtool') . '/metrics';
-
     open my $file, '>', $name or die "$name: $!";
     print $file $text;
     close $file;
-
     my $said = `promtool check metrics < $name 2>&1`;
-
     return $? ? "exit $?: $said" : $said;
 }
 
-
 sub series {
     my $gateway = shift;
-
     return (parse($gateway->get('/metrics')->{body}))[0];
 }
 
-
 sub scrape {
     my ($gateway, $what) = @_;
-
     my $answer = $gateway->get('/metrics');
     my ($series, $types, @wrong) = parse($answer->{body});
-
     is($answer->{status}, 200, "$what: 200");
     is(join("\n", @wrong), '', "$what: as the format wants it");
     is_deeply($types, \%TYPES, "$what: the families and their types");
-
     SKIP: {
         skip 'no promtool (Debian package prometheus)', 1 if !$PROMTOOL;
         is(promtool($answer->{body}), '', "$what: promtool check metrics");
     }
-
     $answer = $gateway->get('/metrics', 'Accept: application/openmetrics-text;'
                                         . 'version=1.0.0,text/plain;q=0.5');
     my ($open, $open_types, @open_wrong) = parse($answer->{body}, 1);
-
     is(header($answer, 'Content-Type'), 'application/openmetrics-text; '
        . 'version=1.0.0; charset=utf-8', "$what: OpenMetrics");
     is(join("\n", @open_wrong), '', "$what: as that wants it");
     is(join(' ', sort keys %$open_types),
        join(' ', sort map { $TYPES{$_} eq 'counter' ? s/_total$//r : $_ } keys %TYPES),
        "$what: the same families");
-
     return $series;
 }
-
 
 # What a scrape has of one Redis that is not 0, breakers apart: "calls ok 3".
 sub counted {
     my ($series, $redis) = @_;
-
     my @counted;
-
     for (sort grep { $series->{$_} } keys %$series) {
         next if !/^ratelimit_redis_(.*)_total[ ](?:error=(\w+),)?
                   redis=\Q$redis\E(?:,result=(\w+))?$/x;
         push @counted, join ' ', grep { defined } $1, $2 // $3, $series->{$_};
     }
-
     return join ', ', @counted;
 }
 
-
 sub breakers {
     my ($series, $redis) = @_;
-
     return join ' ', map { /^ratelimit_redis_breaker_state node=(.*),redis=\Q$redis\E\z/
                            ? "$1:$series->{$_}" : () } sort keys %$series;
 }
-
 
 # two workers, and what Redis may be: answering, full, odd, gone, not used
 
@@ -237,7 +195,6 @@ my $prefix = key_prefix();
 
 sub parts {
     my $timeout = shift;
-
     return (redis => { map { $_ => "server 127.0.0.1:$port{$_}; prefix $prefix.$_;"
                                    . " timeout $timeout" } keys %port },
             zone => { map { $_ => "rate=1000r/h redis=$_ sync=strict" }
@@ -417,7 +374,6 @@ $none->stop;
 
 my $map = join '', map {
     my $host = '127.1.' . int($_ / 100) . '.' . ($_ % 100 + 1);
-
     "*3\r\n:" . $_ * 50 . "\r\n:" . ($_ * 50 + 49) . "\r\n*4\r\n\$"
     . length($host) . "\r\n$host\r\n:1\r\n\$2\r\nid\r\n*0\r\n";
 } 0 .. 199;

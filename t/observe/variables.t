@@ -4,7 +4,6 @@ use t::RateLimit 'no_plan';
 
 add_block_preprocessor(sub {
     my $block = shift;
-
     $block->set_value('http_config', <<'CONF' . ($block->http_config // ''));
     log_format rl 'rl [$ratelimit_status] [$ratelimit_rule] [$ratelimit_limit]'
                   ' [$ratelimit_remaining] [$ratelimit_reset]'
@@ -38,8 +37,6 @@ __DATA__
   'X-Vars: \[PASSED\] \[z\] \[2\] \[0\] \[\] \[local\]',
   'X-Vars: \[REJECTED\] \[z\] \[2\] \[0\] \[1[78]\d\d\] \[local\]' ]
 
-
-
 === TEST 2: in the log of a passed request
 --- request
 GET /users/42/?k=a
@@ -48,15 +45,11 @@ X-API-Key: the-key
 --- access_log eval
 qr{^rl \[PASSED\] \[z\] \[2\] \[1\] \[\d{10}\] \[-\] \[local\] \[/users/\{id\}\] \[the-key\]$}
 
-
-
 === TEST 3: of a request that nothing counts
 --- request
 GET /
 --- access_log eval
 qr{^rl \[BYPASSED\] \[-\] \[-\] \[-\] \[-\] \[-\] \[-\] \[/\] \[-\]$}
-
-
 
 === TEST 4: of a request that no ratelimit sees
 --- config
@@ -66,8 +59,6 @@ GET /?k=a
 --- access_log eval
 qr{^rl \[-\] \[-\] \[-\] \[-\] \[-\] \[-\] \[-\] \[/\] \[-\]$}
 
-
-
 === TEST 5: the rule is the strictest one's
 --- http_config
     ratelimit_rule narrow zone=z rate=1r/h match=/narrow;
@@ -75,8 +66,6 @@ qr{^rl \[-\] \[-\] \[-\] \[-\] \[-\] \[-\] \[-\] \[/\] \[-\]$}
 GET /narrow?k=a
 --- access_log eval
 qr{^rl \[PASSED\] \[narrow\] \[1\] \[0\] }
-
-
 
 === TEST 6: no reset of a limit of concurrent requests
 --- http_config
@@ -88,8 +77,6 @@ GET /?k=a
 --- access_log eval
 qr{^rl \[PASSED\] \[slots\] \[1\] \[0\] \[-\] \[-\] \[local\] }
 
-
-
 === TEST 7: the route folds numbers, UUIDs and long hex segments
 --- config
     location / { add_header X-Route $ratelimit_route; empty_gif; }
@@ -100,8 +87,6 @@ qr{^rl \[PASSED\] \[slots\] \[1\] \[0\] \[-\] \[-\] \[local\] }
 --- response_headers eval
 [ map { "X-Route: $_" } '/', '/a/b', '/v1/users/{id}', '/o/{id}/x', '/f/{id}',
   '/v2', '/a/{id}', '/{id}/x', '/abc' ]
-
-
 
 === TEST 8: through an internal redirect they are those of the check
 --- config
@@ -116,8 +101,6 @@ GET /checked/1?k=a
 --- access_log eval
 qr{^rl \[PASSED\] \[z\] \[2\] \[1\] \[\d{10}\] \[-\] \[local\] \[/checked/\{id\}\] }
 
-
-
 === TEST 9: the key by its hash, the algorithm, the cost and the time
 --- config
     location / {
@@ -130,8 +113,6 @@ GET /?k=a
 --- access_log eval
 qr{^key \[z\] \[sha256:ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb\] \[token_bucket\] \[1\] \[0\.000\]$}
 
-
-
 === TEST 10: a value that looks like a hash is hashed
 --- config
     location / {
@@ -143,8 +124,6 @@ qr{^key \[z\] \[sha256:ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785a
 "GET /?k=sha256:" . 'a' x 64
 --- access_log eval
 qr{^key \[z\] \[sha256:9f447b1b473d359884f2b8541a1ad0b7d194ed59b79e8eee48047ec4830564fd\] }
-
-
 
 === TEST 11: of a request that nothing counts
 --- config

@@ -43,7 +43,6 @@ my $ended = 0;
 
 while (<$says>) {
     chomp;
-
     if (/^(not )?ok (.*)/) {
         ok(!$1, $2);
     } elsif (/^do (stop|start) (\d)$/) {

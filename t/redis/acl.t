@@ -41,75 +41,55 @@ my $up = t::Gateway::free_port();
 my $drive = 0;
 my $PATIENCE = $t::Gateway::PATIENCE;
 
-
 # "ACL SETUSER rl ..." as the page has it: of a server, and of a Sentinel.
 sub rights {
     open my $file, '<', 'docs/redis.md' or die "docs/redis.md: $!";
     my @lines = join('', <$file>) =~ /^ACL SETUSER rl (.*?)^```/msg;
-
     @lines == 2 or die 'not two ACL SETUSER rl in docs/redis.md';
-
     return map { [split ' '] } @lines;
 }
 
-
 sub admin {
     my ($port, @args) = @_;
-
     return redis_cli($port, '--user', 'admin', '--pass', 'general',
                      '--no-auth-warning', @args);
 }
 
-
 # Nobody may log in but the admin and the page's user.
 sub close_to_others {
     my $port = shift;
-
     redis_cli($port, qw( acl setuser admin on >general ~* &* +@all ));
     redis_cli($port, qw( acl setuser default off ));
-
     like(redis_try($port, 'ping'), qr/NOAUTH/, 'no login, no answer');
 }
 
-
 sub grant {
     my ($ports, @of) = @_;
-
     my %answers = map { admin($_, 'acl', 'setuser', 'rl', @of) => 1 } @$ports;
-
     is(join(' ', keys %answers), 'OK', "the user's rights: "
        . (@of > 3 ? 'those of the page' : "@of"));
 }
 
-
 # The objects that Redis refused the user, each once.
 sub refused {
     my %objects;
-
     for my $port (@_) {
         $objects{$_} = 1
             for admin($port, 'acl', 'log') =~ /^object\n(.*)$/mg;
     }
-
     return join ' ', sort keys %objects;
 }
 
-
 sub told {
     my ($gateway, $path) = @_;
-
     return t::Gateway::told($gateway->get($path));
 }
 
-
 sub server {
     my $port = redis_start();
-
     close_to_others($port);
-
     return $port;
 }
-
 
 # Two primaries; the only bucket is on the first.
 sub cluster {
@@ -117,29 +97,22 @@ sub cluster {
         redis_start(args => ['--cluster-enabled', 'yes',
                              '--cluster-config-file', "nodes-$_.conf"])
     } 1, 2;
-
     redis_cli($ports[0], 'cluster', 'addslotsrange', 8192, 16383);
     redis_cli($ports[1], 'cluster', 'addslotsrange', 0, 8191);
     redis_cli($ports[0], 'cluster', 'meet', '127.0.0.1', $ports[1]);
     close_to_others($_) for @ports;
-
     ok(wait_for(sub {
         2 == grep { admin($_, 'cluster', 'info') =~ /cluster_state:ok/ }
                   @ports
     }), 'a cluster');
-
     return @ports;
 }
 
-
 sub gateway {
     my $where = shift;
-
     my (%rules, %locations);
-
     for my $algorithm (keys %ALGORITHMS) {
         my $cost = $algorithm eq 'concurrency' ? '' : 'cost_header=X-Cost';
-
         $rules{$algorithm} = "ratelimit_rule $algorithm zone=z $cost sync=strict "
                              . "algorithm=$algorithm $ALGORITHMS{$algorithm};";
         $locations{$algorithm} = <<"CONF";
@@ -152,11 +125,8 @@ sub gateway {
         }
 CONF
     }
-
     my $gateway = t::Gateway->new(http => '');
-
     $gateway->write('pw', "password\n");
-
     return $gateway->configure(http => <<"CONF")->start;
     ratelimit_redis r {
         $where; username rl; password_file pw; buckets 1; timeout 5s;
@@ -167,7 +137,6 @@ CONF
     @rules{sort keys %rules}
     ratelimit_rule spent zone=z rate=1r/h key=\$arg_spent;
     ratelimit_rule quick zone=z rate=1000r/s;
-
     server {
         listen 127.0.0.1:$up;
         location / { add_header X-Cost \$arg_cost; return 204; }
@@ -191,149 +160,113 @@ CONF
 CONF
 }
 
-
 # All that the module asks of Redis, or some of @STEPS, with counters of its own
 # each time. Returns what differs from what should happen.
 sub drive {
     my ($gateway, $ports, @steps) = @_;
-
     my $k = 'k' . ++$drive;
     my %do = map { $_ => 1 } @steps;
     my @off;
-
     admin($_, 'flushall') for @$ports;
     admin($_, 'script', 'flush') for @$ports;
-
     $gateway->get("/spent?k=$k&spent=$k");
-
     for (grep { $do{$_} } sort keys %ALGORITHMS) {
         push @off, $_ eq 'concurrency' ? in_flight($gateway, $k)
                                        : counted($gateway, $_, $k);
         push @off, "$_: " . given_back($gateway, $_, $k);
     }
-
     push @off, both($gateway, $k) if $do{both};
     clock_set_back($gateway, $ports->[0], $k) if $do{clock};
     sweep($gateway, $k) if $do{sweep};
     push @off, slot_moves($gateway, $ports, $k) if $do{slot} && @$ports > 1;
-
     return join ', ', grep { !/: ok$/ } @off;
 }
-
 
 # Granted, settled for more and for less than the cost, denied. What nobody
 # waits for goes to Redis before the next request's call does.
 sub counted {
     my ($gateway, $algorithm, $k) = @_;
-
     my $got = join ', ', map { told($gateway, "/$algorithm?k=$k$_") }
                              '&cost=3', '&cost=0', '', '';
-
     return "$algorithm: " . ($got eq '204 PASSED 2, 204 PASSED 2, '
                                      . '204 PASSED 1, 204 PASSED 0'
                              && told($gateway, "/$algorithm?k=$k")
                                 =~ /^429 REJECTED/ ? 'ok' : $got);
 }
 
-
 # Granted, and denied by another counter.
 sub given_back {
     my ($gateway, $algorithm, $k) = @_;
-
     my $got = told($gateway, "/denied-$algorithm?k=$k-b&spent=$k") . ', '
               . told($gateway, "/$algorithm?k=$k-b");
-
     return $got =~ /^429 REJECTED 0, 204 PASSED [04]$/ ? 'ok' : $got;
 }
-
 
 # Two counters of one client: one call.
 sub both {
     my ($gateway, $k) = @_;
-
     my $got = told($gateway, "/both?k=$k-both");
-
     return 'both: ' . ($got eq '200 PASSED 4' ? 'ok' : $got);
 }
-
 
 # Two at once for the one slot, which is free again behind them.
 sub in_flight {
     my ($gateway, $k) = @_;
-
     $gateway->get("/delay?k=$k");
-
     my $got = tally($gateway->burst(2, "/held?k=$k"));
-
     wait_for(sub {
         $gateway->get("/concurrency?k=$k")->{status} == 204
     }) or $got .= ', the slot is not freed';
-
     return 'concurrency: ' . ($got eq '1 x 200, 1 x 429' ? 'ok' : $got);
 }
-
 
 # Members of long ago go, those of the future are pulled back.
 sub clock_set_back {
     my ($gateway, $port, $k) = @_;
-
     # that of the fleet's nodes is another's, and would count two for ever
     for my $key (grep { !/:726c2d6e6f646573$/ } split /\n/,
                  admin($port, qw( --scan --pattern rl:{0}:* )))
     {
         admin($port, 'zadd', $key, 1, 'old', '8e15', 'new');
     }
-
     $gateway->get("/$_?k=$k") for qw( sliding_log concurrency );
 }
-
 
 # A long bucket drops what is full again, whenever it has grown.
 sub sweep {
     my ($gateway, $k) = @_;
-
     for my $n (1, 2) {
         t::Gateway::send_all([map { [$gateway, "/quick?k=$k-$n-$_"] }
                                   1 .. 100]);
     }
 }
 
-
 # ASK, and back: the first no longer has the bucket, the second not yet.
 sub slot_moves {
     my ($gateway, $ports, $k) = @_;
-
     my ($from, $to) = @$ports;
     my @id = map { admin($_, 'cluster', 'myid') } @$ports;
     my $slot = admin($from, 'cluster', 'keyslot', 'rl:{0}');
-
     admin($to, 'cluster', 'setslot', $slot, 'importing', $id[0]);
     admin($from, 'cluster', 'setslot', $slot, 'migrating', $id[1]);
     admin($from, 'flushall');
-
     my $got = told($gateway, "/token_bucket?k=$k-ask");
-
     admin($_, 'flushall') for @$ports;
     admin($_, 'cluster', 'setslot', $slot, 'stable') for @$ports;
-
     return 'ASK: ' . ($got eq '204 PASSED 4' ? 'ok' : $got);
 }
 
-
 sub enough {
     my ($gateway, $ports, $name, @steps) = @_;
-
     admin($_, 'acl', 'log', 'reset') for @$ports;
     is(drive($gateway, $ports, @steps), '', "$name: all works");
     is(refused(@$ports), '', "$name: Redis refuses nothing");
     unlike($gateway->log, qr/\[error\]/, "$name: nothing in the log");
 }
 
-
 # Without sorted sets a gateway's heartbeat is refused, every five seconds.
 sub enough_without_sets {
     my ($gateway, $ports, $name, @steps) = @_;
-
     admin($_, 'acl', 'log', 'reset') for @$ports;
     is(drive($gateway, $ports, @steps), '', "$name: all works");
     like(refused(@$ports), qr/^(?:z\w+)?$/,
@@ -342,38 +275,29 @@ sub enough_without_sets {
            "$name: nothing else in the log");
 }
 
-
 sub needed {
     my ($gateway, $ports, $right, @steps) = @_;
-
     my $object = $right =~ s/^\+//r;
-
     grant($ports, "-$object");
     admin($_, 'acl', 'log', 'reset') for @$ports;
-
     # a reload would keep the slot map, and a breaker that keeps the log short
     $gateway->stop;
     $gateway->start;
-
     # what does not work without the right is not waited for
     local $t::Gateway::PATIENCE = 1;
     drive($gateway, $ports, @steps);
     $t::Gateway::PATIENCE = $PATIENCE;
-
     ok(wait_for(sub { refused(@$ports) eq $object }),
        "without $right Redis refuses something")
         or diag('refused: ' . refused(@$ports));
-
     # one line a second at most
     ok(wait_for(sub {
         return 1 if $gateway->log =~ /\[error\] .*ratelimit redis/;
         drive($gateway, $ports, @steps);
         return;
     }), "without $right: the log");
-
     grant($ports, $right);
 }
-
 
 cmp_ok(scalar(grep { /^\+/ } @rights), '>', 10, 'the page has rights');
 is(join(' ', grep { /[@*&]/ } @rights), '~rl:* &rl:rules:*',
@@ -406,7 +330,6 @@ needed($gateway, [$port], $_, @STEPS)
 
 for my $right (@OPTIONAL) {
     my $object = $right =~ s/^\+//r;
-
     grant([$port], "-$object");
     $gateway->stop;
     admin($port, 'acl', 'log', 'reset');
@@ -439,7 +362,6 @@ my $script = do { local (@ARGV, $/) = 'lua/rules.lua'; <> };
 
 sub document {
     my ($user_port, @args) = @_;
-
     return redis_try($user_port, qw( --user rl --pass password ),
                      '--no-auth-warning', 'eval', $script, 2, 'rl:{rules:z}',
                      'rl:{rules:z}:history', @args);
@@ -448,16 +370,12 @@ sub document {
 # All operations; 52 records, so that the oldest goes.
 sub documents {
     my $user_port = shift;
-
     admin($user_port, 'flushall');
-
     my @got = map { document($user_port, 'put', $_ - 1,
                              $_ > 1 ? 'id' : 0, $_, 'id', qq({"version":$_}\n)) }
                1 .. 52;
-
     push @got, map { document($user_port, @$_) }
         ['list'], ['version', 7], ['reset'], ['get', 1, 'a'];
-
     return join "\n", @got;
 }
 
@@ -510,29 +428,23 @@ unlike($gateway->log, qr/\[error\] .*ratelimit redis/,
 
 for my $right (@DOCUMENTS) {
     my $object = $right =~ s/^[+&]//r;
-
     if ($right =~ /^&/) {
         $object = 'rl:rules:z';
         grant([$port], 'resetchannels');
-
     } else {
         grant([$port], "-$object");
     }
-
     $gateway->stop;
     admin($port, 'acl', 'log', 'reset');
-
     if ($right =~ /^&|subscribe|ping/) {
         $gateway->start;
         ok(wait_for(sub {
             $gateway->log
             =~ /\[error\] .*refuses messages of changed rules: NOPERM/
         }), "without $right: the log");
-
     } else {
         documents($port);
     }
-
     is(refused($port), $object, "without $right Redis refuses something");
     $gateway->stop;
     grant([$port], $right);

@@ -33,7 +33,6 @@ close $file;
 
 sub grant {
     my ($port, $user, @rights) = @_;
-
     is(redis_cli($port, 'acl', 'setuser', $user, 'reset', 'on', ">$PASSWORD",
                  @rights), 'OK', "$user has its rights");
 }
@@ -59,12 +58,10 @@ is(join(' ', sort keys %called), '', 'the manual names what the scripts call');
 
 for my $port (@ports) {
     grant($port, 'rl', @rights);
-
     for my $needed (@needed) {
         grant($port, 'no' . $needed =~ tr/+|//dr,
               grep { $_ ne $needed } @rights);
     }
-
     grant($port, 'elsewhere', map { $_ eq '~rl:*' ? '~other:*' : $_ } @rights);
 }
 
@@ -77,11 +74,8 @@ redis_cli($_, 'config', 'set', 'requirepass', 'general') for @ports;
 
 sub gateway {
     my ($user, $password, $more) = @_;
-
     my $login = defined $user ? "username $user;" : '';
-
     $login .= ' password_file pw;' if defined $password;
-
     return t::Gateway->limited(timeout => '1s', zone => 'rate=10r/h',
         redis => "cluster 127.0.0.1:$ports[0] 127.0.0.1:$ports[1]; prefix rl;"
                  . $login . ($more // ''),
@@ -92,14 +86,12 @@ sub gateway {
 
 {
     my $gateway = gateway('rl', $PASSWORD);
-
     is(join(' ', map { told($gateway->get("/?k=$_")) } 1 .. 30),
        join(' ', ('200 PASSED 9') x 30), 'the right password: on all shards');
     is(tally($gateway->burst(50, '/?k=a')), '10 x 200, 40 x 429',
        'the right password: exact');
     is(scalar(() = $gateway->log =~ /\[error\]/g), 0,
        'the right password: nothing refused');
-
     $gateway->stop;
 }
 
@@ -117,12 +109,10 @@ sub gateway {
     my $slot = ask($ports[0], 'cluster', 'keyslot', 'rl:{0}');
     my ($from, $to) = $slot < 8192 ? @ports : reverse @ports;
     my %id = map { $_ => ask($_, 'cluster', 'myid') } @ports;
-
     # what is no counter's state is dropped
     ask($from, 'hset', 'rl:{0}', map { ("junk$_", 'x') } 1 .. 63);
     $gateway->burst(40, "/?k=s$_") for 1 .. 40;
     is(ask($from, 'hexists', 'rl:{0}', 'junk1'), 0, 'a long bucket is swept');
-
     ask($to, 'cluster', 'setslot', $slot, 'importing', $id{$from});
     ask($from, 'cluster', 'setslot', $slot, 'migrating', $id{$to});
     is(ask($from, 'migrate', '127.0.0.1', $to, 'rl:{0}', 0, 5000, 'AUTH',
@@ -145,12 +135,9 @@ for (['a wrong password', 'rl', 'wrong-horse', 'AUTH answered WRONGPASS'],
          @needed)
 {
     my ($name, $user, $password, $logged) = @$_;
-
     ask($_, 'script', 'flush') for @ports;
-
     my $gateway = gateway($user, $password);
     my $answer = $gateway->get('/?k=w');
-
     is(told($answer), '200 DEGRADED -1', "$name: it passes");
     is(tally($gateway->burst(20, '/?k=w')), '20 x 200',
        "$name: twenty at once");
@@ -165,7 +152,6 @@ for (['a wrong password', 'rl', 'wrong-horse', 'AUTH answered WRONGPASS'],
 
 {
     my $gateway = gateway('rl', "\xef\xbb\xbf$PASSWORD");
-
     is(told($gateway->get('/?k=bom')), '200 PASSED 9', 'a byte order mark');
     $gateway->stop;
 }
@@ -181,13 +167,11 @@ for (['a wrong password', 'rl', 'wrong-horse', 'AUTH answered WRONGPASS'],
     my $gateway = t::Gateway->limited(
         redis => "server 127.0.0.1:$fake->{port}; password_file pw",
         files => { pw => "battery\n" }, zone => 'rate=10r/h');
-
     $gateway->log_has(qr/AUTH answered ERR$/m,
                       'unknown AUTH: the log');
     unlike($gateway->log, qr/battery|args/, 'unknown AUTH: no password in it');
     $gateway->stop;
     $fake->stop;
-
     $fake = t::FakeRedis->new(sub {
         return "-ERR \x01refused \xc3 (battery)\r\n" if $_[0] eq 'AUTH';
         return "-ERR max number of \x1bclients reached\r\n";

@@ -10,7 +10,6 @@ my $prefix = key_prefix();
 # one seed only: the others must be learned
 sub gateway {
     my ($buckets) = @_;
-
     return t::Gateway->limited(
         workers => 2, timeout => '10s', zone => 'rate=100r/h sync=strict',
         redis => "cluster 127.0.0.1:$ports[0]; prefix $prefix$buckets;"
@@ -20,27 +19,23 @@ sub gateway {
 # The nodes as one of them sees them: {port => {id, of, slots}}
 sub nodes {
     my %nodes;
-
     for (split /\n/, redis_cli($ports[0], 'cluster', 'nodes')) {
         my ($id, $port, $of, $slots) =
             /^(\w+) \S+?:(\d+)@\S* \S+ (\S+) \S+ \S+ \S+ \S+ ?(.*)$/;
         $nodes{$port} = { id => $id, of => $of, slots => $slots };
     }
-
     return \%nodes;
 }
 
 sub owner {
     my ($slot) = @_;
     my $nodes = nodes();
-
     for my $port (keys %$nodes) {
         for (split ' ', $nodes->{$port}{slots}) {
             return $port if /^(\d+)(?:-(\d+))?$/ && $slot >= $1
                             && $slot <= ($2 // $1);
         }
     }
-
     die "nobody has slot $slot";
 }
 
@@ -48,9 +43,7 @@ sub owner {
 # are none.
 sub exact {
     my ($gateway, $name) = @_;
-
     my @answers = $gateway->burst(200, '/?k=' . rand);
-
     is(tally(@answers), '100 x 200, 100 x 429', "$name: exact");
     is(scalar(grep { header($_, 'X-Status') eq 'DEGRADED' }
               @answers), 0, "$name: no one goes without a check");
@@ -59,14 +52,11 @@ sub exact {
 # The replica gets the slots of its primary, as soon as it has its data.
 sub failover {
     my ($replica) = @_;
-
     wait_for(sub {
         redis_try($replica, 'info', 'replication')
             =~ /master_link_status:up/
     }) or return;
-
     redis_cli($replica, 'cluster', 'failover');
-
     return wait_for(sub { nodes()->{$replica}{slots} });
 }
 
@@ -100,7 +90,6 @@ my ($to) = grep { $_ != $from && nodes()->{$_}{slots} } @ports;
 sub move_begin {
     my ($from, $to) = @_;
     my $nodes = nodes();
-
     redis_cli($to, 'cluster', 'setslot', $slot, 'importing',
               $nodes->{$from}{id});
     redis_cli($from, 'cluster', 'setslot', $slot, 'migrating',
@@ -115,7 +104,6 @@ sub move_key {
 sub move_end {
     my ($from, $to) = @_;
     my $id = nodes()->{$to}{id};
-
     redis_cli($_, 'cluster', 'setslot', $slot, 'node', $id) for $to, $from;
     wait_for(sub { owner($slot) == $to });
 }

@@ -13,39 +13,28 @@ use constant { PIDFD_OPEN => 434, PIDFD_GETFD => 438,
 
 my $GOOD = "*4\r\n:1\r\n:9\r\n:360000\r\n:0\r\n";
 
-
 sub gateway {
     my ($server, %more) = @_;
-
     return t::Gateway->limited(%more, redis => "server $server",
                                zone => 'rate=10r/h sync=strict');
 }
 
-
 sub told { return t::Gateway::told($_[0]->get('/?k=' . $_[1])) }
-
 
 # Another process's socket; undef where the kernel does not let us.
 sub borrow {
     my ($pid, $fd) = @_;
-
     my $process = syscall PIDFD_OPEN, $pid, 0;
     my $got = $process < 0 ? -1 : syscall PIDFD_GETFD, $process, $fd, 0;
-
     return if $got < 0;
-
     open my $socket, '+<&=', $got or die "descriptor $got: $!";
-
     return $socket;
 }
 
-
 sub option {
     my ($socket, $level, $name) = @_;
-
     return unpack 'i', getsockopt($socket, $level, $name) // die "option: $!";
 }
-
 
 my $port = redis_start();
 my $gateway = gateway("127.0.0.1:$port");
@@ -57,7 +46,6 @@ my ($fd) = t::Gateway::connections($worker, $port);
 
 SKIP: {
     my $socket = borrow($worker, $fd) or skip "pidfd_getfd: $!", 4;
-
     is(option($socket, SOL_SOCKET, SO_KEEPALIVE), 1, 'SO_KEEPALIVE');
     is(option($socket, IPPROTO_TCP, TCP_KEEPIDLE), 15, 'TCP_KEEPIDLE');
     is(option($socket, IPPROTO_TCP, TCP_KEEPINTVL), 5, 'TCP_KEEPINTVL');
@@ -85,7 +73,6 @@ $gateway->stop;
 for my $error ('ERR unknown subcommand', 'NOAUTH Authentication required.') {
     my $fake = t::FakeRedis->new(
         sub { $_[0] eq 'CLIENT' ? "-$error\r\n" : $GOOD }, names => 1);
-
     $gateway = gateway("127.0.0.1:$fake->{port}");
     is(told($gateway, 'a'), '200 PASSED 9', "$error: checks go on");
     is($fake->seen->{connections}, 1, "$error: over one connection");

@@ -1,4 +1,3 @@
-
 # "database": counters stand there and nowhere else, after a reconnect too; a
 # server that has no such database is not used.
 

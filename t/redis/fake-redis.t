@@ -20,7 +20,6 @@ my $LOADED = "\$40\r\n" . 'a' x 40 . "\r\n";
 my $flags = File::Temp->newdir;
 my (@scenarios, %of);
 
-
 # name; answer => what EVALSHA gets until the scenario's flag is set (loads =>
 # SCRIPT LOAD too); slots => the same for CLUSTER SLOTS, in a cluster; told =>
 # $ratelimit_status; connections => 1: the same all the time, 2: new ones;
@@ -33,65 +32,51 @@ my (@scenarios, %of);
 # as soon as a probe has been answered.
 sub scenario {
     my ($name, %s) = @_;
-
     my $self = { name => $name, told => 'DEGRADED', timeout => LONG,
                  connections => 1, then => sub {}, %s };
-
     my $flag = "$flags/" . @scenarios;
     my $port = t::Gateway::free_port();
     my %had;
-
     $self->{port} = $port;
     $self->{flag} = $flag;
     $self->{fake} = t::FakeRedis->new(sub {
         my $good = -e $flag && !$had{$t::FakeRedis::CONNECTION};
-
         if ($_[0] eq 'CLUSTER') {
             return !$good && $s{slots} ? $s{slots}->($port)
                                        : slots([0, 16383, '127.0.0.1', $port]);
         }
-
         return "+OK\r\n" if $_[0] eq 'ASKING' || $_[0] eq 'AUTH';
         return $LOADED if $_[0] eq 'SCRIPT' && ($good || !$s{loads});
         $had{$t::FakeRedis::CONNECTION} = $s{stays} if !$good;
         return $good ? $GOOD : $s{answer}->($port, @_);
     }, port => $port, load => 1,
        greeting => sub { -e $flag ? '' : $s{greeting} // '' });
-
     push @scenarios, $self;
-
     return $of{$name} = $self;
 }
 
-
 sub cluster {
     my ($name, %s) = @_;
-
     return scenario($name, slots => sub {
         slots([0, 16383, '127.0.0.1', $_[0]])
     }, %s);
 }
 
-
 # CLUSTER SLOTS' answer of [first, last, host, port]
 sub slots {
     return '*' . @_ . "\r\n" . join '', map {
         my ($first, $last, $host, $port) = @$_;
-
         "*3\r\n:$first\r\n:$last\r\n*4\r\n"
         . (defined $host ? '$' . length($host) . "\r\n$host\r\n" : "\$-1\r\n")
         . ":$port\r\n\$2\r\nid\r\n*0\r\n";
     } @_;
 }
 
-
 # How often a fake heard a word.
 sub calls {
     my ($fake, $word) = @_;
-
     return scalar grep { $_->[2] eq $word } $fake->heard;
 }
-
 
 # errors: the call fails at once, the connection stays
 
@@ -101,7 +86,6 @@ for my $error ('ERR rl:{5} secret', 'WRONGTYPE x', 'OOM x', 'LOADING x',
                'MOVED 1 127.0.0.1:1', 'ASK 1 127.0.0.1:1', '', ' x')
 {
     my ($word) = $error =~ /^(\w*)/;
-
     scenario("-$error", answer => sub { "-$error\r\n" }, first => sub {
         is(calls($_[0]{fake}, 'EVALSHA'), 1, "-$error: not asked again");
     }, log => 'answered a check with ' . ($word || 'something unexpected'));
@@ -112,7 +96,6 @@ for my $error ('ERR rl:{5} secret', 'WRONGTYPE x', 'OOM x', 'LOADING x',
 scenario('-NOAUTH x', answer => sub { "-NOAUTH x\r\n" }, connections => 2,
          password => 1, log => 'answered a check with NOAUTH', first => sub {
     my $fake = $_[0]{fake};
-
     ok(wait_for(sub { calls($fake, 'AUTH') >= 2 }), '-NOAUTH: it logs in anew');
     is(calls($fake, 'EVALSHA'), 1, '-NOAUTH: not asked again');
 });
@@ -122,7 +105,6 @@ scenario('-NOAUTH x', answer => sub { "-NOAUTH x\r\n" }, connections => 2,
 {
     my $sha = 'a1' x 20;
     my $running = "ERR Error running script (call to f_$sha): ";
-
     for (['OOM', "$running\@user_script:58: \@user_script: 58: -OOM command not"
                  . " allowed when used memory > 'maxmemory'."],
          ['MISCONF', "$running\@user_script:5: \@user_script: 5: -MISCONF Redis"],
@@ -142,7 +124,6 @@ scenario('-NOAUTH x', answer => sub { "-NOAUTH x\r\n" }, connections => 2,
          ['ERR', 'ERR Error running script (call OOM'])
     {
         my ($word, $error) = @$_;
-
         scenario("inside the script: $word: " . length $error,
                  answer => sub { "-$error\r\n" },
                  log => "answered a check with $word");
@@ -235,7 +216,6 @@ scenario('NOSCRIPT for ever', answer => sub { "-NOSCRIPT x\r\n" },
          then => sub {
     my $loads = calls($_[0]{fake}, 'SCRIPT');
     my $calls = calls($_[0]{fake}, 'EVALSHA');
-
     # of 21 requests the 20th that fails opens the breaker, maybe before the
     # last one makes a call
     cmp_ok($loads, '<=', 22, "NOSCRIPT for ever: $loads scripts loaded");
@@ -267,7 +247,6 @@ for my $text ('MOVED', 'MOVED 5', 'MOVED 5 ', 'MOVED 5 x',
 for my $word (qw( READONLY MASTERDOWN CLUSTERDOWN )) {
     cluster("cluster: $word", answer => sub { "-$word x\r\n" }, first => sub {
         my ($fake, $maps) = @{$_[0]}{qw( fake maps )};
-
         is(calls($fake, 'EVALSHA'), 1, "cluster: $word: not asked again");
         ok(wait_for(sub {
             calls($fake, 'CLUSTER') > $maps
@@ -278,7 +257,6 @@ for my $word (qw( READONLY MASTERDOWN CLUSTERDOWN )) {
 for my $word (qw( OOM LOADING WRONGTYPE )) {
     cluster("cluster: $word", answer => sub { "-$word x\r\n" }, first => sub {
         my ($s) = @_;
-
         # one is asked for at most once a second; that of each minute comes
         # once, and not behind the next request, too
         t::Clock::pass(1.3);
@@ -309,7 +287,6 @@ cluster('MOVED to itself', answer => sub { "-MOVED 5 127.0.0.1:$_[0]\r\n" },
                       connections => 0);
     my $fake = t::FakeRedis->new(
         sub { "-MOVED 5 127.0.0.1:$two->{port}\r\n" }, port => $one);
-
     $two->{first} = sub {
         is(calls($two->{fake}, 'EVALSHA') + calls($fake, 'EVALSHA'), 6,
            'MOVED between two: five times');
@@ -326,13 +303,11 @@ cluster('MOVED to itself', answer => sub { "-MOVED 5 127.0.0.1:$_[0]\r\n" },
         : $_[0] eq 'SCRIPT' ? $LOADED
         : $scripts++ ? $GOOD : "-NOSCRIPT x\r\n"
     }, load => 1);
-
     cluster('ASK', told => 'PASSED', target => $target,
             answer => sub { "-ASK 5 127.0.0.1:$target->{port}\r\n" },
             then => sub {
         my @words = map { $_->[2] } $target->heard;
         my $words = join ' ', @words;
-
         is(calls($target, 'ASKING'), calls($target, 'EVALSHA'),
            'ASK: one ASKING a call');
         like($words, qr/^SCRIPT(?: ASKING EVALSHA| SCRIPT)+$/,
@@ -412,7 +387,6 @@ cluster('silence instead of slots', slots => sub { '' }, timeout => SHORT,
     });
 }
 
-
 # one gateway for all of them: each has its own location and its own client
 
 my ($redis, $locations) = ('', '');
@@ -425,7 +399,6 @@ for my $i (0 .. $#scenarios) {
     my $s = $scenarios[$i];
     my $directive = $s->{slots} ? 'cluster' : 'server';
     my $login = $s->{password} ? "password_file $flags/password;" : '';
-
     $redis .= "ratelimit_redis r$i { $directive 127.0.0.1:$s->{port}; "
               . "timeout $s->{timeout}; $login }\n"
               . "ratelimit_zone \$arg_k zone=z$i:64k rate=10r/h redis=r$i sync=strict;\n";
@@ -441,10 +414,8 @@ my $gateway = t::Gateway->new(http => <<"CONF")->start;
     }
 CONF
 
-
 sub recovers {
     my ($name, $path) = @_;
-
     # a breaker that has opened readmits calls little by little
     ok(t::Clock::wait_for(sub {
         5 == grep { told($_) eq '200 PASSED 9' }
@@ -454,58 +425,40 @@ sub recovers {
        join(' ', ('200 PASSED 9') x 5), "$name: for good");
 }
 
-
 sub play {
     my ($s, $path) = @_;
-
     my $name = $s->{name};
     my %told = (DEGRADED => '200 DEGRADED -1', PASSED => '200 PASSED 9');
-
     # what follows is not about the time that connecting takes
     wait_for(sub { $s->{fake}->seen->{connections} });
-
     $s->{maps} = calls($s->{fake}, 'CLUSTER');
     $s->{again} = sub { $gateway->get($path) };
-
     my ($begin, $before) = (t::Clock::now(), $s->{fake}->seen->{connections});
     my $answer = $gateway->get($path);
-
     is(told($answer), $told{$s->{told}}, "$name: $s->{told}") if $s->{told};
     is($answer->{status}, 200, "$name: answered");
-
     $s->{first}->($s) if $s->{first};
-
     my @answers = $gateway->burst(20, $path);
-
     is(tally(@answers), '20 x 200', "$name: twenty at once");
-
     if ($s->{told} && $s->{connections} == 1) {
         is(scalar(grep { told($_) ne $told{$s->{told}} } @answers),
            0, "$name: all are told the same");
     }
-
     $s->{then}->($s);
-
     open my $flag, '>', $s->{flag} or die;
     recovers($name, $path);
-
     my $n = $s->{fake}->seen->{connections};
-
     if ($s->{connections} == 1) {
         # by a clock that hurries, a fake without a processor is dead
         my $dead = () = $gateway->log
                         =~ /:$s->{port}: the oldest call has no reply/g;
-
         is($n, 1 + $dead, "$name: over one connection");
-
     } elsif ($s->{connections} == 2) {
         cmp_ok($n, '>=', 2, "$name: over a new connection");
-
         # half of the least pauses: 0, 25, 50, 100, 200, 400, then 500 ms
         my $most = 7 + 2 * (t::Clock::now() - $begin);
         cmp_ok($n - $before, '<=', $most, "$name: but not over too many");
     }
-
     if ($s->{log}) {
         my $port = $s->{logged_port} // $s->{port};
         ok(scalar(grep { /:$port\b.*$s->{log}/ } split /^/, $gateway->log),
@@ -520,7 +473,6 @@ unlike($gateway->log, qr/rl:\{|secret/, 'no key of Redis, no reply in the log');
 $gateway->stop;
 $_->{fake}->stop for @scenarios;
 
-
 # the end at any byte of a reply; two whole ones after each, so that the next
 # connection comes soon and the breaker stays closed
 
@@ -528,12 +480,9 @@ $_->{fake}->stop for @scenarios;
     my $n = 0;
     my $fake = t::FakeRedis->new(sub {
         my ($at, $whole) = (int $n / 3, $n % 3);
-
         $n = ($n + 1) % (3 * (length($GOOD) + 1));
-
         return $whole ? $GOOD : [substr($GOOD, 0, $at), undef];
     });
-
     my $gateway = t::Gateway->new(http => <<"CONF")->start;
     ratelimit_redis r { server 127.0.0.1:$fake->{port}; timeout 10s; }
     ratelimit_zone \$arg_k zone=z:1m rate=10r/h redis=r sync=strict;
@@ -543,27 +492,20 @@ $_->{fake}->stop for @scenarios;
         location / { ratelimit zone=z; empty_gif; }
     }
 CONF
-
     my %told;
-
     for my $at (0 .. length $GOOD) {
         $told{told($gateway->get('/?k=a'))}++;
-
         # the next one is for the next connection
         t::Clock::wait_for(sub { $fake->seen->{connections} == $at + 2 });
-
         $told{told($gateway->get('/?k=a'))}++ for 1, 2;
     }
-
     is(join(' ', sort keys %told), '200 DEGRADED -1 200 PASSED 9',
        'the end at any byte: every request is answered');
     is($told{'200 PASSED 9'}, 2 * (length($GOOD) + 1) + 1,
        'and only a whole reply counts');
-
     $gateway->stop;
     $fake->stop;
 }
-
 
 # the end at any byte of CLUSTER SLOTS: of twenty clients, so that none of them
 # comes to wait for long
@@ -572,12 +514,10 @@ CONF
     my $n = 0;
     my $port = t::Gateway::free_port();
     my $slots = slots([0, 16383, '127.0.0.1', $port]);
-
     my $fake = t::FakeRedis->new(sub {
         return $GOOD if $_[0] ne 'CLUSTER';
         return $n < length $slots ? [substr($slots, 0, $n++), undef] : $slots;
     }, port => $port);
-
     my $redis = join '', map {
         "ratelimit_redis r$_ { cluster 127.0.0.1:$port; timeout 10s; }
          ratelimit_zone \$arg_k zone=z$_:64k rate=10r/h redis=r$_ sync=strict;\n"
@@ -585,7 +525,6 @@ CONF
     my $locations = join '', map {
         "location /$_ { ratelimit zone=z$_; empty_gif; }\n"
     } 1 .. 20;
-
     my $gateway = t::Gateway->new(http => <<"CONF")->start;
     $redis
     server {
@@ -594,20 +533,16 @@ CONF
         $locations
     }
 CONF
-
     ok(wait_for(sub {
         20 == grep { told($gateway->get("/$_?k=a"))
                      eq '200 PASSED 9' } 1 .. 20
     }), 'CLUSTER SLOTS ends anywhere: all recover');
-
     # that is all there is to cut: a whole map came only behind each byte
     cmp_ok($fake->seen->{connections}, '<=', 20 + length $slots,
            'CLUSTER SLOTS ends anywhere: a connection each at most');
-
     $gateway->stop;
     $fake->stop;
 }
-
 
 # a server that takes the script and breaks at the first check is no server
 # that is back: the next connection waits longer and longer
@@ -617,7 +552,6 @@ CONF
     my $fake = t::FakeRedis->new(sub {
         t::FakeRedis::is_beat(@_) ? "-ERR x\r\n" : -e $flag ? $GOOD : undef
     }, beats => 1);
-
     my $gateway = t::Gateway->new(http => <<"CONF")->start;
     ratelimit_redis r { server 127.0.0.1:$fake->{port}; timeout 10s; }
     ratelimit_zone \$arg_k zone=z:1m rate=10r/h redis=r sync=strict;
@@ -627,28 +561,22 @@ CONF
         location / { ratelimit zone=z; empty_gif; }
     }
 CONF
-
     my $told = sub { told($gateway->get('/?k=a')) };
     my $notices = sub {
         my @lines = $gateway->log =~ /connected to \S+ again/g;
         return scalar @lines;
     };
-
     wait_for(sub { $fake->seen->{connections} });
     t::Clock::stop();
-
     my $begin = t::Clock::now();
     my (%told, @scripts);
-
     for (1 .. 1000) {
         $told{$told->()}++;
         advance(0.005);
         @scripts = map { $_->[0] } grep { $_->[2] eq 'SCRIPT' } $fake->heard;
         last if @scripts >= 6;
     }
-
     is(scalar @scripts, 6, 'broken at each check: it connects again');
-
     # at once or after 25 ms, then 50, 100, 200 and 400 ms apart at the least
     my $passed = $scripts[-1] - $begin;
     cmp_ok($passed, '>=', 0.75, "broken at each check: later and later");
@@ -656,9 +584,7 @@ CONF
     is(join(' ', keys %told), '200 DEGRADED -1',
        'broken at each check: nobody waits');
     is($notices->(), 0, 'broken at each check: the log does not call it back');
-
     # without a check, by staying connected
-
     ok(t::Clock::wait_for($notices), 'left alone: it is back');
     advance(1.1);    # one line a second
     open my $file, '>', $flag or die;
@@ -668,9 +594,7 @@ CONF
     is($fake->seen->{connections}, $connections,
        'left alone: over that connection');
     is($notices->(), 1, 'left alone: said once');
-
     # by the first good reply
-
     unlink $flag;
     is($told->(), '200 DEGRADED -1', 'broken once');
     open $file, '>', $flag or die;
@@ -679,11 +603,9 @@ CONF
     is($notices->(), 2, 'broken once: the log says at once that it is back');
     is($told->(), '200 PASSED 9', 'broken once: and stays');
     is($notices->(), 2, 'broken once: said once');
-
     $gateway->stop;
     $fake->stop;
 }
-
 
 # a seed that knows no cluster delays the map by no more than another question
 
@@ -692,11 +614,9 @@ CONF
         sub { "-ERR This instance has cluster support disabled\r\n" });
     my $good;
     my $port = t::Gateway::free_port();
-
     $good = t::FakeRedis->new(sub {
         $_[0] eq 'CLUSTER' ? slots([0, 16383, '127.0.0.1', $port]) : $GOOD
     }, port => $port);
-
     my $gateway = t::Gateway->new(http => <<"CONF")->start;
     ratelimit_redis r {
         cluster 127.0.0.1:$bad->{port} 127.0.0.1:$port; timeout 10s;
@@ -708,11 +628,8 @@ CONF
         location / { ratelimit zone=z; empty_gif; }
     }
 CONF
-
     t::Clock::stop();
-
     my $begun = $gateway->begin(1, '/?k=a');
-
     ok(wait_for(sub {
         $gateway->log =~ /:$bad->{port} answered CLUSTER SLOTS with ERR/
     }), 'a bad seed: its answer is none');
@@ -722,11 +639,9 @@ CONF
     t::Clock::go();
     is(told(t::Gateway::finish($begun)), '200 PASSED 9',
        'a bad seed: and has the map');
-
     $gateway->stop;
     $_->stop for $bad, $good;
 }
-
 
 # ASKING's reply comes while the rest of its call is still to be written: the
 # worker, stopped at the full socket, finds both when it goes on
@@ -734,35 +649,28 @@ CONF
 {
     my $pids = File::Temp->new;
     my $slept = 0;
-
     my $target = t::FakeRedis->new(sub {
         if (!$slept++) {
             open my $file, '<', "$pids" or die;
             my ($pid) = <$file>;
-
             sleep 0.5;
             kill STOP => $pid;
-
             if (!fork) {
                 sleep 1;
                 kill CONT => $pid;
                 POSIX::_exit(0);
             }
         }
-
         return $_[0] eq 'ASKING' ? "+OK\r\n" : $GOOD;
     }, narrow => 1);
-
     my $port = t::Gateway::free_port();
     my $source = t::FakeRedis->new(sub {
         $_[0] eq 'CLUSTER' ? slots([0, 16383, '127.0.0.1', $port])
                            : "-ASK 5 127.0.0.1:$target->{port}\r\n"
     }, port => $port);
-
     my $rules = join '', map {
         "ratelimit_rule r$_ zone=z rate=10r/h key=\$arg_k-$_;\n"
     } 1 .. 16;
-
     my $gateway = t::Gateway->new(http => <<"CONF")->start;
     ratelimit_redis r { cluster 127.0.0.1:$port; timeout 10s; }
     ratelimit_zone \$arg_k zone=z:1m redis=r;
@@ -773,21 +681,16 @@ CONF
         location / { ratelimit zone=z; empty_gif; }
     }
 CONF
-
     print $pids $gateway->workers, "\n";
     $pids->flush;
-
     my @answers = $gateway->burst(200, '/?k=a');
-
     is(scalar(grep { told($_) ne '200 PASSED 9' } @answers), 0,
        'ASK into a full socket: nobody goes without a check');
     is($target->seen->{connections}, 1, 'ASK into a full socket: it stays');
     is(calls($target, 'EVALSHA'), 3200, 'ASK into a full socket: all sent');
-
     $gateway->stop;
     $_->stop for $source, $target;
 }
-
 
 # a call that was not written yet when its connection ended: ASKING goes before
 # it on the next one, too. The worker, stopped, finds ASK and the end together.
@@ -800,16 +703,13 @@ CONF
     my $port = t::Gateway::free_port();
     my $source = t::FakeRedis->new(sub {
         return slots([0, 16383, '127.0.0.1', $port]) if $_[0] eq 'CLUSTER';
-
         if (++$checks == 2) {
             open my $file, '<', "$pids" or die;
             my ($pid) = <$file>;
             kill STOP => $pid;
         }
-
         return "-ASK 5 127.0.0.1:$target->{port}\r\n";
     }, port => $port);
-
     my $gateway = t::Gateway->new(http => <<"CONF")->start;
     ratelimit_redis r { cluster 127.0.0.1:$port; timeout 10s; }
     ratelimit_zone \$arg_k zone=z:64k rate=10r/h redis=r sync=strict;
@@ -819,30 +719,21 @@ CONF
         location / { ratelimit zone=z; empty_gif; }
     }
 CONF
-
     my ($worker) = $gateway->workers;
-
     print $pids "$worker\n";
     $pids->flush;
-
     is(told($gateway->get('/?k=a')), '200 PASSED 9', 'ASK and the end: before');
-
     advance(0.1);    # a connection that ends sooner is made later
-
     my $begun = $gateway->begin(1, '/?k=a');
-
     ok(wait_for(sub { $source->seen->{commands} == 2 }),
        'ASK and the end: ASK is sent');
     $target->stop;
     $target = t::FakeRedis->new($says, port => $target->{port});
     kill CONT => $worker;
     is(told(t::Gateway::finish($begun)), '200 PASSED 9', 'ASK and the end');
-
     # on a busy machine a question for the slot map comes between
-
     is(join(' ', grep { $_ ne 'CLUSTER' } map { $_->[2] } $target->heard),
        'SCRIPT ASKING EVALSHA', 'ASK and the end: once more, with ASKING');
-
     $gateway->stop;
     $_->stop for $source, $target;
 }

@@ -37,7 +37,6 @@ for my $round (1 .. $ROUNDS) {
         $gateway->get("/$i?k=a");
         $asked[$i]++;
     }
-
     sleep 0.1;
 }
 
@@ -50,13 +49,11 @@ my $log = $gateway->log;
 
 for my $i (0 .. $#fakes) {
     my (%seconds, $lines, $suppressed);
-
     while ($log =~ /^(\S+ \S+) \[error\].* "r$i": .* answered a check with WRONGTYPE(.*)$/mg) {
         $seconds{$1}++;
         $lines++;
         $suppressed += $2 =~ /\((\d+) similar lines? suppressed\)/ ? $1 : 0;
     }
-
     is(join(', ', grep { $seconds{$_} > 1 } sort keys %seconds), '',
        "node $i: no second has two lines");
     is($lines + $suppressed, $asked[$i],
@@ -64,7 +61,6 @@ for my $i (0 .. $#fakes) {
 }
 
 $gateway->stop;
-
 
 # A reason that comes when the places of all reasons have just been used, and
 # opens the breaker: its line comes within seconds, not a minute later.

@@ -9,28 +9,21 @@ use t::FakeRedis;
 
 t::Clock::hurry();
 
-
 my $GOOD = "*4\r\n:1\r\n:9\r\n:360000\r\n:0\r\n";
-
 
 sub gateway {
     my ($where, $password) = @_;
-
     return t::Gateway->limited(
         workers => 2, redis => $where, zone => 'rate=10r/h sync=strict',
         files => { pw => "$password\n" });
 }
 
-
 sub told { return t::Gateway::told($_[0]->get('/?k=' . rand)) }
-
 
 # Whether each worker has an answer of Redis for its requests.
 sub all_workers {
     my $gateway = shift;
-
     my %seen;
-
     return wait_for(sub {
         $seen{header($_, 'X-Pid')} = t::Gateway::told($_)
             for $gateway->burst(20, '/?k=' . rand);
@@ -38,17 +31,13 @@ sub all_workers {
     });
 }
 
-
 # AUTHs that a fake had over each connection.
 sub logins {
     my $fake = shift;
-
     my %logins;
     $logins{$_->[1]}++ for grep { $_->[2] eq 'AUTH' } $fake->heard;
-
     return join ' ', map { $logins{$_} } sort keys %logins;
 }
-
 
 # a server that notes who logs in, and when it knows the new password
 
@@ -56,7 +45,6 @@ my $known = t::Gateway::dir('known');
 
 sub knows {
     my $password = shift;
-
     open my $file, '>', "$known/$password" or die;
 }
 
@@ -143,10 +131,8 @@ redis_stop($port);
     my $at = $master->{port};
     my $answer = "*2\r\n\$9\r\n127.0.0.1\r\n\$" . length($at) . "\r\n$at\r\n";
     my $sentinel = t::FakeRedis->new(sub { $_[0] eq 'AUTH' ? "+OK\r\n" : $answer });
-
     my $gateway = gateway("sentinel m 127.0.0.1:$sentinel->{port}; "
                           . 'sentinel_password_file pw', 'old');
-
     ok(all_workers($gateway), 'a Sentinel: the old password');
     $gateway->write('pw', "new\n");
     ok(wait_for(sub { logins($sentinel) =~ /2/ }),
@@ -169,22 +155,17 @@ redis_stop($port);
     ratelimit_zone \$arg_k zone=z:1m rate=10r/h redis=r state=%%DIR%%/state;
     server { listen 127.0.0.1:%%PORT%%; }
 CONF
-
     $gateway->write('pw', "old\n");
     $gateway->start;
-
     # AUTHs over connections that have carried EVAL, of those behind the first
     my $again = sub {
         my (%eval, $again);
-
         for ($fake->heard) {
             $eval{$_->[1]} = 1 if $_->[2] eq 'EVAL';
             $again++ if $_->[2] eq 'AUTH' && $eval{$_->[1]};
         }
-
         return $again // 0;
     };
-
     ok(wait_for(sub { grep { $_->[2] eq 'EVAL' } $fake->heard }),
        'rules: asked for');
     is($again->(), 0, 'rules: one AUTH');
@@ -199,7 +180,6 @@ CONF
 {
     my $fake = t::FakeRedis->new(sub { $_[0] eq 'AUTH' ? "+OK\r\n" : $GOOD });
     my $gateway = gateway("server 127.0.0.1:$fake->{port}; password_file pw", 'old');
-
     ok(all_workers($gateway), 'no file to read: before');
     unlink "$gateway->{dir}/pw";
     mkdir "$gateway->{dir}/pw" or die;

@@ -28,15 +28,12 @@ for (1 .. 5) {
     my $before = $fake->seen;
     my $after;
     my $url = "http://127.0.0.1:$gateway->{port}/?k=a";
-
     like(`h2load -n 100 -c 1 -m 100 $url`, qr/^status codes: 100 2xx/m,
          'all pass');
-
     wait_for(sub {
         $after = $fake->seen;
         $after->{commands} - $before->{commands} >= 100;
     });
-
     is($after->{commands} - $before->{commands}, 100, 'one call a request');
     push @segments, $after->{segments} - $before->{segments};
 }

@@ -8,7 +8,6 @@ my $redis = redis_start();
 
 sub conf {
     my ($port, $more) = @_;
-
     return <<"CONF";
     ratelimit_redis r { server 127.0.0.1:$port; timeout 2s; $more }
     ratelimit_zone \$ratelimit_api_key zone=z:1m rate=100r/h redis=r sync=strict;
@@ -146,24 +145,17 @@ for (['the default user', 'general', '', 'PASSED', undef],
      ['no password', undef, '', 'DEGRADED', 'answered .* with NOAUTH'])
 {
     my ($name, $password, $more, $status, $logged) = @$_;
-
     my $gateway = t::Gateway->new(http => '');
-
     if (defined $password) {
         $gateway->write('pw', "$password\n");
         $more .= ' password_file pw;';
     }
-
     $gateway->configure(http => conf($closed, $more))->start;
-
     my $left = $status eq 'PASSED' ? 99 - $n++ : -1;
-
     # each time the same client: what passes was counted by Redis
     is(told($gateway->get('/', 'X-API-Key: a')),
        "200 $status $left", "$name: $status");
-
     my $log = $gateway->log;
-
     defined $logged
         ? like($log, qr/\[error\] .*127\.0\.0\.1:$closed\b.*$logged/,
                "$name: the log")

@@ -10,18 +10,15 @@ use IO::Socket::INET;
 
 my $TRIES = 20;
 
-
 # Paths in the order in which their requests ended; they begin in the order of
 # @_, so nothing is proved by that.
 sub order {
     my ($port, @paths) = @_;
-
     my %timeout = ('/a' => 'timeout 45ms;', '/b' => '', '/c' => 'timeout 55ms;');
     my $blocks = join '', map { my $name = substr $_, 1; <<"CONF" } sort keys %timeout;
     ratelimit_redis $name { server 127.0.0.1:$port; $timeout{$_} }
     ratelimit_zone \$arg_k zone=$name:64k rate=10r/h redis=$name sync=strict;
 CONF
-
     my $gateway = t::Gateway->new(http => <<"CONF")->start;
     $blocks
     log_format path "\$uri \$sent_http_x_status";
@@ -34,28 +31,21 @@ CONF
         location /c { ratelimit zone=c; empty_gif; }
     }
 CONF
-
     my @sockets = map {
         IO::Socket::INET->new(PeerAddr => "127.0.0.1:$gateway->{port}") or die $!;
     } @paths;
-
     # the worker has accepted all of them before the first request comes
     select undef, undef, undef, 0.1;
-
     for my $i (0 .. $#paths) {
         syswrite $sockets[$i], "GET $paths[$i]?k=x HTTP/1.0\r\n\r\n";
     }
-
     for my $socket (@sockets) {
         1 while sysread $socket, my $rest, 4096;
     }
-
     my $order = join ', ', split /\n/, $gateway->read('access.log');
     $gateway->stop;
-
     return $order;
 }
-
 
 # connects, and says nothing
 my $silent = t::FakeRedis->new(sub { '' });

@@ -21,45 +21,35 @@ my @args = ('--tls-port', $tls, '--tls-cert-file', "$dir/cert.pem",
             '--tls-key-file', "$dir/key.pem", '--tls-ca-cert-file', "$dir/cert.pem",
             '--tls-auth-clients', 'no');
 
-
 sub gateway {
     my ($server, $more) = @_;
-
     return t::Gateway->limited(redis => "server 127.0.0.1:$server; $more",
                                zone => 'rate=10r/h sync=strict');
 }
 
-
 sub told { return t::Gateway::told($_[0]->get('/?k=' . rand)) }
-
 
 # "<handshakes> <resumed>"
 sub handshakes {
     my $text = $_[0]->get('/metrics')->{body};
-
     return join ' ', map { $text =~ /^ratelimit_redis_tls_${_}_total\{redis="r"\} (\d+)$/m }
                          qw( handshakes resumed );
 }
-
 
 for my $version ('', 'TLSv1.2') {
     my $name = $version || 'TLS of any version';
     my @more = $version ? ('--tls-protocols', $version) : ();
     my $port = redis_start(args => [@args, @more]);
     my $gateway = gateway($tls, "tls on; tls_ca $dir/cert.pem;");
-
     is(told($gateway), '200 PASSED 9', "$name: connected");
     is(handshakes($gateway), '1 0', "$name: a whole handshake");
-
     for my $n (1 .. 3) {
         redis_cli($port, qw( client kill type normal ));
         ok(wait_for(sub { told($gateway) eq '200 PASSED 9' }),
            "$name: connected again");
         is(handshakes($gateway), (1 + $n) . " $n", "$name: resumed");
     }
-
     # a server that has forgotten all sessions
-
     redis_stop($port);
     redis_start(port => $port, args => [@args, @more]);
     ok(wait_for(sub { told($gateway) eq '200 PASSED 9' }),
@@ -69,7 +59,6 @@ for my $version ('', 'TLSv1.2') {
     ok(wait_for(sub { told($gateway) eq '200 PASSED 9' }),
        "$name: connected again");
     is(handshakes($gateway), '6 4', "$name: its session is resumed");
-
     $gateway->stop;
     redis_stop($port);
 }
@@ -79,12 +68,10 @@ for my $version ('', 'TLSv1.2') {
 {
     my $port = redis_start(args => \@args);
     my $gateway = gateway($tls, "tls on; tls_ca $dir/cert.pem;");
-
     for my $n (1 .. 5) {
         is(told($gateway), '200 PASSED 9', "first connect $n: asked");
         $gateway->reload;
     }
-
     unlike($gateway->log, qr/\[error\]/, 'first connects: nothing in the log');
     $gateway->stop;
     redis_stop($port);
@@ -96,7 +83,6 @@ for my $version ('', 'TLSv1.2') {
 {
     my $fake = t::FakeRedis->new(sub { "*4\r\n:1\r\n:9\r\n:360000\r\n:0\r\n" });
     my $gateway = gateway($fake->{port}, '');
-
     is(told($gateway), '200 PASSED 9', 'a reload: before');
     $gateway->reload;
     is(told($gateway), '200 PASSED 9', 'a reload: asked');

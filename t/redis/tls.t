@@ -1,4 +1,3 @@
-
 # TLS to Redis, with real servers: who is trusted, who is not, and what the log
 # says of it; that no other server is asked; and that a connection with TLS
 # carries and loses what one without it does.
@@ -23,7 +22,6 @@ sub openssl {
 
 sub ca {
     my $name = shift;
-
     openssl("req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN=$name",
             "-keyout $dir/$name.key -out $dir/$name.pem");
 }
@@ -31,11 +29,9 @@ sub ca {
 # a certificate of the first CA, for what openssl calls subjectAltName
 sub certificate {
     my ($name, $for, $days) = @_;
-
     open my $file, '>', "$dir/$name.ext" or die;
     print $file $for ? "subjectAltName=$for\n" : "basicConstraints=CA:FALSE\n";
     close $file;
-
     openssl("req -newkey rsa:2048 -nodes -subj /CN=$name",
             "-keyout $dir/$name.key -out $dir/$name.csr");
     openssl("x509 -req -in $dir/$name.csr -CA $dir/ca.pem -CAkey $dir/ca.key",
@@ -49,20 +45,16 @@ certificate('other', 'DNS:other.test,IP:127.0.0.2');
 certificate('expired', 'DNS:redis.test,IP:127.0.0.1', 0);
 certificate('gateway');
 
-
 # A server: its plain port, and that for TLS.
 sub server {
     my ($certificate, @args) = @_;
-
     my $tls = t::Gateway::free_port();
     my $port = redis_start(args => [tls_args($certificate, $tls), @args]);
-
     return ($port, $tls);
 }
 
 sub tls_args {
     my ($certificate, $tls) = @_;
-
     return ('--tls-port', $tls, '--tls-cert-file', "$dir/$certificate.pem",
             '--tls-key-file', "$dir/$certificate.key",
             '--tls-ca-cert-file', "$dir/ca.pem", '--tls-auth-clients', 'no');
@@ -91,7 +83,6 @@ my @cases = (
     ['a certificate of ours', $choosy, "$ca $certificate"],
     ['TLS off', $plain, 'tls off;'],
     ['a password', $secret, "$ca password_file %%DIR%%/pw;"],
-
     ['a name that is not its', $good, "$ca tls_name other.test;",
      $refused . '.*[Hh]ostname mismatch'],
     ['an address that is not its', $other, $ca,
@@ -113,7 +104,6 @@ my ($redis, $locations) = ('', '');
 
 for my $i (0 .. $#cases) {
     my ($name, $port, $lines) = @{ $cases[$i] };
-
     $redis .= "ratelimit_redis r$i { server 127.0.0.1:$port; $lines prefix p$i;"
               . " timeout 2s; }\n"
               . "ratelimit_zone \$arg_k zone=z$i:64k rate=10r/h redis=r$i;\n";
@@ -136,18 +126,15 @@ sub told { return t::Gateway::told($gateway->get(@_)) }
 
 sub comes_back {
     my ($name, $path) = @_;
-
     ok(wait_for(sub { told($path) =~ /^200 PASSED/ }), $name);
 }
 
 for my $i (0 .. $#cases) {
     my ($name, $port, $lines, $log) = @{ $cases[$i] };
-
     if (!$log) {
         is(told("/$i?k=a"), '200 PASSED 9', "$name: asked");
         next;
     }
-
     is(told("/$i?k=a"), '200 DEGRADED -1', "$name: not asked");
     ok(wait_for(sub {
         $gateway->log =~ /"r$i": no connection to 127\.0\.0\.1:$port: $log/
@@ -160,7 +147,6 @@ for my $i (grep { $cases[$_][1] == $good || $cases[$_][1] == $plain }
            0 .. $#cases)
 {
     my $bad = defined $cases[$i][3];
-
     is($kept{$i} ne '', !$bad, "$cases[$i][0]: what Redis holds");
 }
 
@@ -170,7 +156,6 @@ unlike($gateway->log,
        qr/hush|SSL_do_handshake|"r(?:$bad)": connected to/,
        'no secret, none of nginx\' own lines, and nobody is said to be there');
 
-
 # the server starts again: so does the connection
 
 redis_stop($plain);
@@ -178,7 +163,6 @@ is(told('/0?k=b'), '200 DEGRADED -1', 'stopped');
 redis_start(port => $plain, args => [tls_args('good', $good)]);
 comes_back('started again', '/0?k=b');
 comes_back('with a name too', '/1?k=b');
-
 
 # a reload makes new connections, and leaves none behind
 
@@ -190,13 +174,11 @@ comes_back('the other connection too', '/1?k=c');
 
 ok(wait_for(sub {
     my @now = redis_cli($plain, 'client', 'list') =~ /^id=/mg;
-
     # with TLS: three cases and no more, and this question's own
     return @now <= 6;
 }), 'a reload leaves no connection behind');
 
 $gateway->stop;
-
 
 # the CA of a certificate that is not yet one; what nginx -t finds
 
@@ -211,18 +193,15 @@ for (['tls on;', 'tls_ca gone.pem;', qr/gone\.pem.* failed/],
     my $bad = t::Gateway->new(
         http => "ratelimit_redis r { server 127.0.0.1:1; $on $lines }");
     my ($accepted, $text) = $bad->check;
-
     ok(!$accepted, "nginx -t refuses $lines");
     like($text, $expected, "nginx -t says why: $lines");
 }
-
 
 # a host's own name
 
 {
     my $dns = t::FakeDNS->new('redis.test' => '127.0.0.1',
                               'wrong.test' => '127.0.0.1');
-
     $gateway = t::Gateway->new(http => <<"CONF")->start;
     resolver 127.0.0.1:$dns->{port} ipv6=off;
     ratelimit_redis r { server redis.test:$good; timeout 5s; $ca }
@@ -236,23 +215,19 @@ for (['tls on;', 'tls_ca gone.pem;', qr/gone\.pem.* failed/],
         location /1 { ratelimit zone=w; empty_gif; }
     }
 CONF
-
     is(told('/0?k=e'), '200 PASSED 9', 'the host is a name');
     is(told('/1?k=e'), '200 DEGRADED -1', 'the certificate is for another');
     like($gateway->log,
          qr/"w": no connection to wrong\.test:$good: $refused.*ostname mism/,
          'says the log');
-
     $gateway->stop;
     $dns->stop;
 }
-
 
 # cluster
 
 {
     my @nodes;
-
     for (0 .. 2) {
         my $bus = t::Gateway::free_port();
         my ($port, $tls) = server('good', '--cluster-enabled', 'yes',
@@ -260,18 +235,15 @@ CONF
                                   '--cluster-port', $bus);
         push @nodes, [$port, $tls, $bus];
     }
-
     for my $i (0 .. 2) {
         redis_cli($nodes[$i][0], 'cluster', 'addslotsrange',
                   (0, 5461, 10923)[$i], (5460, 10922, 16383)[$i]);
         redis_cli($nodes[0][0], 'cluster', 'meet', '127.0.0.1',
                   $nodes[$i][1], $nodes[$i][2]) if $i;
     }
-
     ok(wait_for(sub {
         3 == grep { redis_try($_->[0], 'cluster', 'info') =~ /state:ok/ } @nodes
     }), 'a cluster');
-
     $gateway = t::Gateway->new(http => <<"CONF")->start;
     ratelimit_redis r { cluster 127.0.0.1:$nodes[0][1]; timeout 5s; $ca }
     ratelimit_zone \$arg_k zone=z:64k rate=10r/h redis=r;
@@ -281,37 +253,29 @@ CONF
         location / { ratelimit zone=z; empty_gif; }
     }
 CONF
-
     my @told = map { told("/?k=$_") } 1 .. 50;
-
     is(scalar(grep { $_ ne '200 PASSED 9' } @told), 0,
        'a cluster: every client is counted');
     is(scalar(grep { redis_cli($_->[0], qw( --scan --pattern *} )) ne '' } @nodes), 3,
        'a cluster: on every node');
-
     $gateway->stop;
     redis_stop($_->[0]) for @nodes;
 }
-
 
 # The socket is full: between the gateway and Redis something reads little, or
 # nothing while a file is there.
 
 sub narrow {
     my ($stopped, $to) = @_;
-
     my $listen = IO::Socket::INET->new(Listen => 64, ReuseAddr => 1,
                                        LocalAddr => '127.0.0.1') or die;
     setsockopt $listen, IPPROTO_TCP, TCP_MAXSEG, 536;
     setsockopt $listen, SOL_SOCKET, SO_RCVBUF, 4096;
-
     my $test = $$;
     my $pid = fork // die;
     return ($pid, $listen->sockport) if $pid;
-
     my %peer;
     my $select = IO::Select->new($listen);
-
     # ends with a test that dies
     while (getppid() == $test) {
         for my $socket ($select->can_read(0.02)) {
@@ -325,27 +289,21 @@ sub narrow {
                 print $file "x";
                 next;
             }
-
             my ($peer, $back) = @{ $peer{$socket} // next };
-
             next if !$back && -e $stopped;
-
             if (sysread $socket, my $data, 4096) {
                 syswrite $peer, $data;
                 next;
             }
-
             for ($socket, $peer) {
                 $select->remove($_);
                 delete $peer{$_};
                 close $_;
             }
         }
-
         # not to spin while what is there is not read
         sleep 0.01 if -e $stopped;
     }
-
     POSIX::_exit(0);
 }
 
@@ -353,11 +311,9 @@ for my $case (['10s', 'nobody waits in vain'], ['300ms', 'given up']) {
     my ($timeout, $name) = @$case;
     my $stopped = "$dir/stopped-$timeout";
     my ($pid, $port) = narrow($stopped, $good);
-
     my $rules = join '', map {
         "ratelimit_rule r$_ zone=z rate=10r/h key=\$arg_k-$_;\n"
     } 1 .. 16;
-
     $gateway = t::Gateway->new(http => <<"CONF")->start;
     ratelimit_redis r { server 127.0.0.1:$port; timeout $timeout; $ca
                         prefix full-$timeout; }
@@ -369,12 +325,9 @@ for my $case (['10s', 'nobody waits in vain'], ['300ms', 'given up']) {
         location / { ratelimit zone=z; empty_gif; }
     }
 CONF
-
     comes_back("full socket, $name: before", '/?k=a');
-
     open my $file, '>', $stopped or die;
     close $file;
-
     # opened again by another: this one waits for the answers
     my $opener = fork // die;
     if (!$opener) {
@@ -382,40 +335,31 @@ CONF
         unlink $stopped;
         POSIX::_exit(0);
     }
-
     my @answers = $gateway->burst(300, '/?k=' . ($timeout eq '10s' ? 'b' : 'c'));
     waitpid $opener, 0;
-
     if ($timeout eq '10s') {
         is(tally(@answers), '10 x 200, 290 x 429', "full socket, $name");
-
     } else {
         is(tally(@answers), '300 x 200', "full socket, $name");
         is(scalar(grep { t::Gateway::told($_) ne '200 DEGRADED -1' } @answers),
            0, "full socket, $name: all of them");
         comes_back("full socket, $name: right again", '/?k=d');
     }
-
     is(-s "$stopped.connections", 1, "full socket, $name: one connection");
     is(scalar(() = $gateway->log =~ /no connection/g), 0,
        "full socket, $name: and no other");
-
     $gateway->stop;
     kill KILL => $pid;
     waitpid $pid, 0;
 }
-
 
 # an address in brackets is that without them, for the certificate too
 
 SKIP: {
     skip 'no IPv6 here', 3
         unless IO::Socket::IP->new(LocalHost => '::1', Listen => 1);
-
     certificate('six', 'IP:::1');
-
     my (undef, $port) = server('six', '--bind', '127.0.0.1 ::1');
-
     $gateway = t::Gateway->new(http => <<"CONF")->start;
     ratelimit_redis r { server [::1]:$port; $ca timeout 2s; }
     ratelimit_zone \$arg_k zone=z:64k rate=10r/h redis=r;
@@ -425,11 +369,9 @@ SKIP: {
         location / { ratelimit zone=z; empty_gif; }
     }
 CONF
-
     is(told('/?k=a'), '200 PASSED 9', 'IPv6: asked');
     $gateway->stop;
 }
-
 
 # a Sentinel, and the master that it names, both by their ports for TLS
 
@@ -468,9 +410,7 @@ for ([$good, "$dir/ca.pem", '200 PASSED 9'],
      [$good, "$dir/stranger.pem", '200 DEGRADED -1'])
 {
     my ($server, $trusted, $told) = @$_;
-
     local $ENV{SSL_CERT_FILE} = $trusted;
-
     $gateway = t::Gateway->new(http => <<"CONF")->start;
     ratelimit_redis r { server 127.0.0.1:$server; tls on; timeout 2s; prefix trust; }
     ratelimit_zone \$arg_k zone=z:64k rate=10r/h redis=r;
@@ -480,7 +420,6 @@ for ([$good, "$dir/ca.pem", '200 PASSED 9'],
         location / { ratelimit zone=z; empty_gif; }
     }
 CONF
-
     is(told('/?k=a'), $told, 'the CAs of the system, '
        . ($told =~ /PASSED/ ? 'with ours among them' : 'without ours'));
     $gateway->stop;

@@ -16,33 +16,27 @@ use constant SECOND => 0.8;
 
 my $flags = File::Temp->newdir;
 
-
 # CLUSTER SLOTS' answer of [first, last, host, port]
 sub slots {
     return '*' . @_ . "\r\n" . join '', map {
         my ($first, $last, $host, $port) = @$_;
-
         "*3\r\n:$first\r\n:$last\r\n*4\r\n"
         . '$' . length($host) . "\r\n$host\r\n"
         . ":$port\r\n\$2\r\nid\r\n*0\r\n";
     } @_;
 }
 
-
 # A node. slots => what CLUSTER SLOTS gets, eval => what a check gets.
 sub node {
     my ($port, %answers) = @_;
-
     return t::FakeRedis->new(sub {
         my $answer = $answers{$_[0] eq 'CLUSTER' ? 'slots' : 'eval'} // $GOOD;
         return ref $answer eq 'CODE' ? $answer->() : $answer;
     }, port => $port);
 }
 
-
 sub gateway {
     my ($seeds, %options) = @_;
-
     return t::Gateway->new(workers => $options{workers} // 4,
                            http => <<"CONF");
     ratelimit_redis r {
@@ -58,42 +52,31 @@ sub gateway {
 CONF
 }
 
-
 sub told { return t::Gateway::told($_[0]->get('/?k=a')) }
-
 
 # When any of the nodes was asked, in order.
 sub asked {
     my @at = sort { $a <=> $b }
              map { map { $_->[0] } grep { $_->[2] eq 'CLUSTER' } $_->heard } @_;
-
     return @at;
 }
 
-
 sub never_twice {
     my ($name, @at) = @_;
-
     my @early = map { sprintf '%.3f', $at[$_] - $at[$_ - 1] }
                 grep { $at[$_] - $at[$_ - 1] < SECOND } 1 .. $#at;
-
     is("@early", '', "$name: never two within a second, of " . @at);
 }
-
 
 # Requests all the time, for so many seconds; they pass, each step when the nodes
 # have read what there was.
 sub load {
     my ($gateway, $seconds, $name, @nodes) = @_;
-
     my %tally;
     my $end = t::Clock::now() + $seconds;
-
     t::Clock::stop();
-
     while (t::Clock::now() < $end) {
         my $begun = $gateway->begin(20, '/?k=' . rand);
-
         wait_for(sub {
             return !grep { t::Gateway::unread($_->{port}) } @nodes;
         });
@@ -103,18 +86,14 @@ sub load {
         });
         $tally{tally(t::Gateway::finish($begun))} = 1;
     }
-
     t::Clock::go();
     is(join(', ', keys %tally), '20 x 200', "$name: all pass");
 }
 
-
 # Requests until each worker has answered one.
 sub all_workers {
     my ($gateway) = @_;
-
     my %seen;
-
     ok(wait_for(sub {
         $seen{header($_, 'X-Pid')} = 1
             for $gateway->burst(40, '/?k=' . rand);
@@ -122,20 +101,16 @@ sub all_workers {
     }), 'all workers have answered');
 }
 
-
 sub flag {
     open my $file, '>', "$flags/$_[0]" or die;
 }
 
-
 # How many connections the gateway's workers have to a port: {pid => n}
 sub connections {
     my ($gateway, $port) = @_;
-
     return { map { $_ => scalar t::Gateway::connections($_, $port) }
                  $gateway->workers };
 }
-
 
 # one question serves four workers; none asks again while all is well
 
@@ -143,20 +118,16 @@ sub connections {
     my $port = t::Gateway::free_port();
     my $node = node($port, slots => slots([0, 16383, '127.0.0.1', $port]));
     my $gateway = gateway("127.0.0.1:$port")->start;
-
     all_workers($gateway);
     is(told($gateway), '200 PASSED 9', 'four workers: the map is there');
     advance(1.5);
     all_workers($gateway);
     is(scalar(asked($node)), 1, 'four workers: one question');
-
     # a reload: the new workers have it at once
-
     my @old = $gateway->reload;
     all_workers($gateway);
     is(told($gateway), '200 PASSED 9', 'a reload: the map is there');
     is(scalar(asked($node)), 1, 'a reload: no question');
-
     $gateway->stop;
     $node->stop;
 }
@@ -169,23 +140,18 @@ sub connections {
         -e "$flags/deaf" ? '' : slots([0, 16383, '127.0.0.1', $port])
     });
     my $gateway = gateway("127.0.0.1:$port")->start;
-
     is(told($gateway), '200 PASSED 9', 'before the nodes fall silent');
     flag('deaf');
     $gateway->reload;
     is(told($gateway), '200 PASSED 9', 'the map outlives a reload');
-
     # another set of seeds is another fleet: nothing is taken over
-
     my $other = t::Gateway::free_port();
     my $second = node($other, slots => slots([0, 16383, '127.0.0.1', $other]));
-
     $gateway->configure(http => gateway("127.0.0.1:$other")->{http});
     $gateway->reload;
     is(told($gateway), '200 PASSED 9', 'other seeds: another map');
     cmp_ok(scalar(grep { $_->[2] eq 'EVALSHA' } $second->heard), '>=', 1,
            'other seeds: another node');
-
     $gateway->stop;
     $_->stop for $node, $second;
 }
@@ -198,25 +164,19 @@ for (['MOVED to nowhere', "-MOVED 5 127.0.0.1:1\r\n"],
      ['the end of the connection', undef])
 {
     my ($name, $eval) = @$_;
-
     my ($one, $two) = (t::Gateway::free_port(), t::Gateway::free_port());
     my $slots = slots([0, 8191, '127.0.0.1', $one],
                       [8192, 16383, '127.0.0.1', $two]);
     my @nodes = map { node($_, slots => $slots, eval => sub { $eval }) }
                     $one, $two;
-
     my $gateway = gateway("127.0.0.1:$one", timeout => '300ms')->start;
-
     load($gateway, 3, $name, @nodes);
-
     my @at = asked(@nodes);
-
     never_twice($name, @at);
     cmp_ok(scalar @at, '>=', 2, "$name: asked again and again");
     cmp_ok(scalar @at, '<=', 5, "$name: once a second");
     cmp_ok(scalar(grep { asked($_) } @nodes), '==', 2,
            "$name: both nodes in turn") if defined $eval;
-
     $gateway->stop;
     $_->stop for @nodes;
 }
@@ -231,16 +191,12 @@ for (['MOVED to nowhere', "-MOVED 5 127.0.0.1:1\r\n"],
                           : "-ERR x\r\n"
     });
     my $gateway = gateway("127.0.0.1:$port", timeout => '50ms')->start;
-
     load($gateway, 2, 'no map', $node);
-
     my $n = asked($node);
-
     cmp_ok($n, '<=', 23, "no map: $n questions in 2 s");
     cmp_ok($n, '>=', 5, 'no map: asked again and again');
     cmp_ok($node->seen->{connections}, '<=', 4,
            'no map: a connection a worker');
-
     flag('first');
     ok(wait_for(sub { told($gateway) eq '200 PASSED 9' }),
        'no map: then there is one');
@@ -257,25 +213,19 @@ for (['MOVED to nowhere', "-MOVED 5 127.0.0.1:1\r\n"],
             rename "$flags/kill", "$flags/killed";
             return '';
         }
-
         return slots([0, 16383, '127.0.0.1', $port]);
     });
     my $gateway = gateway("127.0.0.1:$port", timeout => '300ms')->start;
-
     all_workers($gateway);
-
     for my $signal ('KILL', 'STOP') {
         my @before = asked($node);
         my @begun;
-
         unlink "$flags/killed";
         flag('kill');
-
         # While the clock stands, nobody gives up waiting for that answer. The
         # question comes after some seconds of that clock: a busy machine needs
         # longer for so many turns.
         t::Clock::stop();
-
         ok(wait_for(sub {
             return 1 if -e "$flags/killed";
             return 0 if t::Gateway::unread($port);
@@ -283,15 +233,12 @@ for (['MOVED to nowhere', "-MOVED 5 127.0.0.1:1\r\n"],
             push @begun, $gateway->begin(5, '/?k=' . rand);
             return 0;
         }, 90), "$signal: a question has no answer");
-
         my @heard = grep { $_->[2] eq 'CLUSTER' } $node->heard;
         my ($at, $number) = @{ $heard[-1] };
         my $pid = worker($gateway, $node, $number);
-
         ok($pid, "$signal: the worker that asked");
         kill $signal => $pid;
         t::Clock::go();
-
         ok(wait_for(sub {
             t::Gateway::send_all([map { [$gateway, '/?k=' . rand] } 1 .. 5], 1);
             grep { $_->[2] eq 'CLUSTER' && $_->[0] > $at
@@ -299,7 +246,6 @@ for (['MOVED to nowhere', "-MOVED 5 127.0.0.1:1\r\n"],
         }), "$signal: another worker asks");
         kill CONT => $pid if $signal eq 'STOP';
     }
-
     never_twice('a worker dies', asked($node));
     $gateway->stop('QUIT', qr/exited on signal 9/);
     $node->stop;
@@ -308,15 +254,11 @@ for (['MOVED to nowhere', "-MOVED 5 127.0.0.1:1\r\n"],
 # Which worker is the other end of a fake's connection.
 sub worker {
     my ($gateway, $node, $number) = @_;
-
     my ($port) = map { $_->[3] } grep { $_->[1] == $number } $node->heard;
-
     return if !$port;
-
     for my $pid ($gateway->workers) {
         return $pid if t::Gateway::connections($pid, $node->{port}, $port);
     }
-
     return;
 }
 
@@ -335,11 +277,9 @@ sub worker {
         -e "$flags/moved" ? slots([0, 16383, '127.0.0.1', $two]) : $slots
     });
     my $gateway = gateway("127.0.0.1:$one", timeout => '300ms')->start;
-
     all_workers($gateway);
     flag('one');
     flag('moved');
-
     ok(wait_for(sub {
         told($gateway) eq '200 PASSED 9'
     }), 'a deaf node: the other one has the new map');
@@ -348,13 +288,11 @@ sub worker {
         40 == grep { t::Gateway::told($_) eq '200 PASSED 9' } @answers;
     }), 'a deaf node: all workers take it over');
     never_twice('a deaf node', asked($deaf, $good));
-
     # what owns nothing any more is closed, by whoever has had a call since
     all_workers($gateway);
     ok(wait_for(sub {
         !grep { $_ } values %{ connections($gateway, $one) }
     }), 'a deaf node: let go');
-
     $gateway->stop;
     $_->stop for $deaf, $good;
 }
@@ -368,25 +306,20 @@ sub worker {
     });
     my $first = node($old);
     my $gateway = gateway("127.0.0.1:$seed")->start;
-
     all_workers($gateway);
     ok(wait_for(sub {
         advance(0.2);
         return !grep { $_ } values %{ connections($gateway, $seed) };
     }), 'a seed that owns nothing is let go');
-
     my $second = node($new);
     flag('new');
     $first->stop;
-
     ok(wait_for(sub { told($gateway) eq '200 PASSED 9' }),
        'all lost: the seeds are asked again');
     all_workers($gateway);
-
     # the first two are of the time without a map and of that with one
     my (undef, @at) = asked($entry);
     never_twice('all lost', @at);
-
     $gateway->stop;
     $_->stop for $entry, $second;
 }
@@ -398,15 +331,12 @@ sub worker {
     my $port = t::Gateway::free_port();
     my $node = node($port, slots => slots([0, 16383, '127.0.0.1', $port]));
     my $gateway = gateway("$seed:$port")->start;
-
     all_workers($gateway);
     is(told($gateway), '200 PASSED 9', "$seed: it limits");
-
     my $n = connections($gateway, $port);
     is(join(' ', map { $n->{$_} } sort keys %$n), '1 1 1 1',
        "$seed: one connection a worker");
     is($node->seen->{connections}, 4, "$seed: from the begin");
-
     $gateway->stop;
     $node->stop;
 }
@@ -417,7 +347,6 @@ sub worker {
     my $port = t::Gateway::free_port();
     my $node = node($port, slots => slots([0, 16383, 'LOCALHOST', $port]));
     my $gateway = gateway("localhost:$port")->start;
-
     all_workers($gateway);
     is(told($gateway), '200 PASSED 9', 'a name that the configuration knows');
     is($node->seen->{connections}, 4, 'a name: one connection a worker');
@@ -436,12 +365,9 @@ for my $host ('redis.example', '?', "a\nb", 'x' x 255) {
                         [0, 9000, $host, 6379]));
     my $gateway = gateway("127.0.0.1:$port", timeout => '10s')->start;
     my $name = substr $host, 0, 9;
-
     $name =~ s/\n/ /;
-
     my $begun = t::Gateway::begin_all(
         [map { [$gateway, "/?k=$_"] } (rand) x 40, 1 .. 40]);
-
     ok(wait_for(sub {
            t::Gateway::answered($begun);
            return grep { t::Gateway::told($_) eq '200 PASSED 9' } @{ $begun->{answers} };
@@ -461,15 +387,12 @@ for my $host ('redis.example', '?', "a\nb", 'x' x 255) {
                       [8192, 16383, '127.0.0.1', $two]);
     my $good = node($one, slots => $slots);
     my $gateway = gateway("127.0.0.1:$one", workers => 1)->start;
-
     # the other one is not there for long: the backoff is at its greatest
     for (1 .. 10) {
         $gateway->get("/?k=$_") for 1 .. 20;
         advance(0.5);
     }
-
     my $node = node($two, slots => $slots);
-
     ok(wait_for(sub {
         20 == grep { t::Gateway::told($_) eq '200 PASSED 9' }
                    map { $gateway->get("/?k=$_") } 1 .. 20;
@@ -491,7 +414,6 @@ for my $host ('redis.example', '?', "a\nb", 'x' x 255) {
             ? "-MOVED $slot 127.0.0.1:$nobody\r\n" : $GOOD
     });
     my $gateway = gateway("127.0.0.1:$port; buckets 1", workers => 1)->start;
-
     is(told($gateway), '200 PASSED 9', 'before MOVED');
     flag('wrong');
     is(told($gateway), '200 DEGRADED -1', 'MOVED: followed');
@@ -516,14 +438,11 @@ for my $host ('redis.example', '?', "a\nb", 'x' x 255) {
     } 0 .. 16383;
     my $third = int(length($map) / 3);
     my $slots = [map { (substr($map, $_ * $third, $third), ('') x 60) } 0 .. 3];
-
     cmp_ok(length $map, '>', 20_000_000, 'a large map: its size');
-
     my $node = node($port, slots => $slots);
     # one worker's calls wait until the fake has sent the map to the other one
     my $gateway = gateway("127.0.0.1:$port", workers => 2,
                           timeout => '10s')->start;
-
     ok(wait_for(sub { told($gateway) eq '200 PASSED 9' }),
        'a large map: it is used') or diag($gateway->log);
     unlike($gateway->log, qr/\[error\] .*(?:too large|no reply)/,

@@ -15,12 +15,9 @@ my (%rules, @lines);
 
 sub rule {
     my ($match, $methods, $capacity) = @_;
-
     my $n = 1 + keys %rules;
     $capacity //= 10 + ($n * 617) % 1009;   # all different
-
     $rules{"r$n"} = [$match, $methods, $capacity];
-
     push @lines, "ratelimit_rule r$n zone=z rate=1r/h capacity=$capacity"
                  . (defined $match ? " \"match=$match\"" : '')
                  . (defined $methods ? " methods=$methods" : '') . ';';
@@ -54,52 +51,39 @@ CONF
 # of the readings of a path, the rule with the least capacity that matches one
 sub strictest {
     my ($method, @paths) = @_;
-
     my @found;
-
     for my $id (keys %rules) {
         my ($match, $methods, $capacity) = @{ $rules{$id} };
-
         next if defined $methods && $methods ne $method;
         push @found, $id
             if !defined $match || grep { $_ =~ expression($match) } @paths;
     }
-
     my ($least) = sort { $rules{$a}[2] <=> $rules{$b}[2] } @found;
-
     return $least;
 }
 
 sub expression {
     my $match = shift;
-
     return qr/$1/ if $match =~ /^~(.*)/;
-
     $match =~ s{/$}{};
     $match =~ s{/(?:\{\w+\}|\*)(?=/|$)}{/[^/]+}g;
     $match =~ s{/\*\*$}{(?:/.*)?};
-
     return qr{^$match$};
 }
 
 # the same path, written in another way
 sub disguised {
     my $path = shift;
-
     my @way = ('//', '/./', '/;v/', '/q/../', '/q/..;/', '%2F', ';v/');
-
     $path =~ s{(?<=.)/}{rand() < .3 ? $way[rand @way] : '/'}ge;
-
     return $path . ('', '', '/', ';v')[rand 4];
 }
 
 # how a server reads it that knows no parameters behind ";"
 sub plain {
     my $path = shift;
-
     $path =~ s/%2F/\//g;
     1 while $path =~ s{/(?:\.?|q/\.\.)/}{/};
-
     return $path =~ s{/$}{}r;
 }
 
@@ -111,17 +95,13 @@ for my $k (1 .. 600) {
                          map { ('x', "y$i", "z$i", 'Y', 7)[rand 5] }
                              1 .. rand 4;
     my $method = rand() < .5 ? 'GET' : 'POST';
-
     # an expression sees what the client wrote
     my $asked = $path =~ m{^/t1\d\d|/Y} ? $path : disguised($path);
-
     my $answer = $gateway->get("$method $asked?k=$k", 'Content-Length: 0');
     my $got = header($answer, 'X-Rule');
     my $expected = strictest($method, $path, plain($asked));
     my $limit = header($answer, 'X-RateLimit-Limit');
-
     $met{$got =~ /^r(\d+)$/ && $1 <= 996 ? ($1 - 1) % 6 : $got}++;
-
     $wrong .= "$method $asked: $got ($limit), expected $expected "
               . "($rules{$expected}[2])\n"
         if $got ne $expected || $limit ne $rules{$expected}[2];

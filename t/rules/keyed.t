@@ -12,7 +12,6 @@ my $RULE = 'ratelimit_rule users zone=z match=/users limit=5 window=1d '
 
 sub conf {
     my ($lines) = @_;
-
     return <<"CONF";
     ratelimit_zone \$http_x_tenant zone=z:1m state=%%DIR%%/rules.state;
     $lines
@@ -66,7 +65,6 @@ my $api = t::Api->new($gateway);
 sub headers {
     my %of = @_;
     my %name = (t => 'X-Tenant', u => 'X-User', k => 'X-API-Key');
-
     return map { "$name{$_}: $of{$_}" } sort keys %of;
 }
 
@@ -78,7 +76,6 @@ sub explained {
     my $answer = t::Api::answer($gateway->get(shift, headers(@_),
                                               "X-RateLimit-Explain: $TOKEN"));
     my $zone = $answer->{json}{zones}[0];
-
     return join ', ', map { "$_->{limit} $_->{limit_from} "
                             . ($zone->{tier} // '-') }
                       grep { $_->{applies} } @{ $zone->{rules} };
@@ -87,7 +84,6 @@ sub explained {
 sub counted {
     my $answer = $api->get("/counters?$_[0]");
     my $json = $answer->{json};
-
     return "$json->{limit} " . ($json->{tier} // '-');
 }
 
@@ -95,15 +91,11 @@ my $version = 1;
 
 sub changed {
     my ($method, $path, $body, $status, $name) = @_;
-
     my $answer = $api->change($method, $path, $body);
-
     is(t::Api::said($answer), $status, $name);
     ok($api->follows(++$version), "$name: followed");
-
     return $answer;
 }
-
 
 # amounts: the rule's key, the API key, the tier, the rule
 
@@ -121,7 +113,6 @@ is(explained('/t', @{ $_->[0] }), $_->[1], "/t @{ $_->[0] }") for
 is(explained('/a'), '20 rule_key -', 'an address');
 is(explained('/p?k=k', t => 'acme'), '40 rule_key -', 'a key of parts');
 is(explained('/p?k=l', t => 'acme'), '10 rule -', 'another one');
-
 
 # tiers: whole keys before patterns, and these in their order; other rules'
 
@@ -145,7 +136,6 @@ is(limit('/t', t => 'acme'), 1000, 'a request has that of its tenant');
 is(limit('/t', t => 'us-2'), 100, 'and that of its tier');
 is(limit('/t', t => 'one'), 10, 'or none');
 
-
 # a counter has the limit that requests have
 
 is(counted($_->[0]), $_->[1], $_->[0]) for
@@ -155,7 +145,6 @@ is(counted($_->[0]), $_->[1], $_->[0]) for
     ['rule=addresses&key=192.0.2.1', '30 -'],
     ['rule=parts&key=acme&key=k', '40 -'],
     ['rule=parts&key=beta&key=k', '100 gold'];
-
 
 # the endpoint: one at a time, and many
 
@@ -198,7 +187,6 @@ is(explained('/t', t => 'one'), '7 rule_key -', 'one is there');
 is_deeply($api->get('/rules/tenants')->{json}{limits_by_key},
           { t::Api::sha('one') => { limit => 7 } }, 'it is stored as its hash');
 
-
 # a reload without a rule: what names it is skipped, all else counts and changes
 
 $gateway->configure(http => conf(''));
@@ -221,7 +209,6 @@ $gateway->configure(http => conf($RULE));
 $gateway->reload;
 ok(t::Rules::follows($gateway, $version), 'a reload with the rule');
 is(limit('/t', t => 'three', u => 'mallory'), 100, 'it counts again');
-
 
 # as many as a document may have
 

@@ -18,7 +18,6 @@ my $key = t::Rules::key($prefix, 'z');
 
 sub gateway {
     my (%self) = @_;
-
     return t::Gateway->limited(redis => $self{port} // $port, timeout => '2s',
         zone => 'state=rules.state', api => 1,
         files => { $self{file} ? ('rules.state' => join '', @{ $self{file} })
@@ -33,11 +32,9 @@ sub denies {
 # The record that Redis has, once it has that version.
 sub has {
     my ($version, $name, $seconds) = @_;
-
     ok(wait_for(sub {
            t::Rules::current($port, $prefix, 'z') == $version
        }, $seconds), $name);
-
     return t::Rules::redis($port, 'HGET', $key, 'record');
 }
 
@@ -68,7 +65,6 @@ for my $what (['of another fleet', $OTHER], ['without a lineage', undef]) {
     my ($name, $of) = @$what;
     my $stale = gateway(file => [map {
         t::Rules::record($_, denies('b'), lineage => $of) } 15, 14]);
-
     ok(t::Rules::follows($stale, 1), "a file $name: it follows the fleet");
     dropped($stale, "a file $name");
     is(has(1, "a file $name: the fleet's version stays"), $one,
@@ -92,7 +88,6 @@ my $stale;
 {
     # real time: the clock must not run away from a fleet without a processor
     local $t::Gateway::BETWEEN = sub { };
-
     $stale = gateway(file => [t::Rules::record(15, denies('b'),
                                                lineage => $OTHER)]);
     ok(t::Rules::follows($stale, 1, 'z', 40),
@@ -114,7 +109,6 @@ ok(t::Rules::follows($first, 2), 'which is followed');
 
 sub lose {
     my $record = shift;
-
     t::Rules::redis($port, 'HSET', $key, version => t::Rules::version($record),
                     id => t::Rules::id($record), record => $record);
     t::Rules::redis($port, 'PUBLISH', "$prefix:rules:z", 'x');

@@ -33,24 +33,19 @@ ok(t::Rules::follows($gateway, 1), 'the document counts');
 
 my $api = t::Api->new($gateway);
 
-
 sub told {
     my ($path, @headers) = @_;
     my $answer = $gateway->get($path, @headers);
     return "$answer->{status} " . header($answer, 'X-Status');
 }
 
-
 sub from { return "X-Real-IP: $_[0]" }
-
 
 sub change {
     my ($method, $path, $body, $version, $name) = @_;
-
     is(t::Api::said($api->change($method, $path, $body)), 200, $name);
     ok($api->follows($version), "$name: followed");
 }
-
 
 # addresses
 
@@ -74,7 +69,6 @@ is($gateway->get('/x', from('192.0.2.1'), 'X-API-Key: sk_bad')->{body},
 ok($gateway->log_has(qr/request denied by the list of ratelimit zone "z", key "192\.0\.2\.1"/),
    'the log line has the address');
 
-
 # the deny list comes first, however long the prefix is; then the allow list
 
 change('PUT', '/allow', ['192.0.2.7', '203.0.113.0/24'], 3,
@@ -83,7 +77,6 @@ is(told('/x', from('192.0.2.7')), '403 DENIED', 'denied and allowed');
 is(told('/fixed?user=u', from('203.0.113.9')), '200 BYPASSED', 'not counted')
     for 1 .. 7;
 is(told('/fixed?user=u', from('203.0.114.9')), '200 PASSED', 'counted');
-
 
 # values of the keys of rules, wherever the request goes
 
@@ -107,7 +100,6 @@ is(told('/x?user=eve'), '200 BYPASSED', 'eve is free');
 is_deeply($api->get('/deny')->{json}[-1],
           { rule => 'fixed', key => t::Api::sha('mallory') }, 'others stay');
 
-
 # a duration ends by itself
 
 change('POST', '/deny', { address => '198.51.100.99', duration => '1h',
@@ -126,12 +118,10 @@ is((grep { ref $_ && ($_->{address} // '') eq '198.51.100.99' }
 
 $gateway->stop;
 
-
 # lists of nginx.conf
 
 sub conf {
     my ($lines, $zone) = @_;
-
     return <<"CONF";
     set_real_ip_from 127.0.0.1;
     real_ip_header X-Real-IP;

@@ -30,7 +30,6 @@ my @rules = (
 sub because {
     my $answer = t::Api::answer($gateway->get('/?k=1',
                                               "X-RateLimit-Explain: $TOKEN"));
-
     return join ', ', map { "$_->{rule} " . ($_->{because} // 'applies') }
                       @{ $answer->{json}{zones}[0]{rules} };
 }

@@ -12,18 +12,15 @@ use POSIX 'strftime';
 my $redis = redis_start();
 my $prefix = key_prefix();
 
-
 sub window {
     my ($limit) = @_;
     return (algorithm => 'fixed_window',
             params => { limit => $limit, window => 'calendar:day' });
 }
 
-
 sub from_now {
     return strftime('%Y-%m-%dT%H:%M:%SZ', gmtime(time + $_[0]));
 }
-
 
 my %document = (
     rules => [
@@ -88,36 +85,28 @@ $gateway->write('rules.state', t::Rules::record(1, \%document));
 $gateway->start;
 ok(t::Rules::follows($gateway, 1), 'the document counts');
 
-
 sub told {
     my $answer = $gateway->get(@_);
-
     return join ' ', $answer->{status},
                      map { header($answer, $_) // '' }
                      qw( X-Status X-Rule X-RateLimit-Remaining );
 }
 
-
 sub key { return "X-API-Key: $_[0]" }
-
 
 # what a response says of the limit alone
 sub shown {
     my $answer = $gateway->get(@_);
     my $policy = header($answer, 'RateLimit-Policy') // '';
-
     $policy =~ s/;pk=:.*?://g;
-
     return join ' | ', (map { header($answer, $_) // '' }
                         qw( X-RateLimit-Limit RateLimit-Limit )), $policy;
 }
-
 
 # the deny list
 
 for my $key ('sk_bad_1', 'sk_ok_but_bad') {
     my $answer = $gateway->get('/tier?k=d', key($key));
-
     is($answer->{status}, 403, "$key: denied");
     is(header($answer, 'X-Status'), 'DENIED', "$key: status");
     is(header($answer, 'Content-Type'), 'application/json', "$key: type");
@@ -199,7 +188,6 @@ is(told('/parts', 'X-Tenant: acme', 'Cookie: user=u'), '200 PASSED parts 19',
 
 for ([none => 10], [free_1 => 3], [one => 7], [vip => 9]) {
     my ($key, $limit) = @$_;
-
     is(shown('/tier?k=shown', key($key)),
        qq($limit | $limit, $limit;w=86400 | "tier";q=$limit;w=86400),
        "the limit of $key in all headers");
@@ -217,7 +205,6 @@ ok(wait_for(sub {
 
 $gateway->stop;
 
-
 # Redis: other limits of one counter, and requests on their way at a change
 
 $gateway->start;
@@ -234,26 +221,20 @@ for my $sync ('strict', 'lease') {
                                              tier_of => { keys => { p => 'pro' } } });
     my $new = t::Rules::record(2 * $n, { rules => [$rules[1]],
                                          tier_of => { keys => { p => 'pro' } } });
-
     ok(t::Rules::put($redis, $prefix, 'shared', 2 * $n - 2, $old), "$sync: a document");
     ok(t::Rules::follows($gateway, 2 * $n - 1, 'shared'), "$sync: counts");
-
     is(join(', ', map { told("/shared?k=$sync", key('none')) } 1 .. 4),
        "200 PASSED $sync 2, 200 PASSED $sync 1, 200 PASSED $sync 0, "
        . "429 REJECTED $sync 0", "$sync: the rule's limit");
     is(told("/shared?k=$sync-p", key('p')), "200 PASSED $sync 5",
        "$sync: the tier's");
-
     # three are delayed, by a rule that is gone before they go on
-
     my $pid = fork;
     die "fork: $!" if !defined $pid;
-
     if ($pid == 0) {
         $gateway->burst(4, "/shared/slow?k=$sync-s", key('p'));
         POSIX::_exit(0);
     }
-
     select undef, undef, undef, 0.3;
     ok(t::Rules::put($redis, $prefix, 'shared', 2 * $n - 1, $new), "$sync: a change");
     ok(t::Rules::follows($gateway, 2 * $n, 'shared'), "$sync: counts now");
@@ -262,7 +243,6 @@ for my $sync ('strict', 'lease') {
     is(shown("/shared?k=$sync-$_->[0]", key($_->[0])),
        qq($_->[1] | $_->[1], $_->[1];w=86400 | "$sync";q=$_->[1];w=86400),
        "$sync: the new limit of $_->[0]") for ['none', 5], ['p', 10];
-
     waitpid $pid, 0;
     ok(wait_for(sub {
            return 4 == (() = $gateway->read('access.log')

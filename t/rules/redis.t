@@ -14,7 +14,6 @@ my $version = 0;
 
 sub gateway {
     my (%self) = @_;
-
     return t::Gateway->limited(
         workers => 2, start => 0, timeout => '2s', api => 1,
         redis => "server 127.0.0.1:$port", %self,
@@ -30,21 +29,17 @@ sub rules {
 # The next version, with another limit; returns its record.
 sub change {
     my ($limit, %how) = @_;
-
     my $record = t::Rules::record($version + 1, rules($limit),
                                   %{ $how{head} // {} });
     my $got = t::Rules::put($port, $prefix, 'z', $version, $record, %how);
-
     $version++ if $got;
     ok($got, "Redis takes version $version") if !$how{silent};
-
     return $record;
 }
 
 # Until all of these go by the current version.
 sub follow {
     my ($what, @gateways) = @_;
-
     for my $gateway (@gateways) {
         ok(t::Rules::follows($gateway, $version), "$what: $gateway->{name}");
     }
@@ -53,7 +48,6 @@ sub follow {
 # who leads, by the log
 sub leader {
     my $gateway = shift;
-
     my @leaders = $gateway->log
                   =~ /(\d+)#\d+: .*"z": this worker follows the rules/g;
     return $leaders[-1];
@@ -70,7 +64,6 @@ sub reachable {
            =~ /^ratelimit_rules_reachable\{zone="z"\} (\d)$/m ? $1 : undef;
 }
 
-
 my @fleet = map { gateway()->start } 1, 2;
 
 follow('no document', @fleet);
@@ -84,7 +77,6 @@ my ($begin, $ahead) = (t::Clock::now());
 for my $n (1 .. 40) {
     change(11 + $n % 5, silent => 1);
     t::Rules::follows($_, $version) or last for @fleet;
-
     $ahead = $n - (t::Clock::now() - $begin) / 5;
     last if $ahead > 3 && $n % 5 == 0;
 }
@@ -141,13 +133,11 @@ follow('a leader was killed', @fleet);
 
 {
     my @answers;
-
     for my $limit (23 .. 28) {
         $_->signal('HUP') for @fleet;
         change($limit, silent => 1);
         push @answers, map { $_->burst(50, "/?k=load$limit$_->{name}") } @fleet;
     }
-
     is(scalar(grep { $_->{status} !~ /^(?:200|429)$/ } @answers), 0,
        'reloads: no request is lost');
     wait_for(sub { $_->workers == 2 }) for @fleet;
@@ -214,10 +204,8 @@ sub refused_version {
 
 sub refuse {
     my ($what, $record, $why, %hash) = @_;
-
     my %all = (version => $version + 1, id => t::Rules::id($record),
                record => $record, %hash);
-
     t::Rules::redis($port, 'HSET', $key, %all);
     t::Rules::redis($port, 'PUBLISH', "$prefix:rules:z", 'x') for 1 .. 3;
     ok(wait_for(sub { $fleet[0]->log =~ /$why/ }), "$what: the log says it");

@@ -12,33 +12,27 @@ my $port = redis_start();
 # A change whose body is not whole yet.
 sub begin {
     my ($gateway, $key) = @_;
-
     my $socket = $gateway->connect_to;
-
     print $socket join "\r\n", "PUT /rl/tier_of/$key HTTP/1.0", 'Host: localhost',
                   $t::Gateway::TOKEN,
                   'Content-Type: application/json', 'If-Match: *',
                   'Content-Length: 14', '', '{"tier"';
     $socket->flush;
-
     return $socket;
 }
 
 sub finish {
     my ($socket) = @_;
     my ($answer, $in) = ({ status => 0, headers => {} }, '');
-
     print $socket ':"pro"}';
     $socket->flush;
     1 while sysread $socket, $in, 65536, length $in;
     t::Gateway::parse($answer, $in);
-
     return $answer;
 }
 
 sub drained {
     my ($what, $redis, $uses, $workers) = @_;
-
     my $gateway = t::Gateway->new(workers => $workers, http => <<"CONF")->start;
     $redis
     ratelimit_zone \$arg_k zone=z:1m state=rules.state $uses;
@@ -48,24 +42,17 @@ sub drained {
         @{[t::Rules::location()]}
     }
 CONF
-
     ok(t::Rules::follows($gateway, 0), "$what: begins");
-
     my @old = $gateway->workers;
     my @sockets = map { begin($gateway, "k$_") } 1 .. 8;
-
     # the requests are there when others are answered
-
     ok(t::Rules::follows($gateway, 0), "$what: eight changes have begun");
     $gateway->signal('HUP');
-
     my %old = map { $_ => 1 } @old;
-
     ok(wait_for(sub {
         $gateway->log =~ /gracefully shutting down/
         && grep({ !$old{$_} } $gateway->workers) == $workers
     }), "$what: new workers serve");
-
     is(tally(map { finish($_) } @sockets), '8 x 201', "$what: all are taken");
     ok(wait_for(sub { !grep { $old{$_} } $gateway->workers }),
        "$what: the old workers end");
@@ -83,7 +70,6 @@ drained('no Redis', '', '', 4);
 {
     my ($seed) = cluster_ports();
     my $prefix = key_prefix();
-
     drained('a Cluster', "ratelimit_redis one { cluster 127.0.0.1:$seed; "
             . "prefix $prefix; timeout 2s; }", 'redis=one', 4);
 }

@@ -17,22 +17,17 @@ my @login;
 
 alarm 120;
 
-
 # The text that the module sends.
 sub embedded {
     my $c = `sh tools/embed-lua.sh rules lua/rules.lua`;
     my $text = join '', map { "$_\n" } $c =~ /^    "(.*)\\n"$/mg;
-
     $text =~ s/\\(["\\])/$1/g;
-
     return $text;
 }
-
 
 sub cli {
     return redis_cli($port, @login, @_);
 }
-
 
 # What the script answers, each text on a line; long arguments from a file.
 sub rules {
@@ -40,66 +35,49 @@ sub rules {
     my $file = File::Temp->new;
     my $command = join '', map { '$' . length($_) . "\r\n$_\r\n" }
         'EVAL', $script, 2, $KEY, "$KEY:history", @args;
-
     print $file map({ '*' . @$_ . "\r\n" . join '', map { '$' . length($_) . "\r\n$_\r\n" } @$_ }
                     (@login ? ['AUTH', @login[1, 3]] : ())),
                 '*' . (@args + 5) . "\r\n$command";
     close $file;
-
     my @texts = read_reply($file);
-
     # one text has all heads
     return $args[0] eq 'list' ? split /\n/, $texts[0] : @texts;
 }
 
-
 sub read_reply {
     my $file = shift;
-
     my $socket = IO::Socket::INET->new(PeerAddr => "127.0.0.1:$port") or die;
-
     open my $in, '<', "$file" or die;
     local $/;
     print $socket scalar <$in>;
     $socket->flush;
-
     $/ = "\r\n";
     my $line = <$socket>;
     $line = <$socket> if @login;
     chomp $line;
-
     return $line if $line !~ /^\*(\d+)$/;
-
     return map { bulk($socket) } 1 .. $1;
 }
 
-
 sub bulk {
     my $socket = shift;
-
     local $/ = "\r\n";
     my $len = <$socket>;
     return undef if $len =~ /^\$-1/;
     $len =~ /^\$(\d+)/ or die $len;
-
     read $socket, my $text, $1 + 2;
-
     return substr $text, 0, $1;
 }
 
-
 sub record {
     my ($version, $len) = @_;
-
     return qq({"format":"1.0","version":$version,"author":"\\"version\\":7"}\n)
            . 'x' x ($len || 10) . "\n";
 }
 
-
 # Ids are "a" unless they are given: that of the expected one, too.
 sub put {
     my ($expected, $version, $id, $len, $expected_id) = @_;
-
     return join ' ', rules('put', $expected,
                            $expected_id // ($expected ? 'a' : '0'), $version,
                            $id // 'a', record($version, $len));
@@ -111,7 +89,6 @@ sub ran {
     return cli('info', 'commandstats') =~ /^cmdstat_$command:calls=(\d+)/m
            ? $1 : 0;
 }
-
 
 sub got { return join ' ', map { $_ // '-' } @_ }
 
@@ -206,7 +183,6 @@ sub reads {
     my @before = map { ran($_) } qw( hget lindex );
     my $got = got(rules(@_));
     my @after = map { ran($_) } qw( hget lindex );
-
     return ($got, join ' ', map { $after[$_] - $before[$_] } 0, 1);
 }
 
@@ -221,7 +197,6 @@ is_deeply([reads('version', 20)], [record(20), '0 1'], 'so the oldest');
 
 sub before {
     my $version = shift;
-
     redis_cli($port, 'lpush', "$KEY:history", cli('hget', $KEY, 'record') . "\n");
     redis_cli($port, 'rpop', "$KEY:history");
     redis_cli($port, 'hset', $KEY, 'version', $version, 'id', 'a', 'record',
@@ -297,9 +272,7 @@ cli('config', 'set', 'maxmemory', 0);
 for my $denied (qw( lpush lindex rpop hset )) {
     cli('del', $KEY, "$KEY:history");
     put($_ - 1, $_) for 1 .. 52;
-
     my $heads = got(rules('list'));
-
     cli('acl', 'setuser', "no$denied", 'reset', 'on', '>pw', '~rl:*', '&*',
         '+@all', "-$denied");
     @login = ('--user', "no$denied", '--pass', 'pw', '--no-auth-warning');

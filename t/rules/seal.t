@@ -16,7 +16,6 @@ my $key = t::Rules::key($prefix, 'z');
 
 sub conf {
     my $secret = shift;
-
     return t::Gateway::limited_http(
         redis => "server 127.0.0.1:$port" . ($secret ? "; secret_file $secret" : ''),
         zone => 'state=%%DIR%%/rules.state', api => 1);
@@ -24,29 +23,23 @@ sub conf {
 
 sub gateway {
     my ($secret, $record) = @_;
-
     my $gateway = t::Gateway->new(http => '');
-
     $gateway->write($_, "$_ of the fleet\n") for qw( secret other );
     $gateway->write('rules.state', $record) if $record;
     $gateway->configure(http => conf($secret));
     $gateway->start;
-
     return $gateway;
 }
 
 sub has {
     my ($gateway, $secret) = @_;
-
     $gateway->configure(http => conf($secret));
     $gateway->reload;
 }
 
 sub sealed {
     my ($record, $secret, $zone) = @_;
-
     my $of = hmac_sha256($zone // 'z', hmac_sha256('ratelimit seal', "$secret of the fleet"));
-
     return $record . 'hmac-sha256 ' . hmac_sha256_hex($record, $of) . "\n";
 }
 
@@ -60,22 +53,18 @@ sub in_redis { return t::Rules::redis($port, 'HGET', $key, 'record') // '' }
 # The record of a version that a gateway has.
 sub own {
     my ($gateway, $version) = @_;
-
     wait_for(sub { $gateway->read('rules.state') =~ /\A[^\n]*"version":$version,/ });
     return $gateway->read('rules.state') =~ /\A([^\n]*\n[^\n]*\n)/ ? $1 : 'none';
 }
 
 sub seals {
     my ($gateway, $version, $secret, $name) = @_;
-
     my $record = own($gateway, $version);
-
     ok(wait_for(sub { in_redis() eq sealed($record, $secret) }), $name);
 }
 
 sub refused {
     my $gateway = shift;
-
     return $gateway->get('/metrics')->{body}
                =~ /^ratelimit_rules_refused_version\{zone="z"\} (\d+)$/m ? $1 : 'none';
 }
@@ -86,14 +75,12 @@ my $NOT = 'of its rules is not used: it is not sealed by this "secret_file"; if 
 
 sub refuses {
     my ($gateway, $version, $name) = @_;
-
     ok(wait_for(sub { refused($gateway) eq $version }), "$name: the metric has it");
 }
 
 # Puts a record there as any program can that may write to Redis.
 sub forge {
     my ($record, $text) = @_;
-
     t::Rules::redis($port, 'HSET', $key, version => t::Rules::version($record),
                     id => t::Rules::id($record), record => $text);
     t::Rules::redis($port, 'PUBLISH', "$prefix:rules:z", 'x');
@@ -168,18 +155,14 @@ for my $name (sort keys %forged) {
     forge($forged, $forged{$name});
     refuses($one, 4, $name);
     ok(t::Rules::follows($one, 3), "$name: the rules stay");
-
     my $tag = $its->if_match(3);
-
     # the version in Redis is another one, and cannot be read
-
     is(t::Api::said($its->send('PUT', '/document', denies('c'), $tag)), '412 conflict',
        "$name: a write that changes nothing");
     is(t::Api::said($its->send('PUT', '/document', denies('e'), $tag)), '412 conflict',
        "$name: a write");
     like($its->change('PUT', '/document', denies('c'))->{body},
          qr/"status":503,.*nothing is changed: unsealed"/, "$name: a write whatever there is");
-
     t::Rules::redis($port, 'DEL', $key);
     seals($one, 3, 'secret', "$name: deleted, and a gateway puts back its own");
     ok(wait_for(sub { refused($one) eq 0 }), "$name: no version is refused");

@@ -9,7 +9,6 @@ use t::Rules;
 my $gateway = t::Gateway->new(main => 'master_process off;', workers => 1,
                               http => <<"CONF");
     ratelimit_zone \$ratelimit_api_key zone=z:1m state=%%DIR%%/rules.state;
-
     server {
         listen 127.0.0.1:%%PORT%%;
         ${\ t::Rules::location() }
@@ -22,7 +21,6 @@ $gateway->{workers} = 0;
 # Ends as it should.
 sub ends {
     my $name = shift;
-
     $gateway->signal('QUIT');
     ok(wait_for(sub { $gateway->exited }), "$name: it ends");
     is($?, 0, "$name: by itself");

@@ -16,15 +16,12 @@ my (%id, $from, $to);
 for (split /\n/, redis_cli($ports[0], 'cluster', 'nodes')) {
     my ($id, $port, $slots) =
         /^(\w+) \S+?:(\d+)@\S* \S+ \S+ \S+ \S+ \S+ \S+ ?(.*)$/ or next;
-
     $id{$port} = $id;
     next if $slots !~ /\d/;
-
     if (grep { /^(\d+)(?:-(\d+))?$/ && $slot >= $1 && $slot <= ($2 // $1) }
             split ' ', $slots)
     {
         $from = $port;
-
     } else {
         $to = $port;
     }
@@ -56,9 +53,7 @@ my $version = 0;
 
 sub change {
     my ($what) = @_;
-
     my $answer = t::Rules::change($one, $version, t::Rules::rules(10 + $version));
-
     like($answer->{status}, qr/^20[01]$/, "$what: a change")
         or return diag($answer->{body});
     $version++;

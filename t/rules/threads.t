@@ -13,7 +13,6 @@ $ENV{RATELIMIT_NO_THREADS} = $no_threads;
 
 my $gateway = t::Gateway->new(workers => 2, http => <<"CONF");
     ratelimit_zone \$arg_k zone=z:1m state=%%DIR%%/rules.state;
-
     server {
         listen 127.0.0.1:%%PORT%%;
         ${\ t::Rules::location() }
@@ -24,21 +23,17 @@ CONF
 # The tasks of all workers, once they are at rest.
 sub tasks {
     my ($tasks, @of) = 0;
-
     wait_for(sub {
         @of = map { glob "/proc/$_/task/*" } $gateway->workers;
         return @of == $gateway->workers;
     });
-
     return scalar @of;
 }
 
 # A change, which all workers follow, and which is in the state file.
 sub change {
     my ($rules, $name) = @_;
-
     my $version = $rules - 1;
-
     is(t::Rules::change($gateway, $version, t::Rules::rules($rules))->{status},
        $version ? 200 : 201, "$name: version $rules");
     ok(t::Rules::follows($gateway, $rules), "$name: it is followed");

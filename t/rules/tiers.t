@@ -31,7 +31,6 @@ my @kinds = (
 sub limits {
     my ($gateway, $path, $key) = @_;
     my $answer = $gateway->get($path, "X-API-Key: $key");
-
     return join ' ', map { header($answer, $_) // '-' }
                          qw( X-RateLimit-Limit X-RateLimit-Remaining );
 }
@@ -69,7 +68,6 @@ for my $path (map { $_->[0] } @kinds) {
 
 sub passes_in_the_end {
     my ($key, $all) = @_;
-
     my $passed = 0;
     my $try = sub {
         $passed += grep { $_->{status} == 200 }
@@ -77,10 +75,8 @@ sub passes_in_the_end {
         sleep 0.4;
         return $passed >= $all;
     };
-
     wait_for($try);
     $try->();
-
     return $passed;
 }
 
@@ -108,21 +104,15 @@ ok(t::Rules::follows($_, 2, 'plans'), 'each worker has it') for @fleet;
 
 for my $kind (@kinds) {
     my $path = $kind->[0];
-
     # a bucket keeps the share that was used: 150 of 200 are 375 of 500
-
     my %left = $path eq 'bucket' ? (ann => 125, pro_x => 350, bob => 30)
                                  : (ann => 350, pro_x => 440, bob => 30);
-
     for my $key (sort keys %left) {
         my @answers = map { $_->burst(300, "/$path", "X-API-Key: $key") }
                           @fleet;
         my $passed = grep { $_->{status} == 200 } @answers;
-
         # of a bucket that was scaled 1/64 may be rounded away, and it refills
-
         my $slack = $path ne 'bucket' || $key eq 'bob' ? 0 : 8;
-
         cmp_ok($passed, '<=', $left{$key} + 1, "$path: $key has no more left");
         cmp_ok($passed, '>=', $left{$key} - $slack,
                "$path: $key has all that is left");

@@ -9,7 +9,6 @@ use t::Rules;
 
 my $gateway = t::Gateway->new(workers => 1, http => <<"CONF");
     ratelimit_zone \$arg_k zone=z:1m state=%%DIR%%/rules.state;
-
     server {
         listen 127.0.0.1:%%PORT%%;
         ${\ t::Rules::location() }
@@ -24,11 +23,9 @@ $gateway->write('nginx.conf', $gateway->read('nginx.conf')
 
 sub master {
     my $file = "$gateway->{dir}/" . shift;
-
     open my $in, '<', $file or return;
     my $pid = <$in> // return;
     chomp $pid;
-
     return $pid =~ /^\d+$/ && kill(0, $pid) ? $pid : undef;
 }
 
@@ -37,23 +34,18 @@ END { kill KILL => map { (t::Gateway::workers({ pid => $_ }), $_) } keys %master
 
 sub started {
     my ($file, $before) = @_;
-
     my $pid;
-
     wait_for(sub {
         $pid = master($file);
         return $pid && $pid != ($before // 0)
                && t::Gateway::workers({ pid => $pid });
     }) or die "no master: " . $gateway->log;
-
     $masters{$pid} = 1;
-
     return $pid;
 }
 
 sub ends {
     my ($pid, $name) = @_;
-
     kill QUIT => $pid;
     ok(wait_for(sub { !kill 0, $pid }), "$name ends");
     delete $masters{$pid};
@@ -70,40 +62,31 @@ my %accepted;
 sub change {
     my $limit = shift;
     my $refused = 0;
-
     ok(wait_for(sub {
         my $etag = $api->get('/document')->{etag};
         my $answer = $api->put('/document', t::Rules::rules($limit),
                                "If-Match: $etag");
-
         if ($answer->{status} == 503) {
             like($answer->{json}{detail}, qr/nginx is being upgraded, nothing is changed/,
                  'the old workers say why they refuse') if !$refused++;
             return;
         }
-
         return if $answer->{status} == 412 || $answer->{status} == 0;
-
         like($answer->{status}, qr/^20[01]$/, "a change to $limit");
         push @{ $accepted{$answer->{json}{version}} }, $limit;
-
         return 1;
     }), "it is accepted");
-
     return $refused;
 }
 
 # The workers that answer: which version each goes by.
 sub going_by {
     my %said;
-
     for (map { t::Api::answer($_) } $gateway->burst(20, '/rl/status')) {
         next if $_->{status} != 200;
         $said{$_->{json}{gateway}{worker}} = $_->{json}{in_use};
     }
-
     delete @said{grep { !kill 0, $_ } keys %said};
-
     return %said;
 }
 
@@ -111,7 +94,6 @@ sub going_by {
 sub followed {
     my ($pid) = @_;
     my ($last) = sort { $b <=> $a } keys %accepted;
-
     return wait_for(sub {
         my %said = going_by();
         my @workers = grep { exists $said{$_} } t::Gateway::workers({ pid => $pid });

@@ -61,40 +61,28 @@ my @GROUPS = (
       { overage => 3, worst => 11, denials => 0.5, calls => 0.9, waited => 0 } ],
 );
 
-
 sub cells {
     my ($cells) = @_;
-
     open my $pipe, '-|', $SIM, split ' ', $cells or die "$SIM: $!";
-
     my @lines = grep { /\|/ && !/overage%/ } <$pipe>;
-
     close $pipe or die "$SIM: failed";
-
     return @lines;
 }
-
 
 # What is above its bound: a line for each.
 sub above {
     my ($bounds, @lines) = @_;
-
     my @above;
-
     for my $line (@lines) {
         my ($numbers, $cell) = split / \| /, $line;
         my %got;
-
         @got{@COLUMNS} = split ' ', $numbers;
         chomp $cell;
-
         push @above, map { "$_ $got{$_} is above $bounds->{$_}: $cell" }
                      grep { $got{$_} > $bounds->{$_} } sort keys %$bounds;
     }
-
     return @above;
 }
-
 
 system('make', '-s', '-C', 't/sim', 'SAN=' . ($ENV{SAN} // '')) == 0
     or die 'the simulator does not build';
@@ -103,7 +91,6 @@ for (@GROUPS) {
     my ($name, $cells, $bounds) = @$_;
     my @lines = cells($cells);
     my @above = above($bounds, @lines);
-
     ok(@lines && !@above, $name . ': ' . @lines . ' cells')
         or diag(join "\n", @above);
 }

@@ -25,46 +25,34 @@ my ($port) = free_ports(1);
 my $api = IO::Socket::INET->new(Listen => 10, LocalAddr => "127.0.0.1:$port",
                                 ReuseAddr => 1) or die "listen: $@";
 
-
 # Serves until the client has ended: how often it asked.
 sub asked {
     my ($path, @command) = @_;
-
     my ($n, $ended) = (0, 0);
     my $pid = open my $said, '-|';
-
     if (!$pid) {
         exec @command or die "$command[0]: $!";
     }
-
     $said->blocking(0);
-
     while (!$ended && $n < 20) {
         my ($read, $bits) = ('', '');
-
         vec($bits, fileno $_, 1) = 1 for $api, $said;
         select $read = $bits, undef, undef, 60 or last;
-
         if (vec $read, fileno $said, 1) {
             $ended = !sysread $said, my $text, 1000;
         }
-
         if (vec $read, fileno $api, 1) {
             my $client = $api->accept;
             local $/ = "\r\n\r\n";
-
             <$client>;
             print $client 'HTTP/1.1 ', $n++ ? '200 OK' : $FIRST{$path},
                           "\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
         }
     }
-
     kill TERM => $pid if !$ended;
     close $said;
-
     return $n;
 }
-
 
 my %clients = (
     Python => ['python3', '-c', $python . <<'END'],
@@ -79,10 +67,8 @@ END
 for my $name (sort keys %clients) {
     SKIP: {
         my ($program) = @{ $clients{$name} };
-
         skip "$name: no $program here", scalar keys %FIRST
             if !grep { -x "$_/$program" } split /:/, $ENV{PATH};
-
         is(asked($_, @{ $clients{$name} }, "http://127.0.0.1:$port$_"),
            $WAITS{$_} ? 2 : 1, "$name: $_")
             for sort keys %FIRST;

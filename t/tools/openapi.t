@@ -6,48 +6,37 @@ use t::RateLimit 'no_plan';
 use t::Gateway qw( header );
 use t::Api;
 
-
 # The subset of YAML that the file is written in: maps and lists by indentation,
 # scalars that are plain or in single quotes, lists of scalars in brackets.
 
 sub scalar_of {
     my $text = shift;
-
     return [map { scalar_of($_) } split /,\s*/, $1] if $text =~ /^\[(.*)\]$/;
     return {} if $text eq '{}';
     return $1 =~ s/''/'/gr if $text =~ /^'(.*)'$/s;
     die "not understood: $text" if $text =~ /^[\[{"&*!|>%@`]/;
-
     return $text;
 }
 
 sub block {
     my ($lines, $indent) = @_;
     my $value;
-
     while (@$lines && $lines->[0][0] >= $indent) {
         my ($at, $text) = @{ shift @$lines };
         die "indentation: $text" if $at != $indent;
-
         if ($text =~ /^- (.*)/) {
             my $item = $1;
-
             if ($item =~ /^[\w\$]+:( |$)/) {
                 unshift @$lines, [$indent + 2, $item];
                 push @$value, block($lines, $indent + 2);
-
             } else {
                 push @$value, scalar_of($item);
             }
-
         } elsif ($text =~ /^('[^']*'|[^\s:'][^:]*):(?: (.+))?$/) {
             my ($name, $rest) = (scalar_of($1), $2);
-
             die "twice: $name" if $value && exists $value->{$name};
-
             # an item of a list may stand as far left as its name
             my $next = @$lines ? $lines->[0][0] : 0;
-
             $value->{$name} = defined $rest ? scalar_of($rest)
                               : $next > $indent ? block($lines, $next)
                               : die "nothing behind $name";
@@ -55,7 +44,6 @@ sub block {
             die "not understood: $text";
         }
     }
-
     return $value;
 }
 
@@ -64,25 +52,20 @@ my @lines = map { /^( *)(.*)/; [length $1, $2] }
             grep { !/^\s*(#|$)/ } split /\n/, $file;
 my $spec = block(\@lines, 0);
 
-
 sub resolve {
     my $value = shift;
-
     while (ref $value eq 'HASH' && $value->{'$ref'}) {
         my $ref = $value->{'$ref'};
         $value = $spec;
         $value = $value->{$_} // die "no $ref" for split m{/}, $ref =~ s{^#/}{}r;
     }
-
     return $value;
 }
 
 sub refs {
     my $value = shift;
-
     return map { refs($_) } @$value if ref $value eq 'ARRAY';
     return () if ref $value ne 'HASH';
-
     return (($value->{'$ref'} // ()), map { refs($_) } values %$value);
 }
 
@@ -98,35 +81,27 @@ for my $kind (sort keys %{ $spec->{components} }) {
        "every one of the $kind is of use");
 }
 
-
 # What is wrong with data by a schema; '' where nothing is.
 sub invalid {
     my ($schema, $data, $at) = @_;
-
     $schema = resolve($schema);
-
     my $type = !defined $data ? 'null' : JSON::PP::is_bool($data) ? 'boolean'
              : ref $data eq 'HASH' ? 'object' : ref $data eq 'ARRAY' ? 'array'
              : $data =~ /^-?\d+\z/ ? 'integer'
              : $data =~ /^-?\d+(\.\d+)?(e[-+]?\d+)?\z/i ? 'number' : 'string';
     my $types = $schema->{type} // [];
     my %may = map { $_ => 1 } ref $types ? @$types : $types;
-
     # a text may look like a number
     return "$at is $type" if %may && !$may{$type}
                              && !($type eq 'integer' && $may{number})
                              && !($type =~ /integer|number/ && $may{string});
-
     return "$at is $data" if $schema->{enum} && defined $data
                              && !grep { $_ eq $data } @{ $schema->{enum} };
-
     if ($type eq 'object') {
         my $members = $schema->{properties} // {};
-
         for (@{ $schema->{required} // [] }) {
             return "$at has no $_" if !exists $data->{$_};
         }
-
         for (sort keys %$data) {
             my $member = $members->{$_};
             my $wrong = $member ? invalid($member, $data->{$_}, "$at/$_")
@@ -135,24 +110,20 @@ sub invalid {
             return $wrong if $wrong;
         }
     }
-
     if ($type eq 'array' && $schema->{items}) {
         for (0 .. $#$data) {
             my $wrong = invalid($schema->{items}, $data->[$_], "$at/$_");
             return $wrong if $wrong;
         }
     }
-
     return '';
 }
-
 
 # the paths and methods are those of the endpoint
 
 my $gateway = t::Gateway->new(http => <<'CONF');
     ratelimit_zone $ratelimit_api_key zone=api:1m state=%%DIR%%/api.state;
     ratelimit_penalty guesses zone=api after=1r/1h time=1h on=502;
-
     server {
         listen 127.0.0.1:%%PORT%%;
         location /rl/ { ratelimit_api zone=api %%WRITE%%; }
@@ -182,22 +153,17 @@ is(join(' ', sort map { s{^/}{}r =~ s/\{\w+\}/{}/r } keys %{ $spec->{paths} }),
 sub asked {
     my ($path, $operation, %set) = @_;
     my (@query, @headers);
-
     for (map { resolve($_) } @{ $operation->{parameters} // [] }) {
         my $value = $set{$_->{name}} // $_->{example};
-
         if ($_->{in} eq 'path') {
             $value = $_->{example} if $value eq '';
             $path =~ s/\{$_->{name}\}/$value/;
-
         } elsif ($_->{in} eq 'query') {
             push @query, "$_->{name}=$value" if defined $value;
-
         } elsif (defined $value && $value ne '') {
             push @headers, "$_->{name}: $value";
         }
     }
-
     return ($path . (@query ? '?' . join '&', @query : ''), @headers);
 }
 
@@ -206,24 +172,17 @@ my %seen;
 # An answer is one of those that the operation names.
 sub named_ok {
     my ($what, $operation, $answer) = @_;
-
     my $response = resolve($operation->{responses}{ $answer->{status} } // {});
     my $type = $answer->{type} // '';
     my $content = $response->{content} // {};
-
     $seen{"$operation->{operationId} $answer->{status}"}++;
-
     return ok(0, "$what: $answer->{status} is not named: $answer->{body}")
         if !$response->{description};
-
     return is("$type$answer->{body}", '', "$what: no body") if !%$content;
-
     return ok(0, "$what: $answer->{status} with $type is not named")
         if !$content->{$type};
-
     is(invalid($content->{$type}{schema}, $answer->{json}, ''), '',
        "$what: $answer->{status} as it says");
-
     for (grep { $_ ne 'X-RateLimit-Saved' }
          sort keys %{ $response->{headers} // {} })
     {
@@ -250,11 +209,9 @@ for my $path (sort keys %{ $spec->{paths} }) {
     my $methods = $spec->{paths}{$path};
     my ($url) = asked($path, (values %$methods)[0]);
     my $options = $api->send(OPTIONS => $url =~ s/\?.*//r);
-
     is(join(', ', sort grep { !/^(HEAD|OPTIONS)$/ } split /, /,
             header($options, 'Allow')),
        join(', ', sort map { uc } keys %$methods), "$path: its methods");
-
     for my $method (sort { $order{$a} <=> $order{$b} } keys %$methods) {
         my $operation = $methods->{$method};
         my $what = uc($method) . " $path";
@@ -269,76 +226,60 @@ for my $path (sort keys %{ $spec->{paths} }) {
         my $send = sub {
             my ($by, $text, %set) = @_;
             my ($to, @headers) = asked($path, $operation, %set);
-
             push @headers, "Content-Type: $types[0]" if @types;
             named_ok($what, $operation,
                      $by->send(uc $method, $to, defined $text ? \$text : undef,
                                @headers));
         };
         my %good = $change ? ('If-Match' => '*') : ();
-
         $good{version} = $api->get('/document')->{version};
-
         # as it should be, after the document is what it was; and what is not
         # there, without a condition, of another version, from a client that
         # may only read, from one without a token
-
         $api->change(PUT => '/document', $fill);
         $api->delete("/overrides/week", 'If-Match: *')
             if $operation->{operationId} eq 'postOverrides';
-
         $send->($api, $body, %good);
         $send->($api, $body, %good, map { ($_ => 'other') }
                                     qw( id tier key rule version ));
         $send->($read, $body, %good);
         $send->($without, $body, %good);
-
         if ($change) {
             $send->($api, $body, 'If-Match' => '');
             $send->($api, $body, 'If-Match' => '"7000"');
             $send->($api, $body, %good, reason => 'x' x 300);
         }
-
         if (@types && $method ne 'delete') {
             $send->($api, '', %good);
             $send->($api, '{', %good);
             $send->($api, '{"x":{"y":1}}', %good);
             $send->($api, '"' . 'x' x 1100000 . '"', %good);
-
             my ($to, @headers) = asked($path, $operation, %good);
             named_ok($what, $operation,
                      $api->send(uc $method, $to, \$body, @headers,
                                 'Content-Type: text/plain'));
         }
-
         {
             my ($to, @headers) = asked($path, $operation, %good);
             my $more = $to =~ /\?/ ? '&' : '?';
-
             named_ok($what, $operation,
                      $api->send(uc $method, "$to${more}nope=1",
                                 defined $body ? \$body : undef, @headers,
                                 @types ? "Content-Type: $types[0]" : ()));
         }
-
         $send->($api, $body, 'If-None-Match' => '*')
             if $change && $writes{'If-None-Match'};
-
         if (!$change && $writes{'If-None-Match'}) {
             my $version = $api->get('/document')->{etag};
             $send->($api, undef, %good, 'If-None-Match' => $_) 
                 for $version, '"7000"';
         }
-
         # no UTF-8, no key, and nothing to say what is to leave
-
         $send->($api, $body, %good, map { ($_ => 'a%FF') } qw( id tier key ));
         $send->($api, $body, %good, key => $_) for '', 'other';
         $send->($api, $body, %good, tier => 'another');
-
         if (@types && $method eq 'delete') {
             my ($to, @headers) = asked($path, $operation, %good);
-
             $send->($api, undef, %good);
             $send->($api, '"' . 'x' x 1100000 . '"', %good);
             named_ok($what, $operation,

@@ -7,16 +7,13 @@ use t::Ports qw( free_port free_ports );
 # Another process and the ports that it was given, which it holds until it ends.
 sub other {
     my $n = shift;
-
     my $pid = open my $out, '-|', $^X, '-I.', '-Mt::Ports', '-e', <<"PERL";
         \$| = 1;
         print join(' ', map { t::Ports::free_port() } 1 .. $n), "\\n";
         sleep 60;
 PERL
-
     return { pid => $pid, out => $out, ports => [split ' ', <$out>] };
 }
-
 
 my @others = map { other(150) } 1 .. 4;
 my @ports = ((map { free_port() } 1 .. 250), map { @{ $_->{ports} } } @others);
@@ -58,7 +55,6 @@ ok(!$ports{$forked} && $forked != free_port(), 'a fork has its own');
 
 sub block_is_held {
     my $port = shift;
-
     return !IO::Socket::INET->new(LocalAddr => '127.0.0.1', Proto => 'tcp',
                                   LocalPort => $port - $port % 100);
 }

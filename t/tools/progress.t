@@ -11,20 +11,15 @@ my $STEPS = 'for i in 1 2 3 4 5 6 7 8; do echo "ok t$i"; done; '
 my $TOLD = 'for i in 0 1 2 3; do echo "progress: $i of 4, part $i"; '
            . 'echo "ok t$i"; done; kill -TERM $$';
 
-
 # What a command of bash prints under it, seconds left out; and its result.
 sub said {
     my ($command, $step, $terminal) = @_;
-
     local $ENV{COMMAND} = $command;
-
     my $run = "tools/progress.pl demo 8 '$step' bash -c \"\$COMMAND\"";
     my $said = $terminal ? qx(script -qec '@{[$run =~ s/'/'\\''/gr]}' /dev/null)
                          : qx($run 2>&1);
-
     return $said =~ s/, \d+ s\b//gr, $? >> 8;
 }
-
 
 my ($log, $result) = said($STEPS, '^ok (\S+)$');
 

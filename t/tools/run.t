@@ -28,66 +28,48 @@ END {
     remove_tree($logs) if Test::More->builder->is_passing;
 }
 
-
 # The commands of a text: of two blanks, to where the shell has all of it.
 sub commands {
     my ($command, @commands) = ('');
-
     for (split /^/, shift) {
         next if $command eq '' && !/^  \S/;
-
         $command .= $_;
         next if /\\$/ || !complete($command);
-
         push @commands, $command;
         $command = '';
     }
-
     return @commands;
 }
 
-
 sub complete {
     my $command = shift;
-
     return system('bash', '-c', 'bash -n -c "$1" 2>/dev/null', 'bash',
                   $command) == 0;
 }
 
-
 sub shows {
     my ($commands, @rows) = @_;
-
     is(@$commands, @rows, 'as many commands as are known');
-
     for my $i (0 .. $#rows) {
         my ($begin, $expected, $name) = @{ $rows[$i] };
-
         like($commands->[$i] // '', $begin, "$name: the command");
-
         open my $out, '-|', 'bash', '-c', "($commands->[$i]\n) 2>/dev/null" or die;
         local $/;
         my $got = <$out> // '';
         close $out;
-
         like($got, $expected, $name);
     }
 }
 
-
 # The pages whose addresses are printed.
 sub shows_pages {
     my ($text, @ports) = @_;
-
     is(join(' ', $text =~ m{(http://\S+/ratelimit/)(?:\s|$)}g),
        join(' ', map { "http://127.0.0.1:$_/ratelimit/" } @ports),
        'the addresses of the status pages');
-
     my ($token) = $text =~ /this token: (\S+)$/m;
-
     for (@ports) {
         my $url = "http://127.0.0.1:$_/ratelimit";
-
         like(qx(curl -s -H 'Accept: text/html' $url/),
              qr/^<!DOCTYPE html>/, "a page at port $_");
         like(qx(curl -s -H 'Authorization: Bearer $token' $url/status),
@@ -95,30 +77,23 @@ sub shows_pages {
     }
 }
 
-
 sub statuses {
     my ($path, $key, $n) = @_;
-
     return join ' ', map {
         qx(curl -s -o /dev/null -w '%{http_code}' -H 'X-API-Key: $key' http://127.0.0.1:$port$path)
     } 1 .. $n;
 }
 
-
 sub is_rule {
     my $name = shift;
-
     my $seen = '';
-
     for (1 .. 100) {
         $seen = statuses('/v1/orders', 'k' . rand, 3);
         last if $seen eq '200 200 429';
         select undef, undef, undef, 0.1;
     }
-
     is($seen, '200 200 429', "$name: the new rule holds");
 }
-
 
 my @FIRST = (
     [qr/alice/, qr{^HTTP/1.1 200 .*^X-RateLimit-Remaining: 9\r$}ms, 'the first'],
@@ -169,15 +144,12 @@ is($?, 0, 'and finds it');
 
 sub is_bob {
     my ($wanted, $name) = @_;
-
     my $bob = '';
-
     for (1 .. 100) {
         $bob = qx(curl -si -H 'X-API-Key: bob' http://127.0.0.1:$port/v1/users);
         last if $bob =~ $wanted;
         select undef, undef, undef, 0.1;
     }
-
     like($bob, $wanted, $name);
 }
 

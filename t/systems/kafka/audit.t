@@ -49,32 +49,24 @@ my $gateway = t::Gateway->limited(
               . 'add_header X-Id $request_id always;',
 );
 
-
 sub records {
     return map { JSON::PP->new->utf8->decode($_) } split /^/, shift->read;
 }
-
 
 # Requests over one connection, one behind the other. Their answers:
 # {status, X-Id => value, ...}.
 sub pipelined {
     my @requests = @_;
-
     my $text = join '', map { "$_\r\nHost: api.test\r\n\r\n" } @requests;
-
     $text =~ s/\r\n\r\n\z/\r\nConnection: close\r\n\r\n/;
-
     return map { { /^([\w-]+): (.*?)\r$/mg, status => /^(\d+)/ } }
            grep { $_ ne '' } split /^HTTP\/1\.1 /m, $gateway->raw($text);
 }
 
-
 # Rejections, at the rate; what each must be in Kafka, by its id.
 sub rejections {
     my ($rounds, $seldom) = @_;
-
     my ($n, %sent) = (0);
-
     for my $round (1 .. $rounds) {
         my $next = time + A_ROUND / RATE;
         my @is = map { { method => ($n % 3 ? 'GET' : 'POST'),
@@ -83,10 +75,8 @@ sub rejections {
         my @answers = pipelined(
             map { "$_->{method} $_->{uri}?secret=s HTTP/1.1\r\nX-Key: $_->{key}"
                   . ($_->{method} eq 'POST' ? "\r\nContent-Length: 0" : '') } @is);
-
         for (@is) {
             my $answer = shift @answers // last;
-
             $sent{$answer->{'X-Id'}} = {
                 %$_, key => t::Api::sha($_->{key}), route => '/orders/{id}',
                 zone => 'z', rule => 'z', status => 'REJECTED', source => 'local',
@@ -99,49 +89,37 @@ sub rejections {
                 reset => $answer->{'X-RateLimit-Reset'},
                 retry_after => $answer->{'Retry-After'} };
         }
-
         $seldom->($round) if $seldom;
         sleep $next - time if $next > time;
     }
-
     return \%sent;
 }
-
 
 # What Kafka has of these: how many are missing, not as they were sent, or twice.
 sub kafka_has {
     my ($sent, $name) = @_;
-
     my (%got, @differ);
     my $twice = 0;
-
     local $t::Gateway::BETWEEN = sub { sleep 0.2 };
     wait_for(sub { (() = $decisions->read =~ /\n/g) >= keys %$sent }, 60);
-
     for my $record (records($decisions)) {
         my $id = delete $record->{request_id};
-
         $twice++ if $got{$id};
         $got{$id} = $record if $sent->{$id};
     }
-
     my @missing = grep { !$got{$_} } keys %$sent;
-
     for my $id (keys %got) {
         my ($is, $wanted) = ($got{$id}, $sent->{$id});
-
         push @differ, map { "$_: $is->{$_}, not $wanted->{$_}" }
                       grep { $is->{$_} ne $wanted->{$_} } keys %$wanted;
         push @differ, "check_time: $is->{check_time}"
             if $is->{check_time} !~ /^\d+\.\d+$/;
     }
-
     is(@missing, 0, "$name: nothing is lost");
     is($twice, 0, "$name: nothing comes twice");
     is_deeply([@differ[0 .. ($#differ < 5 ? $#differ : 5)]], [],
               "$name: all is as it was sent");
 }
-
 
 # the second request of a key, and each after it, is rejected
 
@@ -204,7 +182,6 @@ is_deeply([map { delete $_->{time}; delete $_->{gateway}; $_ } $made, $reset],
              reason => '' }],
           'the changes');
 is_deeply(\@others, [], 'and nothing that a client wrote');
-
 
 # A rejected request, whose line in the error log looks like that of a change.
 sub forge {

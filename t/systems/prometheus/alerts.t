@@ -28,42 +28,32 @@ END {
     kill CONT => redis_pid($port) if $port && redis_pid($port);
 }
 
-
 # With a clock of its own, and a user for each gateway.
 sub redis_server {
     set_clock(0);
-
     local $ENV{LD_PRELOAD} = t::RateLimit::clock_library();
     local $ENV{RATELIMIT_CLOCK} = clock_file();
-
     my $server = redis_start();
-
     redis_cli($server, 'acl', 'setuser', $_, 'on', 'nopass', '~*', '&*',
               '+@all') for 'one', 'two';
-
     return $server;
 }
-
 
 sub clock_file { return t::RateLimit::folder() . '/redis.clock' }
 
 # Redis' clock goes so many seconds before that of the gateways.
 sub set_clock {
     my $before = shift;
-
     open my $out, -e clock_file() ? '+<' : '>', clock_file() or die "clock: $!";
     binmode $out;
     syswrite $out, pack 'q3', $before * 1e9, 0, 0;
     close $out or die "clock: $!";
 }
 
-
 sub gateway {
     my $name = shift;
-
     # gateway "two" does not know the key of a rule
     my $map = $name eq 'one' ? 'map $arg_k $plan_key { default $arg_k; }' : '';
-
     return t::Gateway->limited(
         name => $name, workers => 2, api => 1, timeout => '1s',
         redis => "server 127.0.0.1:$port; username $name; password_file none",
@@ -84,12 +74,10 @@ sub gateway {
                        qw( strict quota small tiny leaky limited hot ) });
 }
 
-
 # A process that sends requests to both gateways, again and again: these paths at
 # once, where "%s" is a new number.
 sub load {
     my @paths = @_;
-
     my $n = 0;
     my $pid = t::Gateway::beside(sub {
         while (1) {
@@ -100,48 +88,37 @@ sub load {
             sleep 0.05;
         }
     });
-
     push @beside, $pid;
-
     return $pid;
 }
-
 
 # A process that sends 2,500 requests a second with one key to a gateway.
 sub hot_key {
     my $gateway = shift;
-
     my $get = "GET /hot?k=hot HTTP/1.1\r\nHost: a\r\n";
-
     push @beside, t::Gateway::beside(sub {
         while (1) {
             $gateway->raw("$get\r\n" x 249 . "${get}Connection: close\r\n\r\n");
             sleep 0.1;
         }
     });
-
     return $beside[-1];
 }
 
-
 sub load_end {
     my $pid = shift;
-
     kill KILL => $pid;
     waitpid $pid, 0;
     @beside = grep { $_ != $pid } @beside;
 }
-
 
 # Redis answers each call only some milliseconds later.
 sub slow {
     push @beside, t::Gateway::beside(sub {
         exec qw( redis-cli -p ), $port, qw( -r -1 client pause 20 );
     });
-
     return $beside[-1];
 }
-
 
 # Redis loses a counter again and again. A call right behind an answer proves no
 # loss, nor one behind a call of the other gateway.
@@ -154,20 +131,16 @@ sub flushes {
             $one->get("/quota?k=$n");
         }
     });
-
     return $beside[-1];
 }
-
 
 # A fault, the alerts that fire with it, each with labels that one of them must
 # have, and how the fault is mended.
 sub fires {
     my ($alerts, $fault, $mended) = @_;
-
     my $names = join ', ', sort keys %$alerts;
     my $missing = sub {
         my $firing = $prometheus->firing;
-
         return join ' ', grep { my $labels = $alerts->{$_};
             !grep { my $is = $_; !grep { $is->{$_} ne $labels->{$_} }
                                       keys %$labels }
@@ -178,13 +151,10 @@ sub fires {
         return join ' ', grep { $prometheus->firing->{"Ratelimit$_"} }
                          sort keys %$alerts;
     };
-
     delete @untested{map { "Ratelimit$_" } keys %$alerts};
     wait_for(sub { !$firing->() }, PATIENCE);
     is($firing->(), '', "$names: well before");
-
     my $made = $fault->();
-
     wait_for(sub { !$missing->() }, PATIENCE);
     is($missing->(), '', "$names: fires");
     $mended->($made);
@@ -192,43 +162,35 @@ sub fires {
     is($firing->(), '', "$names: ends");
 }
 
-
 # What the dashboard asks, with its variables as they are for "All".
 sub dashboard {
     open my $file, '<', 'examples/grafana/ratelimit.json' or die $!;
     my $dashboard = JSON::PP->new->utf8->decode(do { local $/; <$file> });
     my %is = (__rate_interval => '1m',
               map { $_->{name} => '.+' } @{ $dashboard->{templating}{list} });
-
     for my $panel (@{ $dashboard->{panels} }) {
         for my $target (@{ $panel->{targets} // [] }) {
             my $query = $target->{expr} =~ s/\$(\w+)/$is{$1}/gr;
             my @values = map { $_->{value}[1] } @{ $prometheus->query($query) };
-
             ok((grep { $_ ne 'NaN' } @values), "$panel->{title}: has data")
                 or diag("$query: @values");
         }
     }
-
     for (grep { $_->{type} eq 'query' } @{ $dashboard->{templating}{list} }) {
         my ($metric, $label) = $_->{query} =~ /^label_values\((\w+), (\w+)\)$/;
-
         ok((grep { $_->{metric}{$label} } @{ $prometheus->query($metric) }),
            "$_->{name}: has values");
     }
 }
-
 
 sub instance { return (instance => "127.0.0.1:$_[0]{port}") }
 
 # A document with these rules, by that key.
 sub rules {
     my ($key, @ids) = @_;
-
     return { rules => [map { { id => $_, key => $key,
                                params => { rate => '500r/s' } } } @ids] };
 }
-
 
 # all is well
 

@@ -35,9 +35,7 @@ is(join(' ', $text =~ /^run: starting .* (\(\d of \d\))$/mg), '(1 of 2) (2 of 2)
 # What is at that place of the data.
 sub api {
     my ($path, $what) = @_;
-
     my $answer = qx(curl -s $page/api/v1/$path);
-
     return eval { JSON::PP->new->utf8->decode($answer)->{data}{$what} } // [];
 }
 

@@ -42,15 +42,12 @@ my $gateway = t::Gateway->limited(
                    '/other' => 'ratelimit zone=other;',
                    '/free' => 'return 204;' });
 
-
 # What collectd has last said of each counter.
 sub counters {
     my %of = $collectd->read
              =~ m{^PUTVAL here/statsd/derive-(\S+) interval=\S+ \S+?:(\S+)$}mg;
-
     return join ', ', map { "$_ $of{$_}" } sort keys %of;
 }
-
 
 is(tally($gateway->burst(40, '/?k=a')), '3 x 200, 37 x 429', 'the limit');
 is($gateway->statuses('/other?try=a&k=b', '/other?try=a&k=c', '/other?k=c',
