@@ -5,6 +5,11 @@
  * all other bytes and is found without reading JSON that may be damaged.
  */
 
+/* EVP would allocate for each digest */
+#ifndef OPENSSL_SUPPRESS_DEPRECATED
+#define OPENSSL_SUPPRESS_DEPRECATED
+#endif
+
 #include <ngx_config.h>
 #include <ngx_core.h>
 
@@ -12,19 +17,18 @@
 #include "ngx_rl_record.h"
 
 #include <jansson.h>
-#include <openssl/evp.h>
+#include <openssl/sha.h>
 #include <time.h>
 
 #define NGX_RL_RECORD_FORMAT  "1.1"
 #define NGX_RL_RECORD_MAJOR   "1."
 
-#define NGX_RL_SHA256         32
 #define NGX_RL_SHA256_FIELD   ",\"sha256\":\""
 #define NGX_RL_SHA256_END     "\"}\n"
 
 /* bytes of a head behind what its digest is of */
 #define NGX_RL_RECORD_TAIL                                                    \
-    (sizeof(NGX_RL_SHA256_FIELD) - 1 + 2 * NGX_RL_SHA256                      \
+    (sizeof(NGX_RL_SHA256_FIELD) - 1 + 2 * SHA256_DIGEST_LENGTH               \
      + sizeof(NGX_RL_SHA256_END) - 1)
 
 #define NGX_RL_RECORD_MAX_VERSION  ((uint64_t) 1 << 53)
@@ -38,218 +42,58 @@
 const char  ngx_rl_record_no_memory[] = "memory is out";
 const char  ngx_rl_record_too_large[] = "its document is larger than 1 MiB";
 
-static const char *ngx_rl_record_parse(const ngx_str_t *head, ngx_pool_t *pool,
-    ngx_rl_record_t *record);
-static const char *ngx_rl_record_fields(json_t *json, ngx_pool_t *pool,
-    ngx_rl_record_t *record);
-static ngx_int_t ngx_rl_record_number(json_t *json, const char *name,
-    uint64_t max, uint64_t *value);
-static ngx_int_t ngx_rl_record_id(json_t *json, const char *name, uint64_t *id);
-static ngx_int_t ngx_rl_record_time(json_t *json, uint64_t *time_ms);
-static const char *ngx_rl_record_texts(json_t *json, ngx_pool_t *pool,
-    ngx_rl_record_t *record);
-static ngx_int_t ngx_rl_record_text(ngx_str_t *to, const void *data, size_t len,
-    ngx_pool_t *pool);
-static size_t ngx_rl_record_dump(const ngx_rl_record_t *record,
-    char head[NGX_RL_RECORD_HEAD]);
-static json_t *ngx_rl_record_string(const ngx_str_t *text, size_t max);
-static ngx_int_t ngx_rl_record_digest(const u_char *head, size_t head_len,
-    const ngx_str_t *document, u_char *hex);
-
 /* each may be missing; max: bytes that are kept of one that is written */
-#define text(name, max)                                                       \
-    { #name, offsetof(ngx_rl_record_t, name), max }
-
 static const struct {
     const char  *name;
     size_t       offset;
     size_t       max;
 } ngx_rl_record_all_texts[] = {
-    text(author, NGX_RL_RECORD_AUTHOR),
-    text(address, NGX_RL_RECORD_ADDRESS),
-    text(method, NGX_RL_RECORD_METHOD),
-    text(path, NGX_RL_RECORD_PATH),
-    text(reason, NGX_RL_RECORD_REASON),
+    { "author", offsetof(ngx_rl_record_t, author), NGX_RL_RECORD_AUTHOR },
+    { "address", offsetof(ngx_rl_record_t, address), NGX_RL_RECORD_ADDRESS },
+    { "method", offsetof(ngx_rl_record_t, method), NGX_RL_RECORD_METHOD },
+    { "path", offsetof(ngx_rl_record_t, path), NGX_RL_RECORD_PATH },
+    { "reason", offsetof(ngx_rl_record_t, reason), NGX_RL_RECORD_REASON },
     { NULL, 0, 0 }
 };
 
-#undef text
 
-
-const char *
-ngx_rl_record_read(const ngx_str_t *text, ngx_pool_t *pool,
-    ngx_rl_record_t *record)
+/* Writes 64 digits: of the head, and of the document. */
+static void
+ngx_rl_record_digest(const u_char *head, size_t len, const ngx_str_t *document,
+    u_char *hex)
 {
-    size_t       len;
-    u_char       hex[2 * NGX_RL_SHA256];
-    const char  *wrong;
+    u_char      digest[SHA256_DIGEST_LENGTH];
+    ngx_uint_t  i;
+    SHA256_CTX  ctx;
 
-    wrong = ngx_rl_record_head(text, pool, record);
+    static const u_char  digits[] = "0123456789abcdef";
 
-    if (wrong) {
-        return wrong;
+    SHA256_Init(&ctx);
+    SHA256_Update(&ctx, head, len);
+    SHA256_Update(&ctx, document->data, document->len);
+    SHA256_Final(digest, &ctx);
+
+    for (i = 0; i < sizeof(digest); i++) {
+        hex[2 * i] = digits[digest[i] >> 4];
+        hex[2 * i + 1] = digits[digest[i] & 0xf];
     }
-
-    if (record->document.data == NULL) {
-        return "it is cut";
-    }
-
-    if (memchr(record->document.data, '\n', record->document.len)
-        != record->document.data + record->document.len - 1)
-    {
-        return "its document is not one line";
-    }
-
-    len = record->text.len - record->document.len - NGX_RL_RECORD_TAIL;
-
-    if (ngx_rl_record_digest(text->data, len, &record->document, hex)
-        != NGX_OK)
-    {
-        return ngx_rl_record_no_memory;
-    }
-
-    if (ngx_memcmp(text->data + len + sizeof(NGX_RL_SHA256_FIELD) - 1,
-                   hex, sizeof(hex))
-        != 0)
-    {
-        return "its digest does not fit";
-    }
-
-    return NULL;
 }
 
 
-const char *
-ngx_rl_record_head(const ngx_str_t *text, ngx_pool_t *pool,
-    ngx_rl_record_t *record)
+static ngx_int_t
+ngx_rl_record_text(ngx_str_t *to, const void *data, size_t len,
+    ngx_pool_t *pool)
 {
-    u_char      *end;
-    ngx_str_t    head;
-    const char  *wrong;
+    to->len = len;
+    to->data = ngx_pnalloc(pool, len);
 
-    if (text->len == 0) {
-        return "it is empty";
+    if (to->data == NULL) {
+        return NGX_ERROR;
     }
 
-    end = memchr(text->data, '\n', ngx_min(text->len, NGX_RL_RECORD_HEAD));
+    ngx_memcpy(to->data, data, len);
 
-    if (end == NULL) {
-        return "its head is cut, or too long";
-    }
-
-    head.data = text->data;
-    head.len = end + 1 - text->data;
-
-    ngx_memzero(record, sizeof(ngx_rl_record_t));
-
-    wrong = ngx_rl_record_parse(&head, pool, record);
-
-    if (wrong && wrong != ngx_rl_record_too_large) {
-        return wrong;
-    }
-
-    record->text = head;
-
-    if (wrong == NULL && text->len - head.len >= record->document.len) {
-        record->document.data = end + 1;
-        record->text.len += record->document.len;
-    }
-
-    return wrong;
-}
-
-
-/* Finds the document's length, and not the document. */
-static const char *
-ngx_rl_record_parse(const ngx_str_t *head, ngx_pool_t *pool,
-    ngx_rl_record_t *record)
-{
-    json_t        *json;
-    const char    *format, *wrong;
-    json_error_t   error;
-
-    json = json_loadb((char *) head->data, head->len, JSON_REJECT_DUPLICATES,
-                      &error);
-
-    if (json == NULL) {
-        return json_error_code(&error) == json_error_out_of_memory
-               ? ngx_rl_record_no_memory : "its head is no JSON";
-    }
-
-    format = json_string_value(json_object_get(json, "format"));
-
-    if (format == NULL) {
-        wrong = "it has no format";
-
-    } else if (ngx_strncmp(format, NGX_RL_RECORD_MAJOR,
-                           sizeof(NGX_RL_RECORD_MAJOR) - 1)
-               != 0)
-    {
-        wrong = "its format is of another major version";
-
-    } else if (head->len <= NGX_RL_RECORD_TAIL
-               || ngx_memcmp(head->data + head->len
-                             - NGX_RL_RECORD_TAIL,
-                             NGX_RL_SHA256_FIELD,
-                             sizeof(NGX_RL_SHA256_FIELD) - 1)
-                  != 0)
-    {
-        wrong = "its head does not end with a digest";
-
-    } else {
-        wrong = ngx_rl_record_fields(json, pool, record);
-    }
-
-    json_decref(json);
-
-    return wrong;
-}
-
-
-static const char *
-ngx_rl_record_fields(json_t *json, ngx_pool_t *pool, ngx_rl_record_t *record)
-{
-    uint64_t     bytes;
-    const char  *wrong;
-
-    if (ngx_rl_record_number(json, "version",
-                             NGX_RL_RECORD_MAX_VERSION,
-                             &record->version)
-        != NGX_OK)
-    {
-        return "its version is no number from 1 to 2^53";
-    }
-
-    if (ngx_rl_record_id(json, "id", &record->id) != NGX_OK) {
-        return "its id is not 16 hexadecimal digits";
-    }
-
-    if (json_object_get(json, "lineage")
-        && ngx_rl_record_id(json, "lineage", &record->lineage)
-           != NGX_OK)
-    {
-        return "its lineage is not 16 hexadecimal digits";
-    }
-
-    if (ngx_rl_record_time(json, &record->time_ms) != NGX_OK) {
-        return "its time is not like \"2026-01-31T23:59:59.000Z\"";
-    }
-
-    if (ngx_rl_record_number(json, "bytes",
-                             NGX_RL_RECORD_MAX_BYTES, &bytes)
-        != NGX_OK)
-    {
-        return "its length is out of range";
-    }
-
-    record->document.len = bytes;
-
-    wrong = ngx_rl_record_texts(json, pool, record);
-    if (wrong) {
-        return wrong;
-    }
-
-    return (bytes > NGX_RL_DOCUMENT_MAX) ? ngx_rl_record_too_large : NULL;
+    return NGX_OK;
 }
 
 
@@ -292,36 +136,58 @@ ngx_rl_record_id(json_t *json, const char *name, uint64_t *id)
 }
 
 
-/* The one form that is written here; a newer format may not have another. */
-static ngx_int_t
-ngx_rl_record_time(json_t *json, uint64_t *time_ms)
+/* Finds the document's length, and not the document. */
+static const char *
+ngx_rl_record_fields(json_t *json, ngx_pool_t *pool, ngx_rl_record_t *record)
 {
     size_t       len;
     int64_t      sec;
+    uint64_t     bytes;
+    ngx_str_t   *out;
+    ngx_uint_t   i;
     const char  *text;
+    json_t      *field;
+
+    static const char  form[] = "2026-01-31T23:59:59.000Z";
+
+    if (ngx_rl_record_number(json, "version", NGX_RL_RECORD_MAX_VERSION,
+                             &record->version)
+        != NGX_OK)
+    {
+        return "its version is no number from 1 to 2^53";
+    }
+
+    if (ngx_rl_record_id(json, "id", &record->id) != NGX_OK) {
+        return "its id is not 16 hexadecimal digits";
+    }
+
+    if (json_object_get(json, "lineage")
+        && ngx_rl_record_id(json, "lineage", &record->lineage) != NGX_OK)
+    {
+        return "its lineage is not 16 hexadecimal digits";
+    }
+
+    /* the one form that is written here; a newer format has no other */
 
     text = json_string_value(json_object_get(json, "time"));
-    len = sizeof("2026-01-31T23:59:59.000Z") - 1;
+    len = sizeof(form) - 1;
 
     if (text == NULL || strlen(text) != len || text[len - 1] != 'Z'
         || text[len - 5] != '.'
         || ngx_rl_date_parse((const u_char *) text, len, &sec) != 0)
     {
-        return NGX_ERROR;
+        return "its time is not like \"2026-01-31T23:59:59.000Z\"";
     }
 
-    *time_ms = (uint64_t) sec * 1000 + strtoul(text + len - 4, NULL, 10);
+    record->time_ms = (uint64_t) sec * 1000 + strtoul(text + len - 4, NULL, 10);
 
-    return NGX_OK;
-}
+    if (ngx_rl_record_number(json, "bytes", NGX_RL_RECORD_MAX_BYTES, &bytes)
+        != NGX_OK)
+    {
+        return "its length is out of range";
+    }
 
-
-static const char *
-ngx_rl_record_texts(json_t *json, ngx_pool_t *pool, ngx_rl_record_t *record)
-{
-    json_t      *field;
-    ngx_str_t   *out;
-    ngx_uint_t   i;
+    record->document.len = bytes;
 
     for (i = 0; ngx_rl_record_all_texts[i].name; i++) {
         field = json_object_get(json, ngx_rl_record_all_texts[i].name);
@@ -331,8 +197,7 @@ ngx_rl_record_texts(json_t *json, ngx_pool_t *pool, ngx_rl_record_t *record)
         }
 
         if (!json_is_string(field)
-            || json_string_length(field)
-               > ngx_rl_record_all_texts[i].max)
+            || json_string_length(field) > ngx_rl_record_all_texts[i].max)
         {
             return "a field of its head is no text, or too long";
         }
@@ -346,6 +211,117 @@ ngx_rl_record_texts(json_t *json, ngx_pool_t *pool, ngx_rl_record_t *record)
         {
             return ngx_rl_record_no_memory;
         }
+    }
+
+    return (bytes > NGX_RL_DOCUMENT_MAX) ? ngx_rl_record_too_large : NULL;
+}
+
+
+const char *
+ngx_rl_record_head(const ngx_str_t *text, ngx_pool_t *pool,
+    ngx_rl_record_t *record)
+{
+    u_char        *end;
+    json_t        *json;
+    ngx_str_t      head;
+    const char    *format, *wrong;
+    json_error_t   error;
+
+    if (text->len == 0) {
+        return "it is empty";
+    }
+
+    end = memchr(text->data, '\n', ngx_min(text->len, NGX_RL_RECORD_HEAD));
+
+    if (end == NULL) {
+        return "its head is cut, or too long";
+    }
+
+    head.data = text->data;
+    head.len = end + 1 - text->data;
+
+    ngx_memzero(record, sizeof(ngx_rl_record_t));
+
+    json = json_loadb((char *) head.data, head.len, JSON_REJECT_DUPLICATES,
+                      &error);
+    if (json == NULL) {
+        return json_error_code(&error) == json_error_out_of_memory
+               ? ngx_rl_record_no_memory : "its head is no JSON";
+    }
+
+    format = json_string_value(json_object_get(json, "format"));
+
+    if (format == NULL) {
+        wrong = "it has no format";
+
+    } else if (ngx_strncmp(format, NGX_RL_RECORD_MAJOR,
+                           sizeof(NGX_RL_RECORD_MAJOR) - 1)
+               != 0)
+    {
+        wrong = "its format is of another major version";
+
+    } else if (head.len <= NGX_RL_RECORD_TAIL
+               || ngx_memcmp(end + 1 - NGX_RL_RECORD_TAIL,
+                             NGX_RL_SHA256_FIELD,
+                             sizeof(NGX_RL_SHA256_FIELD) - 1)
+                  != 0)
+    {
+        wrong = "its head does not end with a digest";
+
+    } else {
+        wrong = ngx_rl_record_fields(json, pool, record);
+    }
+
+    json_decref(json);
+
+    if (wrong && wrong != ngx_rl_record_too_large) {
+        return wrong;
+    }
+
+    record->text = head;
+
+    if (wrong == NULL && text->len - head.len >= record->document.len) {
+        record->document.data = end + 1;
+        record->text.len += record->document.len;
+    }
+
+    return wrong;
+}
+
+
+const char *
+ngx_rl_record_read(const ngx_str_t *text, ngx_pool_t *pool,
+    ngx_rl_record_t *record)
+{
+    size_t       len;
+    u_char       hex[2 * SHA256_DIGEST_LENGTH];
+    const char  *wrong;
+
+    wrong = ngx_rl_record_head(text, pool, record);
+
+    if (wrong) {
+        return wrong;
+    }
+
+    if (record->document.data == NULL) {
+        return "it is cut";
+    }
+
+    if (memchr(record->document.data, '\n', record->document.len)
+        != record->document.data + record->document.len - 1)
+    {
+        return "its document is not one line";
+    }
+
+    len = record->text.len - record->document.len - NGX_RL_RECORD_TAIL;
+
+    ngx_rl_record_digest(text->data, len, &record->document, hex);
+
+    if (ngx_memcmp(text->data + len + sizeof(NGX_RL_SHA256_FIELD) - 1,
+                   hex, sizeof(hex))
+        != 0)
+    {
+        return "its digest does not fit";
     }
 
     return NULL;
@@ -378,77 +354,38 @@ ngx_rl_record_copy(ngx_rl_record_t *to, const ngx_rl_record_t *from,
 }
 
 
-static ngx_int_t
-ngx_rl_record_text(ngx_str_t *to, const void *data, size_t len,
-    ngx_pool_t *pool)
+/*
+ * A text as JSON, cut to max bytes between two characters. If it is no UTF-8,
+ * "?" replaces all that is not ASCII. NULL: memory is out.
+ */
+static json_t *
+ngx_rl_record_string(const ngx_str_t *text, size_t max)
 {
-    to->len = len;
-    to->data = ngx_pnalloc(pool, len);
+    size_t   i, len;
+    u_char   out[NGX_RL_RECORD_REASON];
+    json_t  *json;
 
-    if (to->data == NULL) {
-        return NGX_ERROR;
+    len = ngx_min(text->len, ngx_min(max, sizeof(out)));
+
+    while (len && len < text->len && (text->data[len] & 0xc0) == 0x80) {
+        len--;
     }
 
-    ngx_memcpy(to->data, data, len);
+    json = json_stringn((char *) text->data, len);
 
-    return NGX_OK;
-}
-
-
-ngx_int_t
-ngx_rl_record_write(ngx_rl_record_t *record, ngx_pool_t *pool)
-{
-    char        head[NGX_RL_RECORD_HEAD];
-    size_t      len, head_len;
-    u_char     *p;
-    ngx_str_t   document;
-
-    document = record->document;
-
-    if (record->version < 1
-        || record->version > NGX_RL_RECORD_MAX_VERSION
-        || document.len < 1
-        || document.len > NGX_RL_DOCUMENT_MAX
-        || memchr(document.data, '\n', document.len)
-           != document.data + document.len - 1)
-    {
-        return NGX_DECLINED;
+    if (json && memchr(text->data, '\0', len) == NULL) {
+        return json;
     }
 
-    len = ngx_rl_record_dump(record, head);
-
-    if (len == 0) {
-        return NGX_ERROR;
+    for (i = 0; i < len; i++) {
+        out[i] = (text->data[i] == '\0'
+                  || (json == NULL && text->data[i] >= 0x80))
+                 ? '?' : text->data[i];
     }
 
-    /* the digest comes where the head's last brace is */
+    json_decref(json);
 
-    len--;
-    head_len = len + NGX_RL_RECORD_TAIL;
-
-    p = ngx_pnalloc(pool, head_len + document.len);
-
-    if (p == NULL) {
-        return NGX_ERROR;
-    }
-
-    record->text.data = p;
-    record->text.len = head_len + document.len;
-
-    p = ngx_cpymem(p, head, len);
-    p = ngx_cpymem(p, NGX_RL_SHA256_FIELD, sizeof(NGX_RL_SHA256_FIELD) - 1);
-
-    if (ngx_rl_record_digest(record->text.data, len, &document, p) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    p = ngx_cpymem(p + 2 * NGX_RL_SHA256, NGX_RL_SHA256_END,
-                   sizeof(NGX_RL_SHA256_END) - 1);
-
-    record->document.data = p;
-    ngx_memcpy(p, document.data, document.len);
-
-    return NGX_OK;
+    return json_stringn((char *) out, len);
 }
 
 
@@ -520,74 +457,56 @@ ngx_rl_record_dump(const ngx_rl_record_t *record, char head[NGX_RL_RECORD_HEAD])
 }
 
 
-/*
- * A text as JSON, cut to max bytes between two characters. If it is no UTF-8,
- * "?" replaces all that is not ASCII. NULL: memory is out.
- */
-static json_t *
-ngx_rl_record_string(const ngx_str_t *text, size_t max)
+ngx_int_t
+ngx_rl_record_write(ngx_rl_record_t *record, ngx_pool_t *pool)
 {
-    size_t   i, len;
-    u_char   out[NGX_RL_RECORD_REASON];
-    json_t  *json;
+    char        head[NGX_RL_RECORD_HEAD];
+    size_t      len, head_len;
+    u_char     *p;
+    ngx_str_t   document;
 
-    len = ngx_min(text->len, ngx_min(max, sizeof(out)));
+    document = record->document;
 
-    while (len && len < text->len && (text->data[len] & 0xc0) == 0x80) {
-        len--;
+    if (record->version < 1
+        || record->version > NGX_RL_RECORD_MAX_VERSION
+        || document.len < 1
+        || document.len > NGX_RL_DOCUMENT_MAX
+        || memchr(document.data, '\n', document.len)
+           != document.data + document.len - 1)
+    {
+        return NGX_DECLINED;
     }
 
-    json = json_stringn((char *) text->data, len);
+    len = ngx_rl_record_dump(record, head);
 
-    if (json && memchr(text->data, '\0', len) == NULL) {
-        return json;
-    }
-
-    for (i = 0; i < len; i++) {
-        out[i] = (text->data[i] == '\0'
-                  || (json == NULL && text->data[i] >= 0x80))
-                 ? '?' : text->data[i];
-    }
-
-    json_decref(json);
-
-    return json_stringn((char *) out, len);
-}
-
-
-/* hex: 64 bytes */
-static ngx_int_t
-ngx_rl_record_digest(const u_char *head, size_t head_len,
-    const ngx_str_t *document, u_char *hex)
-{
-    int          ok;
-    u_char       digest[EVP_MAX_MD_SIZE];
-    EVP_MD_CTX  *ctx;
-    ngx_uint_t   i;
-
-    static const u_char  digits[] = "0123456789abcdef";
-
-    ctx = EVP_MD_CTX_new();
-
-    if (ctx == NULL) {
+    if (len == 0) {
         return NGX_ERROR;
     }
 
-    ok = EVP_DigestInit_ex(ctx, EVP_sha256(), NULL)
-         && EVP_DigestUpdate(ctx, head, head_len)
-         && EVP_DigestUpdate(ctx, document->data, document->len)
-         && EVP_DigestFinal_ex(ctx, digest, NULL);
+    /* the digest comes where the head's last brace is */
 
-    EVP_MD_CTX_free(ctx);
+    len--;
+    head_len = len + NGX_RL_RECORD_TAIL;
 
-    if (!ok) {
+    p = ngx_pnalloc(pool, head_len + document.len);
+
+    if (p == NULL) {
         return NGX_ERROR;
     }
 
-    for (i = 0; i < NGX_RL_SHA256; i++) {
-        hex[2 * i] = digits[digest[i] >> 4];
-        hex[2 * i + 1] = digits[digest[i] & 0xf];
-    }
+    record->text.data = p;
+    record->text.len = head_len + document.len;
+
+    p = ngx_cpymem(p, head, len);
+    p = ngx_cpymem(p, NGX_RL_SHA256_FIELD, sizeof(NGX_RL_SHA256_FIELD) - 1);
+
+    ngx_rl_record_digest(record->text.data, len, &document, p);
+
+    p = ngx_cpymem(p + 2 * SHA256_DIGEST_LENGTH, NGX_RL_SHA256_END,
+                   sizeof(NGX_RL_SHA256_END) - 1);
+
+    record->document.data = p;
+    ngx_memcpy(p, document.data, document.len);
 
     return NGX_OK;
 }
