@@ -264,7 +264,8 @@ schema(const ngx_rl_param_t *p, ngx_uint_t in)
 
     static const char *const  types[] = {    /* ngx_rl_kind_e */
         "integer", "number", "boolean", "string", "string", "string",
-        "integer, string", "integer, string", "object"
+        "integer, string", "integer, string", "object", "string", "string",
+        "string"
     };
 
     say("        %s:\n", p->json);

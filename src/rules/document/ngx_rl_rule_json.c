@@ -74,7 +74,8 @@ ngx_rl_read_types(const ngx_rl_param_t *param, ngx_uint_t in)
     static const ngx_uint_t  kinds[] = {    /* ngx_rl_kind_e */
         NGX_RL_IS_NUMBER, NGX_RL_IS_NUMBER, NGX_RL_IS_BOOLEAN, NGX_RL_IS_TEXT,
         NGX_RL_IS_TEXT, NGX_RL_IS_TEXT, NGX_RL_IS_NUMBER|NGX_RL_IS_TEXT,
-        NGX_RL_IS_NUMBER|NGX_RL_IS_TEXT, NGX_RL_IS_OBJECT
+        NGX_RL_IS_NUMBER|NGX_RL_IS_TEXT, NGX_RL_IS_OBJECT, NGX_RL_IS_TEXT,
+        NGX_RL_IS_TEXT, NGX_RL_IS_TEXT
     };
 
     types = kinds[param->kind];

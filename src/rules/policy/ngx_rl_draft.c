@@ -188,6 +188,36 @@ ngx_rl_draft_alone(ngx_rl_draft_t *draft, ngx_rl_param_e id,
 }
 
 
+/* A rule whose times have every minute of the week is not timed. */
+static void
+ngx_rl_draft_active(ngx_rl_draft_t *draft)
+{
+    ngx_rl_rule_t         *rule;
+    ngx_rl_week_t         *week;
+    const ngx_rl_param_t  *param;
+
+    rule = &draft->rule;
+    week = &rule->active;
+
+    if (week->days == 0) {
+        week->days = NGX_RL_WEEK_ALL;
+    }
+
+    rule->timed = (week->days != NGX_RL_WEEK_ALL || week->from != 0
+                   || week->to != NGX_RL_DAY_MINUTES);
+
+    if (week->from != week->to) {
+        return;
+    }
+
+    param = ngx_rl_param(NGX_RL_PARAM_ACTIVE_TO, draft->in);
+
+    draft->wrong(draft,
+                 param ? param : ngx_rl_param(NGX_RL_PARAM_ACTIVE, draft->in),
+                 "", "two different times");
+}
+
+
 void
 ngx_rl_draft_combine(ngx_rl_draft_t *draft)
 {
@@ -234,6 +264,36 @@ ngx_rl_draft_combine(ngx_rl_draft_t *draft)
     {
         rule->sync = NGX_RL_SYNC_STRICT;
     }
+}
+
+
+ngx_int_t
+ngx_rl_draft_clients(ngx_rl_draft_t *draft)
+{
+    ngx_rl_clients_t  *set;
+
+    if (draft->clients == NULL) {
+        return NGX_OK;
+    }
+
+    set = ngx_pcalloc(draft->pool, sizeof(ngx_rl_clients_t));
+
+    if (set == NULL
+        || ngx_rl_clients_make(set, draft->clients->elts, draft->clients->nelts,
+                               draft->pool)
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    draft->rule.networks = set->networks;
+    set->networks = NULL;
+
+    if (set->digests.entries || set->globs) {
+        draft->rule.api_keys = set;
+    }
+
+    return NGX_OK;
 }
 
 

@@ -5,14 +5,17 @@
 
 #include "ngx_rl_param.h"
 
+#include "ngx_rl_hash.h"
+#include "ngx_rl_policy.h"
 #include "ngx_rl_route.h"
 #include "ngx_rl_text.h"
 
 #define NGX_RL_NAME  "1 to 64 of A-Z, a-z, 0-9, \"_\", \".\", \"-\""
 
+#define NGX_RL_TZ_FOLDER     "/usr/share/zoneinfo"
+
+#define NGX_RL_MAX_NETWORKS  10000   /* of a rule */
 #define NGX_RL_MAX_PRIORITY  1000000
-#define NGX_RL_MIN_EVERY     (64 * 1024)
-#define NGX_RL_MAX_EVERY     (1024 * 1024 * 1024)
 #define NGX_RL_MAX_SECONDS                                                    \
     ((int64_t) (NGX_RL_MAX_PERIOD_US / 1000000))
 
@@ -178,17 +181,102 @@ ngx_rl_param_expected(ngx_rl_draft_t *draft, const ngx_rl_param_t *param)
 }
 
 
+/* Returns the length, or -1. */
+static ssize_t
+ngx_rl_tz_file(const char *path, u_char *buf, size_t size)
+{
+    size_t    len;
+    ssize_t   n;
+    ngx_fd_t  fd;
+
+    fd = open(path, O_RDONLY|O_NONBLOCK|O_CLOEXEC);
+    if (fd == -1) {
+        return -1;
+    }
+
+    n = 0;
+
+    for (len = 0; len < size; len += (size_t) n) {
+        n = read(fd, buf + len, size - len);
+
+        if (n <= 0) {
+            break;
+        }
+    }
+
+    (void) close(fd);
+
+    return (len && n == 0) ? (ssize_t) len : -1;
+}
+
+
+/*
+ * Reads the zone of that name, a file below /usr/share/zoneinfo, into the
+ * pool's memory; for the configuration and for the thread that compiles a
+ * document, since it waits for the disk. A zone is read once for each rule that
+ * names it. Bytes that the core's reader refuses are an unknown zone, too.
+ */
+static const char *
+ngx_rl_tz_load(ngx_pool_t *pool, const ngx_str_t *name, const ngx_rl_tz_t **tz)
+{
+    u_char        path[sizeof(NGX_RL_TZ_FOLDER "/") + NGX_RL_TZ_NAME];
+    u_char        buf[NGX_RL_TZ_FILE], *p;
+    ssize_t       n;
+    ngx_rl_tz_t  *read;
+
+    static const u_char  zero[16];
+
+    if (!ngx_rl_tz_name_valid(name->data, name->len)) {
+        return "the name of a time zone, as in \"Europe/Berlin\"";
+    }
+
+    p = ngx_cpymem(path, NGX_RL_TZ_FOLDER "/",
+                   sizeof(NGX_RL_TZ_FOLDER "/") - 1);
+    *ngx_cpymem(p, name->data, name->len) = '\0';
+
+    n = ngx_rl_tz_file((char *) path, buf, sizeof(buf));
+
+    if (n < 0) {
+        return "a time zone that is known here, in " NGX_RL_TZ_FOLDER
+               " (package tzdata)";
+    }
+
+    read = ngx_palloc(pool, sizeof(ngx_rl_tz_t));
+    if (read == NULL) {
+        return "";
+    }
+
+    if (ngx_rl_tz_read(read, buf, (size_t) n, time(NULL)) != NULL) {
+        return "a time zone whose file in " NGX_RL_TZ_FOLDER " can be read";
+    }
+
+    read->name = (uint32_t) ngx_rl_siphash(zero, name->data, name->len,
+                                           1, 3).lo;
+    *tz = read;
+
+    return NULL;
+}
+
+
+/* A choice, a number, a size or a time. */
 static const char *
 ngx_rl_param_parse(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
-    const ngx_str_t *text)
+    ngx_str_t *text)
 {
+    int         place;
+    u_char      unit;
     int64_t     number;
     uint64_t    n;
-    ngx_uint_t  minus;
+    ngx_uint_t  minus, shift;
 
     /* another common name */
 
     static const ngx_str_t  counter = ngx_string("sliding_window_counter");
+
+    /* in the order of ngx_rl_calendar_e */
+
+    static const char *const  calendar[] = {
+        "calendar:day", "calendar:month", "calendar:week", NULL };
 
     if (param->kind == NGX_RL_A_CHOICE) {
         number = ngx_rl_names_find(param->names, text->data, text->len);
@@ -204,16 +292,34 @@ ngx_rl_param_parse(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
                : ngx_rl_param_number(draft, param, param->min + number);
     }
 
+    if (param->kind == NGX_RL_A_TIME) {
+        place = ngx_rl_names_find(calendar, text->data, text->len);
+
+        if (place >= 0) {
+            draft->calendar = (ngx_rl_calendar_e) (NGX_RL_CALENDAR_DAY + place);
+            return NULL;
+        }
+
+        number = text->len ? ngx_parse_time(text, 1) : NGX_ERROR;
+
+        return (number < param->min || number > param->max)
+               ? param->expected : ngx_rl_param_number(draft, param, number);
+    }
+
+    unit = (param->kind == NGX_RL_A_SIZE && text->len)
+           ? ngx_tolower(text->data[text->len - 1]) : '\0';
+    shift = (unit == 'k') ? 10 : (unit == 'm') ? 20 : (unit == 'g') ? 30 : 0;
     minus = (param->min < 0 && text->len && text->data[0] == '-');
 
-    if (ngx_rl_number_parse(text->data + minus, text->len - minus, 0,
-                            (uint64_t) param->max, &n)
+    if (ngx_rl_number_parse(text->data + minus,
+                            text->len - minus - (shift != 0), 0,
+                            (uint64_t) param->max >> shift, &n)
         != 0)
     {
         return ngx_rl_param_expected(draft, param);
     }
 
-    number = minus ? -(int64_t) n : (int64_t) n;
+    number = minus ? -(int64_t) n : (int64_t) (n << shift);
 
     return (number < param->min)
            ? ngx_rl_param_expected(draft, param)
@@ -225,6 +331,12 @@ const char *
 ngx_rl_param_text(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
     ngx_str_t *text)
 {
+    u_char             *place;
+    const char         *expected;
+    const ngx_rl_tz_t  *tz;
+
+    place = (u_char *) draft + param->offset;
+
     if (ngx_rl_variables_in(text)) {
 
         /* they are compiled when all is known */
@@ -244,6 +356,9 @@ ngx_rl_param_text(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
         if ((param->flags & NGX_RL_CONSTANT) && (draft->in & NGX_RL_IN_CONF)) {
             return param->expected;
         }
+
+    } else if (param->flags & NGX_RL_VARYING) {
+        return param->expected;
     }
 
     if ((param->flags & NGX_RL_WORD)
@@ -260,7 +375,21 @@ ngx_rl_param_text(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
 
     case NGX_RL_A_NUMBER:
     case NGX_RL_A_CHOICE:
+    case NGX_RL_A_SIZE:
+    case NGX_RL_A_TIME:
         return ngx_rl_param_parse(draft, param, text);
+
+    case NGX_RL_A_RATE:
+        return ngx_rl_rule_rate(text, &draft->tokens, &draft->period_us);
+
+    case NGX_RL_A_TZ:
+        expected = ngx_rl_tz_load(draft->pool, text, &tz);
+
+        if (expected == NULL) {
+            ngx_memcpy(place, &tz, sizeof(ngx_rl_tz_t *));
+        }
+
+        return expected;
 
     case NGX_RL_A_NAME:
         if (!ngx_rl_name_valid(text->data, text->len)) {
@@ -279,7 +408,7 @@ ngx_rl_param_text(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
         return param->set(draft, param, text);
     }
 
-    ngx_memcpy((u_char *) draft + param->offset, text, sizeof(ngx_str_t));
+    ngx_memcpy(place, text, sizeof(ngx_str_t));
 
     return NULL;
 }
@@ -361,51 +490,6 @@ ngx_rl_set_bucket(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
 
 
 static const char *
-ngx_rl_set_rate(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
-    ngx_str_t *text)
-{
-    return ngx_rl_rule_rate(text, &draft->tokens, &draft->period_us);
-}
-
-
-static const char *
-ngx_rl_set_window(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
-    ngx_str_t *text)
-{
-    int        place;
-    ngx_int_t  seconds;
-
-    /* in the order of ngx_rl_calendar_e */
-
-    static const char *const  names[] = {
-        "calendar:day", "calendar:month", "calendar:week", NULL };
-
-    place = ngx_rl_names_find(names, text->data, text->len);
-
-    if (place >= 0) {
-        draft->calendar = (ngx_rl_calendar_e) (NGX_RL_CALENDAR_DAY + place);
-        return NULL;
-    }
-
-    seconds = text->len ? ngx_parse_time(text, 1) : NGX_ERROR;
-
-    if (seconds < param->min || seconds > param->max) {
-        return param->expected;
-    }
-
-    return ngx_rl_param_number(draft, param, seconds);
-}
-
-
-static const char *
-ngx_rl_set_tz(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
-    ngx_str_t *text)
-{
-    return ngx_rl_tz_load(draft->pool, text, &draft->rule.spec.tz);
-}
-
-
-static const char *
 ngx_rl_set_cost_header(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
     ngx_str_t *text)
 {
@@ -420,45 +504,6 @@ ngx_rl_set_cost_header(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
 
     header->len = text->len;
     ngx_strlow(header->data, text->data, text->len);
-
-    return NULL;
-}
-
-
-static const char *
-ngx_rl_set_cost_end(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
-    ngx_str_t *text)
-{
-    if (!ngx_rl_variables_in(text)) {
-        return param->expected;
-    }
-
-    draft->rule.cost_end = *text;
-
-    return NULL;
-}
-
-
-static const char *
-ngx_rl_set_cost_every(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
-    ngx_str_t *text)
-{
-    u_char      unit;
-    uint64_t    n;
-    ngx_uint_t  shift;
-
-    unit = text->len ? ngx_tolower(text->data[text->len - 1]) : '\0';
-    shift = (unit == 'k') ? 10 : (unit == 'm') ? 20 : (unit == 'g') ? 30 : 0;
-
-    if (ngx_rl_number_parse(text->data, text->len - (shift != 0), 0,
-                            NGX_RL_MAX_EVERY >> shift, &n)
-        != 0
-        || n << shift < NGX_RL_MIN_EVERY)
-    {
-        return param->expected;
-    }
-
-    draft->rule.cost_every = n << shift;
 
     return NULL;
 }
@@ -497,38 +542,28 @@ ngx_rl_set_key(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
 }
 
 
-/* It is compiled later: by ngx_rl_policy_finish(), by rule_conf.c. */
+/*
+ * "/path", "~regular expression", "~*regular expression"; documents have two
+ * members. An expression is compiled later: by ngx_rl_policy_finish(), by
+ * rule_conf.c.
+ */
 static const char *
-ngx_rl_set_regex(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
-    ngx_str_t *text)
-{
-#if (NGX_PCRE)
-
-    if (text->len == 0) {
-        return "a regular expression";
-    }
-
-    draft->rule.regex_text = *text;
-
-    return NULL;
-
-#else
-
-    (void) draft;
-    (void) text;
-
-    return "a path template: this nginx is built without PCRE";
-
-#endif
-}
-
-
-static const char *
-ngx_rl_set_route(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
+ngx_rl_set_match(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
     ngx_str_t *text)
 {
     u_char      *last;
     const char  *wrong;
+
+    if (param->id == NGX_RL_PARAM_REGEX
+        || (param->conf && text->len && text->data[0] == '~'))
+    {
+#if (NGX_PCRE)
+        draft->rule.regex_text = *text;
+        return text->len ? NULL : param->expected;
+#else
+        return "a path template: this nginx is built without PCRE";
+#endif
+    }
 
     wrong = ngx_rl_route_check(text->data, text->len);
 
@@ -542,17 +577,6 @@ ngx_rl_set_route(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
     *last = '\0';
 
     return (const char *) draft->text;
-}
-
-
-/* "/path", "~regular expression", "~*regular expression" */
-static const char *
-ngx_rl_set_match(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
-    ngx_str_t *text)
-{
-    return (text->len && text->data[0] == '~')
-           ? ngx_rl_set_regex(draft, param, text)
-           : ngx_rl_set_route(draft, param, text);
 }
 
 
@@ -633,6 +657,280 @@ ngx_rl_set_host(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
 }
 
 
+/* Behind the others of the same name: one of them must hold. */
+static const char *
+ngx_rl_condition_add(ngx_rl_draft_t *draft, const ngx_rl_condition_t *condition)
+{
+    ngx_uint_t           i, n;
+    ngx_rl_rule_t       *rule;
+    ngx_rl_condition_t  *list;
+
+    rule = &draft->rule;
+
+    if (rule->conditions == NULL) {
+        rule->conditions = ngx_pcalloc(draft->pool,
+                                       NGX_RL_MAX_CONDITIONS
+                                       * sizeof(ngx_rl_condition_t));
+        if (rule->conditions == NULL) {
+            return "";
+        }
+    }
+
+    list = rule->conditions;
+    n = rule->nconditions;
+
+    if (n == NGX_RL_MAX_CONDITIONS) {
+        return "at most 32 conditions";
+    }
+
+    for (i = n; i > 0; i--) {
+        if (list[i - 1].kind == condition->kind
+            && list[i - 1].name.len == condition->name.len
+            && ngx_strncasecmp(list[i - 1].name.data, condition->name.data,
+                               condition->name.len)
+               == 0)
+        {
+            ngx_memmove(&list[i + 1], &list[i],
+                        (n - i) * sizeof(ngx_rl_condition_t));
+            break;
+        }
+    }
+
+    n = i ? i : n;
+
+    list[n] = *condition;
+    list[n].other = (i != 0);
+    rule->nconditions++;
+
+    return NULL;
+}
+
+
+/* A header's name is one that a variable may have. */
+static ngx_uint_t
+ngx_rl_condition_name(const ngx_rl_condition_t *condition)
+{
+    u_char      ch;
+    ngx_uint_t  i;
+
+    for (i = 0; i < condition->name.len; i++) {
+        ch = condition->name.data[i];
+
+        if (condition->kind == NGX_RL_IF_HEADER && ch != '-' && ch != '_'
+            && !(ch >= '0' && ch <= '9')
+            && !((ch | 0x20) >= 'a' && (ch | 0x20) <= 'z'))
+        {
+            return 0;
+        }
+    }
+
+    return i >= 1 && i <= 64;
+}
+
+
+/* "name:glob", or a text with variables */
+static const char *
+ngx_rl_set_condition(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
+    ngx_str_t *text)
+{
+    u_char              *colon, *last;
+    ngx_rl_condition_t   condition;
+
+    ngx_memzero(&condition, sizeof(ngx_rl_condition_t));
+
+    condition.kind = (ngx_rl_condition_e) (param->id - NGX_RL_PARAM_HEADER);
+    condition.name = *text;
+
+    if (condition.kind == NGX_RL_IF_VALUE) {
+        return ngx_rl_condition_add(draft, &condition);
+    }
+
+    last = text->data + text->len;
+    colon = text->len ? ngx_strlchr(text->data, last, ':') : NULL;
+
+    if (colon == NULL) {
+        return param->expected;
+    }
+
+    condition.name.len = colon - text->data;
+    condition.glob.data = colon + 1;
+    condition.glob.len = last - condition.glob.data;
+
+    if (!ngx_rl_condition_name(&condition)
+        || ngx_rl_glob_check(condition.glob.data, condition.glob.len))
+    {
+        return param->expected;
+    }
+
+    return ngx_rl_condition_add(draft, &condition);
+}
+
+
+ngx_rl_known_t *
+ngx_rl_draft_client(ngx_rl_draft_t *draft, ngx_rl_known_e kind)
+{
+    ngx_rl_known_t  *client;
+
+    if (draft->clients == NULL) {
+        draft->clients = ngx_array_create(draft->temp, 4,
+                                          sizeof(ngx_rl_known_t));
+    }
+
+    client = draft->clients ? ngx_array_push(draft->clients) : NULL;
+
+    if (client) {
+        ngx_memzero(client, sizeof(ngx_rl_known_t));
+        client->kind = kind;
+        client->value = NGX_RL_CLIENT_ALWAYS;
+    }
+
+    return client;
+}
+
+
+static const char *
+ngx_rl_set_network(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
+    ngx_str_t *text)
+{
+    ngx_rl_known_t    *client;
+    ngx_rl_network_t   network;
+
+    if (ngx_rl_network_parse(text->data, text->len, &network) != 0) {
+        return param->expected;
+    }
+
+    if (draft->nnetworks++ == NGX_RL_MAX_NETWORKS) {
+        return "at most 10000 networks";
+    }
+
+    client = ngx_rl_draft_client(draft, NGX_RL_CLIENT_NETWORK);
+    if (client == NULL) {
+        return "";
+    }
+
+    client->network = network;
+
+    return NULL;
+}
+
+
+/* In nginx.conf a glob of one key stays one; documents know digests alone. */
+static const char *
+ngx_rl_set_api_key(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
+    ngx_str_t *text)
+{
+    ngx_uint_t       hashed;
+    ngx_rl_known_t  *client;
+
+    if (ngx_rl_glob_check(text->data, text->len)) {
+        return param->expected;
+    }
+
+    hashed = ngx_rl_policy_hashed(text);
+    client = ngx_rl_draft_client(draft, hashed ? NGX_RL_CLIENT_KEY
+                                               : NGX_RL_CLIENT_GLOB);
+    if (client == NULL) {
+        return "";
+    }
+
+    client->glob = *text;
+    ngx_rl_policy_digest(text, client->digest);
+
+    return NULL;
+}
+
+
+/* As a member of a document; days may come one after the other. */
+static const char *
+ngx_rl_active_member(ngx_rl_draft_t *draft, ngx_rl_param_e id, u_char *text,
+    size_t len)
+{
+    ngx_str_t              value;
+    const ngx_rl_param_t  *param;
+
+    if (id != NGX_RL_PARAM_ACTIVE_DAYS && (draft->says >> id & 1)) {
+        return "one time and one time zone";
+    }
+
+    draft->says |= (uint64_t) 1 << id;
+
+    value.data = text;
+    value.len = len;
+    param = ngx_rl_param(id, NGX_RL_OF_ACTIVE);
+
+    return ngx_rl_param_text(draft, param, &value);
+}
+
+
+/* "sat,sun,09:00-17:00,Europe/Berlin", each part of which may be missing */
+static const char *
+ngx_rl_set_active(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
+    ngx_str_t *text)
+{
+    u_char          *item, *comma, *last;
+    size_t           len;
+    const char      *expected;
+    ngx_rl_param_e   id;
+
+    item = text->data;
+    last = item + text->len;
+
+    do {
+        comma = text->len ? ngx_strlchr(item, last, ',') : NULL;
+        len = (comma ? comma : last) - item;
+        id = (len && *item >= 'a' && *item <= 'z') ? NGX_RL_PARAM_ACTIVE_DAYS
+                                                   : NGX_RL_PARAM_ACTIVE_TZ;
+
+        if (len && (*item < '0' || *item > '9')) {
+            expected = ngx_rl_active_member(draft, id, item, len);
+
+        } else if (len != 11 || item[5] != '-') {
+            return param->expected;
+
+        } else {
+            expected = ngx_rl_active_member(draft, NGX_RL_PARAM_ACTIVE_FROM,
+                                            item, 5);
+
+            if (expected == NULL) {
+                expected = ngx_rl_active_member(draft, NGX_RL_PARAM_ACTIVE_TO,
+                                                item + 6, 5);
+            }
+        }
+
+        item = comma ? comma + 1 : NULL;
+
+    } while (comma && expected == NULL);
+
+    return expected;
+}
+
+
+static const char *
+ngx_rl_set_active_days(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
+    ngx_str_t *text)
+{
+    return ngx_rl_week_days(text->data, text->len,
+                            &draft->rule.active.days)
+           ? param->expected : NULL;
+}
+
+
+static const char *
+ngx_rl_set_active_minute(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
+    ngx_str_t *text)
+{
+    uint32_t  minute;
+
+    if (ngx_rl_week_minute(text->data, text->len, &minute) != 0
+        || minute > param->max)
+    {
+        return param->expected;
+    }
+
+    return ngx_rl_param_number(draft, param, minute);
+}
+
+
 /* "id" first, so that its problem comes first */
 
 /* NOLINTBEGIN(bugprone-sizeof-expression): a pointer's own size is meant */
@@ -662,9 +960,8 @@ const ngx_rl_param_t  ngx_rl_params[] = {
       .names = ngx_rl_algorithm_names, .standard = "token_bucket" },
     { NGX_RL_PARAM_PARAMS, NULL, "params", NGX_RL_OF_RULE, NGX_RL_AN_OBJECT,
       .standard = "must be there" },
-    { NGX_RL_PARAM_RATE, "rate=", "rate", NGX_RL_OF_LIMIT, NGX_RL_A_TEXT,
+    { NGX_RL_PARAM_RATE, "rate=", "rate", NGX_RL_OF_LIMIT, NGX_RL_A_RATE,
       .flags = NGX_RL_VARIABLES, .algorithms = NGX_RL_RATES,
-      .set = ngx_rl_set_rate,
       .expected = "a rate, as in \"100r/m\", or \"unlimited\"" },
     { NGX_RL_PARAM_LIMIT, "limit=", "limit", NGX_RL_OF_LIMIT|NGX_RL_OF_AMOUNT,
       NGX_RL_A_NUMBER, .flags = NGX_RL_VARIABLES|NGX_RL_WORD, NGX_RL_AT(limit),
@@ -672,11 +969,10 @@ const ngx_rl_param_t  ngx_rl_params[] = {
     { NGX_RL_PARAM_WINDOW, "window=", "window",
       NGX_RL_OF_LIMIT|NGX_RL_OF_AMOUNT, NGX_RL_A_TIME, NGX_RL_AT(calendar),
       .algorithms = NGX_RL_RATES, NGX_RL_RANGE(1, NGX_RL_MAX_SECONDS),
-      .set = ngx_rl_set_window,
       .expected = "a time from 1s to 366d in whole seconds, \"calendar:day\", "
       "\"calendar:week\" or \"calendar:month\"" },
-    { NGX_RL_PARAM_TZ, "tz=", "tz", NGX_RL_OF_LIMIT, NGX_RL_A_TEXT,
-      NGX_RL_AT(rule.spec.tz), .algorithms = NGX_RL_FIXED, .set = ngx_rl_set_tz,
+    { NGX_RL_PARAM_TZ, "tz=", "tz", NGX_RL_OF_LIMIT, NGX_RL_A_TZ,
+      NGX_RL_AT(rule.spec.tz), .algorithms = NGX_RL_FIXED,
       .expected = "the name of a time zone, as in \"Europe/Berlin\"",
       .standard = "UTC" },
     { NGX_RL_PARAM_MONTH_DAY, "month_day=", "month_day", NGX_RL_OF_LIMIT,
@@ -730,12 +1026,13 @@ const ngx_rl_param_t  ngx_rl_params[] = {
       NGX_RL_A_NAME, NGX_RL_AT(rule.cost_header), .algorithms = NGX_RL_RATES,
       .set = ngx_rl_set_cost_header, .standard = "none" },
     { NGX_RL_PARAM_COST_END, "cost_end=", "cost_end", NGX_RL_IN_ALL,
-      NGX_RL_A_TEXT, NGX_RL_AT(rule.cost_end), .algorithms = NGX_RL_RATES,
-      .set = ngx_rl_set_cost_end, .expected = "a text with variables",
+      NGX_RL_A_TEXT, .flags = NGX_RL_VARYING, NGX_RL_AT(rule.cost_end),
+      .algorithms = NGX_RL_RATES, .expected = "a text with variables",
       .standard = "none" },
     { NGX_RL_PARAM_COST_EVERY, "cost_every=", "cost_every", NGX_RL_IN_ALL,
-      NGX_RL_A_TEXT, NGX_RL_AT(rule.cost_every), .algorithms = NGX_RL_RATES,
-      .set = ngx_rl_set_cost_every, .expected = "a size from 64k to 1g",
+      NGX_RL_A_SIZE, NGX_RL_AT(rule.cost_every), .algorithms = NGX_RL_RATES,
+      NGX_RL_RANGE(64 * 1024, 1024 * 1024 * 1024),
+      .expected = "a size from 64k to 1g",
       .standard = "at the end" },
     { NGX_RL_PARAM_COUNT_STATUS, "count_status=", "count_status", NGX_RL_IN_ALL,
       NGX_RL_A_NUMBER, .flags = NGX_RL_LIST|NGX_RL_FILLED,
@@ -772,10 +1069,10 @@ const ngx_rl_param_t  ngx_rl_params[] = {
       .expected = "a path template, or \"~\" and a regular expression",
       .standard = "every path" },
     { NGX_RL_PARAM_ROUTE, NULL, "route", NGX_RL_OF_MATCH, NGX_RL_A_TEXT,
-      NGX_RL_AT(rule.route), .set = ngx_rl_set_route,
+      NGX_RL_AT(rule.route), .set = ngx_rl_set_match,
       .expected = "a path template", .standard = "every path" },
     { NGX_RL_PARAM_REGEX, NULL, "endpoint_regex", NGX_RL_OF_MATCH,
-      NGX_RL_A_TEXT, NGX_RL_AT(rule.regex_text), .set = ngx_rl_set_regex,
+      NGX_RL_A_TEXT, NGX_RL_AT(rule.regex_text), .set = ngx_rl_set_match,
       .expected = "a regular expression", .standard = "every path" },
     { NGX_RL_PARAM_METHODS, "methods=", "methods",
       NGX_RL_IN_RULE|NGX_RL_OF_MATCH, NGX_RL_A_TEXT, .flags = NGX_RL_LIST,
@@ -814,7 +1111,8 @@ const ngx_rl_param_t  ngx_rl_params[] = {
       .expected = "a query argument and a glob of its value like "
       "\"mode:full*\", without variables", .standard = "every request" },
     { NGX_RL_PARAM_IF, "if=", "if", NGX_RL_IN_RULE|NGX_RL_OF_MATCH,
-      NGX_RL_A_TEXT, NGX_RL_AT(rule.conditions), .set = ngx_rl_set_condition,
+      NGX_RL_A_TEXT, .flags = NGX_RL_VARYING, NGX_RL_AT(rule.conditions),
+      .set = ngx_rl_set_condition,
       .expected = "a value with variables", .standard = "every request" },
     { NGX_RL_PARAM_ACTIVE, "active=", "active", NGX_RL_IN_RULE|NGX_RL_OF_RULE,
       NGX_RL_AN_OBJECT, .set = ngx_rl_set_active,
@@ -832,8 +1130,8 @@ const ngx_rl_param_t  ngx_rl_params[] = {
       NGX_RL_AT(rule.active.to), NGX_RL_RANGE(0, NGX_RL_DAY_MINUTES),
       .set = ngx_rl_set_active_minute,
       .expected = "a time from \"00:00\" to \"24:00\"", .standard = "24:00" },
-    { NGX_RL_PARAM_ACTIVE_TZ, NULL, "tz", NGX_RL_OF_ACTIVE, NGX_RL_A_TEXT,
-      NGX_RL_AT(rule.active_tz), .set = ngx_rl_set_active_tz,
+    { NGX_RL_PARAM_ACTIVE_TZ, NULL, "tz", NGX_RL_OF_ACTIVE, NGX_RL_A_TZ,
+      NGX_RL_AT(rule.active_tz),
       .expected = "the name of a time zone, as in \"Europe/Berlin\"",
       .standard = "UTC" },
 

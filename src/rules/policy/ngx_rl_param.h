@@ -35,6 +35,7 @@
 #define NGX_RL_QUIET      0x10   /* 1 in JSON says nothing */
 #define NGX_RL_SHARED     0x20   /* beyond its first value it needs Redis */
 #define NGX_RL_WORD       0x80   /* "unlimited" is a value of it */
+#define NGX_RL_VARYING    0x100  /* a text that must have variables */
 #define NGX_RL_NOTE       0x40   /* the document keeps it, for people: of size
                                     bytes at most */
 
@@ -47,7 +48,10 @@ typedef enum {
     NGX_RL_A_TEXT,
     NGX_RL_A_TIME,        /* a text, or seconds in JSON */
     NGX_RL_A_TAG,         /* a text, or a whole number in JSON */
-    NGX_RL_AN_OBJECT
+    NGX_RL_AN_OBJECT,
+    NGX_RL_A_SIZE,        /* a text: bytes from min to max, "64k" */
+    NGX_RL_A_RATE,        /* a text: the rule's own */
+    NGX_RL_A_TZ           /* a text: a time zone's name */
 } ngx_rl_kind_e;
 
 typedef enum {
@@ -250,44 +254,8 @@ ngx_uint_t ngx_rl_tier_valid(const ngx_str_t *tier);
 ngx_uint_t ngx_rl_variables_in(const ngx_str_t *text);
 
 
-/* condition.c: set() of "header=", "arg=", "if="; "network="; "api_key=" */
-const char *ngx_rl_set_condition(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text);
-const char *ngx_rl_set_network(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text);
-const char *ngx_rl_set_api_key(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text);
-
 /* A zeroed one, which the rule is for; NULL: memory is out. */
 ngx_rl_known_t *ngx_rl_draft_client(ngx_rl_draft_t *draft, ngx_rl_known_e kind);
-
-/*
- * The rule's networks and API keys, when all parameters are read. Returns
- * NGX_OK, or NGX_ERROR: memory is out.
- */
-ngx_int_t ngx_rl_draft_clients(ngx_rl_draft_t *draft);
-
-
-/*
- * Reads the zone of that name, a file below /usr/share/zoneinfo, into the
- * pool's memory; for the configuration and for the thread that compiles a
- * document, since it waits for the disk. Returns as set() does.
- */
-const char *ngx_rl_tz_load(ngx_pool_t *pool, const ngx_str_t *name,
-    const ngx_rl_tz_t **tz);
-
-/* set() of "active=", and of the members of "active" */
-const char *ngx_rl_set_active(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text);
-const char *ngx_rl_set_active_days(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text);
-const char *ngx_rl_set_active_minute(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text);
-const char *ngx_rl_set_active_tz(ngx_rl_draft_t *draft,
-    const ngx_rl_param_t *param, ngx_str_t *text);
-
-/* When all of them are read. A problem goes to draft->wrong(). */
-void ngx_rl_draft_active(ngx_rl_draft_t *draft);
 
 
 /* draft.c: when all parameters are read */
@@ -300,6 +268,12 @@ void ngx_rl_draft_exclude(ngx_rl_draft_t *draft);
  * that depend on other parameters.
  */
 void ngx_rl_draft_combine(ngx_rl_draft_t *draft);
+
+/*
+ * The rule's networks and API keys, when all parameters are read. Returns
+ * NGX_OK, or NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_rl_draft_clients(ngx_rl_draft_t *draft);
 
 /*
  * The rule's spec and limit, of parameters that are right each for itself.
