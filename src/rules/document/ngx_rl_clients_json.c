@@ -66,12 +66,12 @@ typedef struct {
     ngx_rl_rule_ref_t      of;
     ngx_rl_known_t        client;
     int64_t                ends;
-    json_t                *part;       /* of the tenant */
-    json_t                *tenant;
+    json_t                *tenant;     /* NULL: it has none */
+    json_t                *part;       /* of the tenant, */
+    json_t                *value;      /* and its value */
     ngx_rl_map_t          *ids;
 
     unsigned               key:1;      /* it has "key" */
-    unsigned               tenants:1;  /* it has "tenant" */
     unsigned               found:1;    /* by the digest, which is known */
     unsigned               typed:1;    /* it has a "type" that is one */
     unsigned               factor:1;   /* that is "multiplicative" */
@@ -142,29 +142,6 @@ ngx_rl_key_in_bytes(const ngx_rl_rule_t *rule)
 }
 
 
-/* A checked glob that stands for one key: its stored form. */
-static void
-ngx_rl_key_unquoted(const ngx_str_t *text, u_char stored[NGX_RL_DOCUMENT_KEY])
-{
-    u_char     plain[NGX_RL_GLOB_MAX];
-    size_t     i;
-    ngx_str_t  one;
-
-    one.data = plain;
-    one.len = 0;
-
-    for (i = 0; i < text->len && one.len < sizeof(plain); i++) {
-        if (text->data[i] == '\\' && i + 1 < text->len) {
-            i++;
-        }
-
-        plain[one.len++] = text->data[i];
-    }
-
-    ngx_rl_key_stored(&one, stored);
-}
-
-
 /*
  * Makes the stored form, or a glob of the client. Returns NULL, or the problem:
  * "is ...", or what was expected.
@@ -174,6 +151,9 @@ ngx_rl_key_check(ngx_rl_reader_t *reader, const ngx_str_t *text,
     ngx_uint_t globs, const ngx_rl_rule_t *rule, ngx_rl_known_t *client,
     u_char stored[NGX_RL_DOCUMENT_KEY])
 {
+    u_char             plain[NGX_RL_GLOB_MAX];
+    size_t             i;
+    ngx_str_t          one;
     const char        *expected;
     ngx_rl_network_t   network;
 
@@ -216,10 +196,20 @@ ngx_rl_key_check(ngx_rl_reader_t *reader, const ngx_str_t *text,
 
         if (ngx_rl_glob_wild(text->data, text->len)) {
             client->kind = NGX_RL_CLIENT_GLOB;
-
-        } else {
-            ngx_rl_key_unquoted(text, stored);
+            return NULL;
         }
+
+        /* it stands for one key */
+
+        one.data = plain;
+        one.len = 0;
+
+        for (i = 0; i < text->len && one.len < sizeof(plain); i++) {
+            i += (text->data[i] == '\\' && i + 1 < text->len);
+            plain[one.len++] = text->data[i];
+        }
+
+        ngx_rl_key_stored(&one, stored);
 
         return NULL;
     }
@@ -837,13 +827,6 @@ ngx_rl_tiers_rule(ngx_rl_reader_t *reader, json_t *value, void *data)
 }
 
 
-static void
-ngx_rl_tiers_rules(ngx_rl_reader_t *reader, json_t *value, void *data)
-{
-    ngx_rl_read_each(reader, value, NGX_RL_IS_OBJECT, ngx_rl_tiers_rule, data);
-}
-
-
 static const ngx_rl_member_t  ngx_rl_tiers_pattern_members[] = {
     { "pattern", NGX_RL_IS_TEXT|NGX_RL_IS_NEEDED|NGX_RL_IS_KEPT,
       .offset = offsetof(ngx_rl_tiers_entry_t, pattern) },
@@ -909,64 +892,28 @@ ngx_rl_tiers_pattern(ngx_rl_reader_t *reader, json_t *value, void *data)
 }
 
 
-static void
-ngx_rl_tiers_patterns(ngx_rl_reader_t *reader, json_t *value, void *data)
-{
-    ngx_rl_read_each(reader, value, NGX_RL_IS_OBJECT, ngx_rl_tiers_pattern,
-                     data);
-}
-
-
 static const ngx_rl_member_t  ngx_rl_tiers_members[] = {
     { "keys", NGX_RL_IS_OBJECT, .read = ngx_rl_tiers_keys },
-    { "rules", NGX_RL_IS_OBJECT, .read = ngx_rl_tiers_rules },
-    { "patterns", NGX_RL_IS_ARRAY, .read = ngx_rl_tiers_patterns },
+    { "rules", NGX_RL_IS_OBJECT, .each = NGX_RL_IS_OBJECT,
+      .read = ngx_rl_tiers_rule },
+    { "patterns", NGX_RL_IS_ARRAY, .each = NGX_RL_IS_OBJECT,
+      .read = ngx_rl_tiers_pattern },
     { .name = NULL }
 };
-
-
-/* The policy's sources, of those that were read. */
-static ngx_int_t
-ngx_rl_tiers_make(ngx_rl_policy_t *policy, ngx_rl_tiers_t *all)
-{
-    ngx_uint_t              i;
-    ngx_rl_tier_source_t   *source;
-    ngx_rl_tiers_source_t  *read;
-
-    read = all->sources.elts;
-    policy->tiers = all->tiers.elts;
-
-    if (ngx_array_init(&policy->tier_sources, policy->pool, all->sources.nelts,
-                       sizeof(ngx_rl_tier_source_t))
-        != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    for (i = 0; i < all->sources.nelts; i++) {
-        source = ngx_array_push(&policy->tier_sources);
-        ngx_memzero(source, sizeof(ngx_rl_tier_source_t));
-        source->rule = read[i].rule;
-
-        if (ngx_rl_clients_make(&source->clients, read[i].clients.elts,
-                                read[i].clients.nelts, policy->pool)
-            != NGX_OK)
-        {
-            return NGX_ERROR;
-        }
-    }
-
-    return NGX_OK;
-}
 
 
 void
 ngx_rl_read_tier_assignments(ngx_rl_reader_t *reader, json_t *value, void *data)
 {
-    size_t           n;
-    json_t          *keys, *rules, *rule, *patterns;
-    const char      *id;
-    ngx_rl_tiers_t   all;
+    size_t                  i, n;
+    json_t                 *keys, *rules, *rule, *patterns;
+    const char             *id;
+    ngx_rl_tiers_t          all;
+    ngx_rl_policy_t        *policy;
+    ngx_rl_tier_source_t   *source;
+    ngx_rl_tiers_source_t  *read;
+
+    policy = reader->policy;
 
     keys = json_object_get(value, "keys");
     rules = json_object_get(value, "rules");
@@ -1003,8 +950,24 @@ ngx_rl_read_tier_assignments(ngx_rl_reader_t *reader, json_t *value, void *data)
 
     ngx_rl_read_members(reader, value, ngx_rl_tiers_members, &all);
 
-    if (!reader->failed && ngx_rl_tiers_make(reader->policy, &all) != NGX_OK) {
-        reader->failed = 1;
+    read = all.sources.elts;
+    policy->tiers = all.tiers.elts;
+
+    reader->failed |= ngx_array_init(&policy->tier_sources, reader->pool,
+                                     all.sources.nelts,
+                                     sizeof(ngx_rl_tier_source_t))
+                      != NGX_OK;
+
+    for (i = 0; i < all.sources.nelts && !reader->failed; i++) {
+        source = ngx_array_push(&policy->tier_sources);
+        ngx_memzero(source, sizeof(ngx_rl_tier_source_t));
+        source->rule = read[i].rule;
+
+        reader->failed |= ngx_rl_clients_make(&source->clients,
+                                              read[i].clients.elts,
+                                              read[i].clients.nelts,
+                                              reader->pool)
+                          != NGX_OK;
     }
 }
 
@@ -1049,21 +1012,10 @@ static const ngx_rl_member_t  ngx_rl_tenant_members[] = {
       .offset = offsetof(ngx_rl_temporary_read_t, part),
       .expected = "a part of a rule's key, as it is written there" },
     { "value", NGX_RL_IS_TEXT|NGX_RL_IS_NEEDED|NGX_RL_IS_KEPT,
-      .offset = offsetof(ngx_rl_temporary_read_t, tenant),
+      .offset = offsetof(ngx_rl_temporary_read_t, value),
       .expected = "a value of that part" },
     { .name = NULL }
 };
-
-
-static void
-ngx_rl_temporary_tenant(ngx_rl_reader_t *reader, json_t *value, void *data)
-{
-    ngx_rl_temporary_read_t *draft = data;
-
-    draft->tenants = 1;
-
-    ngx_rl_read_members(reader, value, ngx_rl_tenant_members, draft);
-}
 
 
 static void
@@ -1105,27 +1057,42 @@ ngx_rl_temporary_type(ngx_rl_reader_t *reader, json_t *value, void *data)
 }
 
 
-/* In millionths; 0: it is none, with the problem added. */
-static uint64_t
-ngx_rl_temporary_factor(ngx_rl_reader_t *reader, const json_t *value)
+/* It is not read if the type is not known. */
+static void
+ngx_rl_temporary_value(ngx_rl_reader_t *reader, json_t *value, void *data)
 {
-    double    factor, off;
-    uint64_t  millionths;
+    ngx_rl_temporary_read_t *draft = data;
+
+    double                factor, off;
+    uint64_t              millionths;
+    const ngx_rl_rule_t  *rule;
+
+    rule = draft->of.rule;
+
+    if (!draft->factor) {
+        draft->amount = draft->typed
+                        && ngx_rl_read_amount(reader, value,
+                                              rule ? &rule->spec.algorithm
+                                                   : NULL,
+                                              &draft->limit->amount)
+                           == NGX_OK;
+        return;
+    }
 
     if (!ngx_rl_read_is(reader, value, NGX_RL_IS_NUMBER)) {
-        return 0;
+        return;
     }
 
     factor = json_number_value(value);
 
     if (!(factor > 0)) {
         ngx_rl_read_problem(reader, "must be > 0");
-        return 0;
+        return;
     }
 
     if (factor > NGX_RL_MAX_FACTOR) {
         ngx_rl_read_problem(reader, "must be at most %d", NGX_RL_MAX_FACTOR);
-        return 0;
+        return;
     }
 
     /* below 2^40, so that six decimal places are there to be seen */
@@ -1136,32 +1103,10 @@ ngx_rl_temporary_factor(ngx_rl_reader_t *reader, const json_t *value)
 
     if (millionths == 0 || off > 0.001 || off < -0.001) {
         ngx_rl_read_problem(reader, "must have at most six decimal places");
-        return 0;
+        return;
     }
 
-    return millionths;
-}
-
-
-/* It is not read if the type is not known. */
-static void
-ngx_rl_temporary_value(ngx_rl_reader_t *reader, json_t *value, void *data)
-{
-    ngx_rl_temporary_read_t *draft = data;
-
-    const ngx_rl_rule_t  *rule;
-
-    rule = draft->of.rule;
-
-    if (draft->typed && draft->factor) {
-        draft->limit->millionths = ngx_rl_temporary_factor(reader, value);
-
-    } else if (draft->typed) {
-        draft->amount = (ngx_rl_read_amount(reader, value,
-                                            rule ? &rule->spec.algorithm : NULL,
-                                            &draft->limit->amount)
-                         == NGX_OK);
-    }
+    draft->limit->millionths = millionths;
 }
 
 
@@ -1170,7 +1115,9 @@ ngx_rl_temporary_value(ngx_rl_reader_t *reader, json_t *value, void *data)
 static const ngx_rl_member_t  ngx_rl_temporary_members[] = {
     { "id", NGX_RL_IS_TEXT|NGX_RL_IS_NEEDED, .read = ngx_rl_temporary_id },
     { "key", NGX_RL_IS_TEXT, .read = ngx_rl_temporary_key },
-    { "tenant", NGX_RL_IS_OBJECT, .read = ngx_rl_temporary_tenant },
+    { "tenant", NGX_RL_IS_OBJECT|NGX_RL_IS_KEPT,
+      .members = ngx_rl_tenant_members,
+      .offset = offsetof(ngx_rl_temporary_read_t, tenant) },
     { "rule", NGX_RL_IS_TEXT, .read = ngx_rl_temporary_rule },
     { "type", NGX_RL_IS_TEXT|NGX_RL_IS_NEEDED, .read = ngx_rl_temporary_type },
     { "value", NGX_RL_IS_NUMBER|NGX_RL_IS_TEXT|NGX_RL_IS_OBJECT
@@ -1203,22 +1150,22 @@ static void
 ngx_rl_temporary_client(ngx_rl_reader_t *reader, ngx_rl_temporary_read_t *draft)
 {
     uint32_t   i;
-    ngx_str_t  part, tenant;
+    ngx_str_t  part, value;
 
-    if (draft->key == draft->tenants) {
+    if (draft->key == (draft->tenant != NULL)) {
         ngx_rl_read_problem(reader, "expected one of \"key\" and \"tenant\"");
         draft->found = 0;
         return;
     }
 
-    if (draft->part == NULL || draft->tenant == NULL) {
+    if (draft->part == NULL || draft->value == NULL) {
         return;
     }
 
     part = ngx_rl_read_text(draft->part);
-    tenant = ngx_rl_read_text(draft->tenant);
+    value = ngx_rl_read_text(draft->value);
 
-    ngx_rl_policy_part_digest(&part, &tenant, 0, draft->client.digest);
+    ngx_rl_policy_part_digest(&part, &value, 0, draft->client.digest);
     draft->found = 1;
     reader->policy->tenants = 1;
 

@@ -78,20 +78,13 @@ ngx_rl_document_rule(ngx_rl_reader_t *reader, json_t *value, void *data)
 }
 
 
-static void
-ngx_rl_document_rules(ngx_rl_reader_t *reader, json_t *value, void *data)
-{
-    ngx_rl_read_each(reader, value, NGX_RL_IS_OBJECT,
-                     ngx_rl_document_rule, data);
-}
-
-
 /* of a policy; rules before what refers to them */
 
 static const ngx_rl_member_t  ngx_rl_document_members[] = {
     { "format", .types = NGX_RL_IS_TEXT },
     { "version", .types = NGX_RL_IS_NUMBER },
-    { "rules", NGX_RL_IS_ARRAY, .read = ngx_rl_document_rules },
+    { "rules", NGX_RL_IS_ARRAY, .each = NGX_RL_IS_OBJECT,
+      .read = ngx_rl_document_rule },
     { "tier_of", NGX_RL_IS_OBJECT,
       .read = ngx_rl_read_tier_assignments },
     { "allow", NGX_RL_IS_ARRAY,
@@ -483,25 +476,11 @@ ngx_rl_document_any(json_t *list)
 }
 
 
-/* Whether a rule is for every request, and can never grant one. */
-static ngx_uint_t
-ngx_rl_document_never(const ngx_rl_rule_t *rule)
-{
-    return !rule->disabled && !rule->timed && !rule->dry_run
-           && rule->percent == 100 && rule->group.len == 0 && rule->methods == 0
-           && rule->route.len == 0 && rule->regex_text.len == 0
-           && rule->nhosts == 0 && rule->api_keys == NULL && rule->tier.len == 0
-           && rule->networks == NULL && rule->nconditions == 0
-           && rule->statuses == NULL && !rule->dynamic && !rule->dynamic_cost
-           && rule->ntier_limits == 0 && rule->key_limits == NULL
-           && rule->limit.capacity && rule->cost > rule->limit.capacity;
-}
-
-
 static ngx_uint_t
 ngx_rl_document_denies_all(const ngx_rl_reader_t *reader, json_t *root)
 {
-    uint32_t  i;
+    uint32_t        i;
+    ngx_rl_rule_t  *rule;
 
     if (ngx_rl_document_any(json_object_get(root, "deny"))) {
         return 1;
@@ -511,8 +490,21 @@ ngx_rl_document_denies_all(const ngx_rl_reader_t *reader, json_t *root)
         return 0;
     }
 
+    /* whether a rule is for every request, and can never grant one */
+
     for (i = reader->nfixed; i < reader->nrules; i++) {
-        if (ngx_rl_document_never(reader->rules[i])) {
+        rule = reader->rules[i];
+
+        if (!rule->disabled && !rule->timed && !rule->dry_run
+            && rule->percent == 100 && rule->group.len == 0
+            && rule->methods == 0 && rule->route.len == 0
+            && rule->regex_text.len == 0 && rule->nhosts == 0
+            && rule->api_keys == NULL && rule->tier.len == 0
+            && rule->networks == NULL && rule->nconditions == 0
+            && rule->statuses == NULL && !rule->dynamic && !rule->dynamic_cost
+            && rule->ntier_limits == 0 && rule->key_limits == NULL
+            && rule->limit.capacity && rule->cost > rule->limit.capacity)
+        {
             return 1;
         }
     }

@@ -258,7 +258,13 @@ ngx_rl_read_members(ngx_rl_reader_t *reader, json_t *object,
             ngx_memcpy(at, &value, sizeof(json_t *));
         }
 
-        if (m->read) {
+        if (m->members) {
+            ngx_rl_read_members(reader, value, m->members, data);
+
+        } else if (m->each) {
+            ngx_rl_read_each(reader, value, m->each, m->read, at);
+
+        } else if (m->read) {
             m->read(reader, value, at);
         }
     }

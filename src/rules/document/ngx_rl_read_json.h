@@ -65,13 +65,17 @@ typedef void (*ngx_rl_read_pt)(ngx_rl_reader_t *reader,
     json_t *value, void *data);
 
 /* A member of an object. The last one of a table has no name. */
-typedef struct {
-    const char      *name;
-    ngx_uint_t       types;
-    ngx_rl_read_pt   read;      /* or NULL */
-    size_t           offset;    /* in data: what read() gets */
-    const char      *expected;  /* of a text that may not be empty */
-} ngx_rl_member_t;
+typedef struct ngx_rl_member_s  ngx_rl_member_t;
+
+struct ngx_rl_member_s {
+    const char             *name;
+    ngx_uint_t              types;
+    ngx_rl_read_pt          read;      /* or NULL */
+    size_t                  offset;    /* in data: what read() gets */
+    const char             *expected;  /* of a text that may not be empty */
+    ngx_uint_t              each;      /* types: read() gets each element */
+    const ngx_rl_member_t  *members;   /* of an object, of the same data */
+};
 
 /* A value whose name is a key, the number-th; client: NULL if that is none. */
 typedef void (*ngx_rl_named_pt)(ngx_rl_reader_t *reader, json_t *value,
