@@ -834,7 +834,7 @@ test_invalid(void **state)
         run("{'rules':[]}", 0, &edits[i].step, 1);
         assert_false(ngx_rl_edit_invalid(&edit));
 
-        ngx_rl_problem(&edit.problems, &pointer, "is wrong");
+        ngx_rl_problem(&edit.problems, NULL, &pointer, "is wrong");
         problem = edit.problems.list.elts;
         problem->id = meant(edits[i].id);
         assert_int_equal(ngx_rl_edit_invalid(&edit), edits[i].invalid);

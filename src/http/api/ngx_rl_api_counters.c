@@ -645,11 +645,11 @@ ngx_rl_api_counter_amount(ngx_rl_api_counters_t *all)
     }
 
     if (known) {
-        ngx_rl_problem(&all->problems, &members[add],
+        ngx_rl_problem(&all->problems, NULL, &members[add],
             "must be a whole number from %ui to %uD, the limit of the counter; "
             "an override allows more", add, look->limit->capacity);
     } else {
-        ngx_rl_problem(&all->problems, &whole,
+        ngx_rl_problem(&all->problems, NULL, &whole,
                        "must be {\"add\": <tokens>} or {\"used\": <tokens>}");
     }
 

@@ -221,7 +221,7 @@ ngx_rl_document_parse(const ngx_str_t *text, ngx_rl_problems_t *problems)
     wrong = ngx_rl_document_scan(text, &at);
 
     if (wrong) {
-        ngx_rl_problem(problems, &whole, "%s at byte %uz", wrong, at);
+        ngx_rl_problem(problems, NULL, &whole, "%s at byte %uz", wrong, at);
         return NULL;
     }
 
@@ -255,7 +255,7 @@ ngx_rl_document_parse(const ngx_str_t *text, ngx_rl_problems_t *problems)
         *near = '\0';
     }
 
-    ngx_rl_problem(problems, &whole, "is no JSON: %s at line %d, column "
+    ngx_rl_problem(problems, NULL, &whole, "is no JSON: %s at line %d, column "
                    "%d (byte %d)", error.text, error.line, error.column,
                    error.position);
 

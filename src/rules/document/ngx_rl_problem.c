@@ -19,8 +19,8 @@ ngx_rl_problems_init(ngx_rl_problems_t *problems, ngx_pool_t *pool)
 
 
 void
-ngx_rl_problem(ngx_rl_problems_t *problems, const ngx_str_t *pointer,
-    const char *detail, ...)
+ngx_rl_problem(ngx_rl_problems_t *problems, const ngx_str_t *id,
+    const ngx_str_t *pointer, const char *detail, ...)
 {
     u_char            *p, *last, text[NGX_RL_PROBLEM_BYTES];
     va_list            args;
@@ -36,7 +36,8 @@ ngx_rl_problem(ngx_rl_problems_t *problems, const ngx_str_t *pointer,
     last = ngx_vslprintf(text, text + sizeof(text), detail, args);
     va_end(args);
 
-    p = ngx_pnalloc(problems->pool, pointer->len + 1 + (last - text) + 1);
+    p = ngx_pnalloc(problems->pool, (id ? id->len : 0) + pointer->len + 1
+                                    + (last - text) + 1);
     problem = p ? ngx_array_push(&problems->list) : NULL;
 
     if (problem == NULL) {
@@ -54,4 +55,10 @@ ngx_rl_problem(ngx_rl_problems_t *problems, const ngx_str_t *pointer,
     *p = '\0';
 
     ngx_str_null(&problem->id);
+
+    if (id && id->len) {
+        problem->id.data = ++p;
+        problem->id.len = id->len;
+        ngx_memcpy(p, id->data, id->len);
+    }
 }

@@ -25,8 +25,11 @@ typedef struct {
 /* Returns NGX_OK, or NGX_ERROR when memory is out. */
 ngx_int_t ngx_rl_problems_init(ngx_rl_problems_t *problems, ngx_pool_t *pool);
 
-/* Adds one: both texts are copied; detail is a format of ngx_sprintf(). */
-void ngx_rl_problem(ngx_rl_problems_t *problems, const ngx_str_t *pointer,
-    const char *detail, ...);
+/*
+ * Adds one: all texts are copied; detail is a format of ngx_sprintf(). id: of
+ * the rule or override; or NULL.
+ */
+void ngx_rl_problem(ngx_rl_problems_t *problems, const ngx_str_t *id,
+    const ngx_str_t *pointer, const char *detail, ...);
 
 #endif /* NGX_RL_PROBLEM_H_INCLUDED */

@@ -121,7 +121,8 @@ ngx_rl_read_add(ngx_rl_reader_t *reader, ngx_rl_problems_t *problems,
     last = ngx_vslprintf(text, text + sizeof(text), detail, args);
     va_end(args);
 
-    ngx_rl_problem(problems, &pointer, "%*s", (size_t) (last - text), text);
+    ngx_rl_problem(problems, NULL, &pointer, "%*s", (size_t) (last - text),
+                   text);
 }
 
 
@@ -187,107 +188,6 @@ ngx_rl_read_is(ngx_rl_reader_t *reader, const json_t *value, ngx_uint_t types)
     ngx_rl_read_problem(reader, "expected %*s", (size_t) (p - text), text);
 
     return 0;
-}
-
-
-/* Unless the table has it. */
-static void
-ngx_rl_read_unknown(ngx_rl_reader_t *reader, const char *name,
-    const ngx_rl_member_t *table)
-{
-    u_char                 *p, text[NGX_RL_READ_DETAIL];
-    const ngx_rl_member_t  *m;
-
-    p = text;
-
-    for (m = table; m->name; m++) {
-
-        if (ngx_strcmp(m->name, name) == 0) {
-            return;
-        }
-
-        p = ngx_slprintf(p, text + sizeof(text), "%s\"%s\"",
-                         (m == table) ? "" : ", ", m->name);
-    }
-
-    if (reader->newer) {
-        ngx_rl_read_add(reader, reader->warnings, NULL, name, "is not known to "
-                        "this version: it is kept, and has no effect");
-        return;
-    }
-
-    ngx_rl_read_wrong(reader, NULL, name, "is not known, expected one of %*s",
-                      (size_t) (p - text), text);
-}
-
-
-void
-ngx_rl_read_members(ngx_rl_reader_t *reader, json_t *object,
-    const ngx_rl_member_t *table, void *data)
-{
-    void                   *iter;
-    u_char                 *at;
-    size_t                  known;
-    json_t                 *value;
-    ngx_rl_place_t          place;
-    const ngx_rl_member_t  *m;
-
-    known = 0;
-    place.up = reader->at;
-    reader->at = &place;
-
-    for (m = table; m->name && !reader->failed; m++) {
-        place.name = m->name;
-        value = json_object_get(object, m->name);
-        known += (value != NULL);
-
-        if (value == NULL || json_is_null(value)
-            || !ngx_rl_read_is(reader, value, m->types))
-        {
-            continue;
-        }
-
-        at = data ? (u_char *) data + m->offset : NULL;
-
-        if (m->expected && json_string_length(value) == 0) {
-            ngx_rl_read_problem(reader, "expected %s", m->expected);
-            continue;
-        }
-
-        if (at && (m->types & NGX_RL_IS_KEPT)) {
-            ngx_memcpy(at, &value, sizeof(json_t *));
-        }
-
-        if (m->members) {
-            ngx_rl_read_members(reader, value, m->members, data);
-
-        } else if (m->each) {
-            ngx_rl_read_each(reader, value, m->each, m->read, at);
-
-        } else if (m->read) {
-            m->read(reader, value, at);
-        }
-    }
-
-    reader->at = place.up;
-
-    for (iter = (known < json_object_size(object)) ? json_object_iter(object)
-                                                   : NULL;
-         iter;
-         iter = json_object_iter_next(object, iter))
-    {
-        ngx_rl_read_unknown(reader, json_object_iter_key(iter), table);
-    }
-
-    for (m = table; m->name; m++) {
-        value = json_object_get(object, m->name);
-
-        if ((m->types & NGX_RL_IS_NEEDED)
-            && (value == NULL || json_is_null(value)))
-        {
-            ngx_rl_read_wrong(reader, NULL, m->name, "is missing");
-        }
-    }
 }
 
 
@@ -382,8 +282,8 @@ ngx_rl_read_skip(ngx_rl_reader_t *reader, ngx_uint_t n, const ngx_str_t *id)
         return 0;
     }
 
-    ngx_rl_policy_problem(&reader->policy->skipped, id,
-                          &problem->pointer, &problem->detail);
+    ngx_rl_problem(&reader->policy->skipped, id, &problem->pointer, "%V",
+                   &problem->detail);
     problems->n = n;
     problems->list.nelts = n;
 
@@ -442,6 +342,93 @@ ngx_rl_read_each(ngx_rl_reader_t *reader, json_t *list, ngx_uint_t types,
     }
 
     reader->at = at;
+}
+
+
+void
+ngx_rl_read_members(ngx_rl_reader_t *reader, json_t *object,
+    const ngx_rl_member_t *table, void *data)
+{
+    void                   *iter;
+    u_char                 *at, *p, text[NGX_RL_READ_DETAIL];
+    size_t                  known;
+    json_t                 *value;
+    const char             *name;
+    ngx_rl_place_t          place;
+    const ngx_rl_member_t  *m;
+
+    known = 0;
+    place.up = reader->at;
+    reader->at = &place;
+
+    for (m = table; m->name && !reader->failed; m++) {
+        place.name = m->name;
+        value = json_object_get(object, m->name);
+        known += (value != NULL);
+
+        if (value == NULL || json_is_null(value)
+            || !ngx_rl_read_is(reader, value, m->types))
+        {
+            continue;
+        }
+
+        at = data ? (u_char *) data + m->offset : NULL;
+
+        if (m->expected && json_string_length(value) == 0) {
+            ngx_rl_read_problem(reader, "expected %s", m->expected);
+            continue;
+        }
+
+        if (at && (m->types & NGX_RL_IS_KEPT)) {
+            ngx_memcpy(at, &value, sizeof(json_t *));
+        }
+
+        if (m->members) {
+            ngx_rl_read_members(reader, value, m->members, data);
+
+        } else if (m->each) {
+            ngx_rl_read_each(reader, value, m->each, m->read, at);
+
+        } else if (m->read) {
+            m->read(reader, value, at);
+        }
+    }
+
+    reader->at = place.up;
+
+    for (iter = (known < json_object_size(object)) ? json_object_iter(object)
+                                                   : NULL;
+         iter;
+         iter = json_object_iter_next(object, iter))
+    {
+        name = json_object_iter_key(iter);
+        p = text;
+
+        for (m = table; m->name && ngx_strcmp(m->name, name) != 0; m++) {
+            p = ngx_slprintf(p, text + sizeof(text), "%s\"%s\"",
+                             (m == table) ? "" : ", ", m->name);
+        }
+
+        if (m->name == NULL && reader->newer) {
+            ngx_rl_read_add(reader, reader->warnings, NULL, name, "is not "
+                            "known to this version: it is kept, and has no "
+                            "effect");
+
+        } else if (m->name == NULL) {
+            ngx_rl_read_wrong(reader, NULL, name, "is not known, expected one "
+                              "of %*s", (size_t) (p - text), text);
+        }
+    }
+
+    for (m = table; m->name; m++) {
+        value = json_object_get(object, m->name);
+
+        if ((m->types & NGX_RL_IS_NEEDED)
+            && (value == NULL || json_is_null(value)))
+        {
+            ngx_rl_read_wrong(reader, NULL, m->name, "is missing");
+        }
+    }
 }
 
 

@@ -503,7 +503,7 @@ ngx_rl_edit_wrong(ngx_rl_edit_work_t *work, const ngx_rl_edit_slot_t *slot,
     pointer.data = text;
     pointer.len = p - text;
 
-    ngx_rl_problem(&work->edit->problems, &pointer, "%s", detail);
+    ngx_rl_problem(&work->edit->problems, NULL, &pointer, "%s", detail);
 
     return NGX_RL_EDIT_INVALID;
 }
@@ -1263,7 +1263,8 @@ ngx_rl_edit_compile(ngx_rl_edit_work_t *work)
     }
 
     if (deny_all) {
-        ngx_rl_problem(&edit->warnings, &whole, "would reject all requests");
+        ngx_rl_problem(&edit->warnings, NULL, &whole,
+                       "would reject all requests");
     }
 
     return NGX_RL_EDIT_OK;

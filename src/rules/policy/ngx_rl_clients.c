@@ -253,99 +253,76 @@ ngx_rl_clients_digests(ngx_rl_map_t *map, const ngx_rl_known_t *clients,
 }
 
 
-static ngx_int_t
-ngx_rl_clients_globs(ngx_rl_clients_t *set, const ngx_rl_known_t *clients,
-    ngx_uint_t n, ngx_pool_t *pool)
-{
-    void                *memory;
-    ngx_uint_t           i;
-    ngx_rl_glob_text_t  *globs;
-
-    globs = ngx_palloc(pool, n * sizeof(ngx_rl_glob_text_t));
-    set->glob_values = ngx_palloc(pool, n * sizeof(uint32_t));
-    memory = ngx_pcalloc(pool, ngx_rl_globs_bytes(n));
-
-    if (globs == NULL || set->glob_values == NULL || memory == NULL) {
-        return NGX_ERROR;
-    }
-
-    for (i = 0; i < n; i++) {
-        globs[i].data = clients[i].glob.data;
-        globs[i].len = clients[i].glob.len;
-        set->glob_values[i] = clients[i].value;
-    }
-
-    set->globs = ngx_rl_globs_init(memory, globs, n);
-
-    return NGX_OK;
-}
-
-
-static ngx_int_t
-ngx_rl_clients_networks(ngx_rl_clients_t *set, const ngx_rl_known_t *clients,
-    ngx_uint_t n, ngx_pool_t *pool)
-{
-    void              *memory;
-    size_t             bytes;
-    ngx_uint_t         i;
-    ngx_rl_network_t  *networks;
-
-    networks = ngx_alloc(n * sizeof(ngx_rl_network_t), pool->log);
-    if (networks == NULL) {
-        return NGX_ERROR;
-    }
-
-    for (i = 0; i < n; i++) {
-        networks[i] = clients[i].network;
-        networks[i].value = clients[i].value;
-    }
-
-    bytes = ngx_rl_networks_bytes(networks, n);
-    memory = bytes ? ngx_pcalloc(pool, bytes) : NULL;
-
-    if (memory) {
-        set->networks = ngx_rl_networks_init(memory, networks, n);
-    }
-
-    ngx_free(networks);
-
-    return memory ? NGX_OK : NGX_ERROR;
-}
-
-
+/* The kinds come one after the other. */
 ngx_int_t
 ngx_rl_clients_make(ngx_rl_clients_t *set, ngx_rl_known_t *clients,
     ngx_uint_t n, ngx_pool_t *pool)
 {
-    ngx_int_t   rc;
-    ngx_uint_t  i, k;
+    void                *memory;
+    size_t               bytes;
+    ngx_int_t            rc;
+    ngx_uint_t           i, k;
+    ngx_rl_network_t    *networks;
+    ngx_rl_glob_text_t  *globs;
 
     ngx_qsort(clients, n, sizeof(ngx_rl_known_t), ngx_rl_clients_cmp);
 
     rc = NGX_OK;
 
-    for (i = 0; i < n && rc == NGX_OK; i += k) {
+    for ( /* void */ ; n && rc == NGX_OK; clients += k, n -= k) {
 
-        for (k = 1; i + k < n && clients[i + k].kind == clients[i].kind; k++) {
+        for (k = 1; k < n && clients[k].kind == clients[0].kind; k++) {
             /* void */
         }
 
-        switch (clients[i].kind) {
+        switch (clients[0].kind) {
 
         case NGX_RL_CLIENT_KEY:
-            rc = ngx_rl_clients_digests(&set->digests, &clients[i], k, pool);
-            break;
-
-        case NGX_RL_CLIENT_GLOB:
-            rc = ngx_rl_clients_globs(set, &clients[i], k, pool);
-            break;
-
-        case NGX_RL_CLIENT_NETWORK:
-            rc = ngx_rl_clients_networks(set, &clients[i], k, pool);
+            rc = ngx_rl_clients_digests(&set->digests, clients, k, pool);
             break;
 
         case NGX_RL_CLIENT_RULE_KEY:
-            rc = ngx_rl_clients_digests(&set->rule_keys, &clients[i], k, pool);
+            rc = ngx_rl_clients_digests(&set->rule_keys, clients, k, pool);
+            break;
+
+        case NGX_RL_CLIENT_GLOB:
+            globs = ngx_palloc(pool, k * sizeof(ngx_rl_glob_text_t));
+            set->glob_values = ngx_palloc(pool, k * sizeof(uint32_t));
+            memory = ngx_pcalloc(pool, ngx_rl_globs_bytes(k));
+
+            if (globs == NULL || set->glob_values == NULL || memory == NULL) {
+                return NGX_ERROR;
+            }
+
+            for (i = 0; i < k; i++) {
+                globs[i].data = clients[i].glob.data;
+                globs[i].len = clients[i].glob.len;
+                set->glob_values[i] = clients[i].value;
+            }
+
+            set->globs = ngx_rl_globs_init(memory, globs, k);
+            break;
+
+        case NGX_RL_CLIENT_NETWORK:
+            networks = ngx_alloc(k * sizeof(ngx_rl_network_t), pool->log);
+            if (networks == NULL) {
+                return NGX_ERROR;
+            }
+
+            for (i = 0; i < k; i++) {
+                networks[i] = clients[i].network;
+                networks[i].value = clients[i].value;
+            }
+
+            bytes = ngx_rl_networks_bytes(networks, k);
+            memory = bytes ? ngx_pcalloc(pool, bytes) : NULL;
+
+            if (memory) {
+                set->networks = ngx_rl_networks_init(memory, networks, k);
+            }
+
+            ngx_free(networks);
+            rc = memory ? NGX_OK : NGX_ERROR;
             break;
         }
     }

@@ -362,28 +362,6 @@ ngx_rl_draft_dynamic(ngx_rl_draft_t *draft, ngx_uint_t bucket,
 }
 
 
-/* The window of tiers where no parameter sets it; or longer than any. */
-static uint64_t
-ngx_rl_draft_fill_us(const ngx_rl_spec_t *spec)
-{
-    double    us;
-    uint64_t  held;
-
-    held = (spec->algorithm == NGX_RL_LEAKY_BUCKET) ? spec->burst + 1
-                                                           : spec->capacity;
-
-    us = (double) held * (double) spec->period_us / (double) spec->tokens;
-
-    if (us > (double) NGX_RL_MAX_PERIOD_US) {
-        return UINT64_MAX;
-    }
-
-    /* below 2^45, where a double has microseconds to spare */
-
-    return (us < 1) ? 1 : (uint64_t) (us + 0.5);
-}
-
-
 /*
  * Sets the rule's spec, whose algorithm is set. Returns NULL, or what was
  * expected, and of which parameter, unless of them all.
@@ -391,6 +369,8 @@ ngx_rl_draft_fill_us(const ngx_rl_spec_t *spec)
 static const char *
 ngx_rl_draft_spec(ngx_rl_draft_t *draft, ngx_rl_param_e *id)
 {
+    double            us;
+    uint64_t          held;
     ngx_uint_t        bucket, permits;
     const char       *expected;
     ngx_rl_spec_t     base, *spec;
@@ -437,13 +417,29 @@ ngx_rl_draft_spec(ngx_rl_draft_t *draft, ngx_rl_param_e *id)
     base = *spec;
     expected = ngx_rl_amount_inherit(&base, &amount, spec);
 
-    if (expected == NULL && amount.rated && bucket) {
-        spec->window_us = ngx_rl_says(draft, NGX_RL_PARAM_WINDOW)
-                          ? draft->window_us
-                          : ngx_rl_draft_fill_us(spec);
+    if (expected || !amount.rated || !bucket) {
+        return expected;
     }
 
-    return expected;
+    if (ngx_rl_says(draft, NGX_RL_PARAM_WINDOW)) {
+        spec->window_us = draft->window_us;
+        return NULL;
+    }
+
+    /*
+     * The window of tiers where no parameter sets it; or longer than any. Below
+     * 2^45 a double has microseconds to spare.
+     */
+
+    held = (spec->algorithm == NGX_RL_LEAKY_BUCKET) ? spec->burst + 1
+                                                    : spec->capacity;
+
+    us = (double) held * (double) spec->period_us / (double) spec->tokens;
+
+    spec->window_us = (us > (double) NGX_RL_MAX_PERIOD_US) ? UINT64_MAX
+                      : (us < 1) ? 1 : (uint64_t) (us + 0.5);
+
+    return NULL;
 }
 
 

@@ -181,35 +181,6 @@ ngx_rl_param_expected(ngx_rl_draft_t *draft, const ngx_rl_param_t *param)
 }
 
 
-/* Returns the length, or -1. */
-static ssize_t
-ngx_rl_tz_file(const char *path, u_char *buf, size_t size)
-{
-    size_t    len;
-    ssize_t   n;
-    ngx_fd_t  fd;
-
-    fd = open(path, O_RDONLY|O_NONBLOCK|O_CLOEXEC);
-    if (fd == -1) {
-        return -1;
-    }
-
-    n = 0;
-
-    for (len = 0; len < size; len += (size_t) n) {
-        n = read(fd, buf + len, size - len);
-
-        if (n <= 0) {
-            break;
-        }
-    }
-
-    (void) close(fd);
-
-    return (len && n == 0) ? (ssize_t) len : -1;
-}
-
-
 /*
  * Reads the zone of that name, a file below /usr/share/zoneinfo, into the
  * pool's memory; for the configuration and for the thread that compiles a
@@ -221,8 +192,10 @@ ngx_rl_tz_load(ngx_pool_t *pool, const ngx_str_t *name, const ngx_rl_tz_t **tz)
 {
     u_char        path[sizeof(NGX_RL_TZ_FOLDER "/") + NGX_RL_TZ_NAME];
     u_char        buf[NGX_RL_TZ_FILE], *p;
+    size_t        len;
     ssize_t       n;
-    ngx_rl_tz_t  *read;
+    ngx_fd_t      fd;
+    ngx_rl_tz_t  *zone;
 
     static const u_char  zero[16];
 
@@ -234,25 +207,38 @@ ngx_rl_tz_load(ngx_pool_t *pool, const ngx_str_t *name, const ngx_rl_tz_t **tz)
                    sizeof(NGX_RL_TZ_FOLDER "/") - 1);
     *ngx_cpymem(p, name->data, name->len) = '\0';
 
-    n = ngx_rl_tz_file((char *) path, buf, sizeof(buf));
+    fd = open((char *) path, O_RDONLY|O_NONBLOCK|O_CLOEXEC);
+    n = -1;
 
-    if (n < 0) {
+    for (len = 0; fd != -1 && len < sizeof(buf); len += (size_t) n) {
+        n = read(fd, buf + len, sizeof(buf) - len);
+
+        if (n <= 0) {
+            break;
+        }
+    }
+
+    if (fd != -1) {
+        (void) close(fd);
+    }
+
+    if (len == 0 || n != 0) {
         return "a time zone that is known here, in " NGX_RL_TZ_FOLDER
                " (package tzdata)";
     }
 
-    read = ngx_palloc(pool, sizeof(ngx_rl_tz_t));
-    if (read == NULL) {
+    zone = ngx_palloc(pool, sizeof(ngx_rl_tz_t));
+    if (zone == NULL) {
         return "";
     }
 
-    if (ngx_rl_tz_read(read, buf, (size_t) n, time(NULL)) != NULL) {
+    if (ngx_rl_tz_read(zone, buf, len, time(NULL)) != NULL) {
         return "a time zone whose file in " NGX_RL_TZ_FOLDER " can be read";
     }
 
-    read->name = (uint32_t) ngx_rl_siphash(zero, name->data, name->len,
+    zone->name = (uint32_t) ngx_rl_siphash(zero, name->data, name->len,
                                            1, 3).lo;
-    *tz = read;
+    *tz = zone;
 
     return NULL;
 }
@@ -706,34 +692,13 @@ ngx_rl_condition_add(ngx_rl_draft_t *draft, const ngx_rl_condition_t *condition)
 }
 
 
-/* A header's name is one that a variable may have. */
-static ngx_uint_t
-ngx_rl_condition_name(const ngx_rl_condition_t *condition)
-{
-    u_char      ch;
-    ngx_uint_t  i;
-
-    for (i = 0; i < condition->name.len; i++) {
-        ch = condition->name.data[i];
-
-        if (condition->kind == NGX_RL_IF_HEADER && ch != '-' && ch != '_'
-            && !(ch >= '0' && ch <= '9')
-            && !((ch | 0x20) >= 'a' && (ch | 0x20) <= 'z'))
-        {
-            return 0;
-        }
-    }
-
-    return i >= 1 && i <= 64;
-}
-
-
 /* "name:glob", or a text with variables */
 static const char *
 ngx_rl_set_condition(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
     ngx_str_t *text)
 {
-    u_char              *colon, *last;
+    u_char              *colon, *last, ch;
+    ngx_uint_t           i;
     ngx_rl_condition_t   condition;
 
     ngx_memzero(&condition, sizeof(ngx_rl_condition_t));
@@ -756,10 +721,23 @@ ngx_rl_set_condition(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
     condition.glob.data = colon + 1;
     condition.glob.len = last - condition.glob.data;
 
-    if (!ngx_rl_condition_name(&condition)
+    if (condition.name.len < 1 || condition.name.len > 64
         || ngx_rl_glob_check(condition.glob.data, condition.glob.len))
     {
         return param->expected;
+    }
+
+    /* a header's name is one that a variable may have */
+
+    for (i = 0; i < condition.name.len; i++) {
+        ch = condition.name.data[i];
+
+        if (condition.kind == NGX_RL_IF_HEADER && ch != '-' && ch != '_'
+            && !(ch >= '0' && ch <= '9')
+            && !((ch | 0x20) >= 'a' && (ch | 0x20) <= 'z'))
+        {
+            return param->expected;
+        }
     }
 
     return ngx_rl_condition_add(draft, &condition);

@@ -601,27 +601,6 @@ ngx_rl_limiter_rule(const ngx_rl_limiter_t *limiter, const ngx_str_t *id)
 }
 
 
-void
-ngx_rl_policy_problem(ngx_rl_problems_t *problems, const ngx_str_t *id,
-    const ngx_str_t *pointer, const ngx_str_t *detail)
-{
-    ngx_uint_t         n;
-    ngx_rl_problem_t  *problem;
-
-    n = problems->list.nelts;
-
-    ngx_rl_problem(problems, pointer, "%V", detail);
-
-    if (problems->list.nelts == n || id == NULL || id->len == 0) {
-        return;
-    }
-
-    problem = problems->list.elts;
-    problem[n].id.data = ngx_pstrdup(problems->pool, (ngx_str_t *) id);
-    problem[n].id.len = problem[n].id.data ? id->len : 0;
-}
-
-
 static uint32_t
 ngx_rl_limiter_row(const ngx_rl_limiter_t *limiter, ngx_rl_counts_kind_e kind,
     const ngx_str_t *rule)

@@ -143,10 +143,6 @@ ngx_int_t ngx_rl_policy_finish(ngx_rl_policy_t *policy, ngx_msec_t budget_ms,
 ngx_int_t ngx_rl_rule_regex(ngx_rl_rule_t *rule, ngx_pool_t *pool,
     ngx_str_t *wrong);
 
-/* Adds a problem with the id of its rule or override; or NULL. */
-void ngx_rl_policy_problem(ngx_rl_problems_t *problems, const ngx_str_t *id,
-    const ngx_str_t *pointer, const ngx_str_t *detail);
-
 /*
  * Finds the rules that a path may match, in their order: all rules without a
  * template, and the rules whose template matches. The time does not depend on

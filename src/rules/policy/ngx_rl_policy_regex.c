@@ -235,34 +235,15 @@ ngx_rl_policy_ms(void)
 }
 
 
-static void
-ngx_rl_policy_wrong(ngx_rl_policy_t *policy, ngx_rl_rule_t *rule,
-    ngx_rl_problems_t *problems, const ngx_str_t *wrong)
-{
-    ngx_str_t  pointer;
-    u_char     text[sizeof("/rules//match/endpoint_regex") + NGX_INT_T_LEN];
-
-    pointer.data = text;
-    pointer.len = ngx_sprintf(text, "/rules/%ui/match/endpoint_regex",
-                              rule->number - policy->nfixed)
-                  - text;
-
-    if (problems == NULL) {
-        rule->skipped = 1;
-        problems = &policy->skipped;
-    }
-
-    ngx_rl_policy_problem(problems, &rule->id, &pointer, wrong);
-}
-
-
 ngx_int_t
 ngx_rl_policy_finish(ngx_rl_policy_t *policy, ngx_msec_t budget_ms,
     ngx_rl_problems_t *problems)
 {
     u_char          buf[NGX_MAX_CONF_ERRSTR];
+    u_char          text[sizeof("/rules//match/endpoint_regex")
+                         + NGX_INT_T_LEN];
     ngx_int_t       rc;
-    ngx_str_t       wrong;
+    ngx_str_t       wrong, pointer;
     ngx_msec_t      since;
     ngx_rl_rule_t  *rule, **rules;
 
@@ -286,7 +267,14 @@ ngx_rl_policy_finish(ngx_rl_policy_t *policy, ngx_msec_t budget_ms,
         }
 
         if (rc == NGX_DECLINED) {
-            ngx_rl_policy_wrong(policy, rule, problems, &wrong);
+            pointer.data = text;
+            pointer.len = ngx_sprintf(text, "/rules/%ui/match/endpoint_regex",
+                                      rule->number - policy->nfixed)
+                          - text;
+
+            rule->skipped |= (problems == NULL);
+            ngx_rl_problem(problems ? problems : &policy->skipped, &rule->id,
+                           &pointer, "%V", &wrong);
         }
 
         if (ngx_rl_policy_ms() - since >= budget_ms) {

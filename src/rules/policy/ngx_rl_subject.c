@@ -191,27 +191,6 @@ ngx_rl_policy_listed_key(const ngx_rl_policy_t *policy, ngx_uint_t number,
 }
 
 
-/* A rule that is skipped, or has no active time now, by its zone's clock. */
-static ngx_rl_match_e
-ngx_rl_rule_rests(const ngx_rl_rule_t *rule, time_t now)
-{
-    int64_t  local, next;
-
-    if (rule->skipped) {
-        return rule->disabled ? NGX_RL_DISABLED : NGX_RL_SKIPPED;
-    }
-
-    local = now;
-
-    if (rule->active_tz) {
-        local += ngx_rl_tz_offset(rule->active_tz, now, &next);
-    }
-
-    return ngx_rl_week_has(&rule->active, (uint64_t) local)
-           ? NGX_RL_MATCHED : NGX_RL_NOT_ACTIVE;
-}
-
-
 /* Last of all: a regular expression is what takes the longest. */
 static ngx_uint_t
 ngx_rl_rule_path(const ngx_rl_rule_t *rule, ngx_uint_t found,
@@ -258,15 +237,23 @@ ngx_rl_match_e
 ngx_rl_rule_match(const ngx_rl_rule_t *rule, ngx_uint_t found,
     ngx_rl_subject_t *subject)
 {
+    int64_t           local, next;
     ngx_uint_t        i;
     const ngx_str_t  *host;
-    ngx_rl_match_e    match;
 
-    if (rule->skipped || rule->timed) {
-        match = ngx_rl_rule_rests(rule, ngx_time());
+    if (rule->skipped) {
+        return rule->disabled ? NGX_RL_DISABLED : NGX_RL_SKIPPED;
+    }
 
-        if (match != NGX_RL_MATCHED) {
-            return match;
+    if (rule->timed) {
+        local = ngx_time();
+
+        if (rule->active_tz) {
+            local += ngx_rl_tz_offset(rule->active_tz, local, &next);
+        }
+
+        if (!ngx_rl_week_has(&rule->active, (uint64_t) local)) {
+            return NGX_RL_NOT_ACTIVE;
         }
     }
 
@@ -394,16 +381,35 @@ ngx_rl_temporary_better(const ngx_rl_policy_t *policy,
 }
 
 
-/* Each part of the key. */
-static const ngx_rl_temporary_t *
-ngx_rl_temporary_tenants(const ngx_rl_policy_t *policy,
-    const ngx_rl_rule_t *rule, const ngx_str_t *key, time_t now,
-    const ngx_rl_temporary_t *best)
+const ngx_rl_temporary_t *
+ngx_rl_policy_temporary(const ngx_rl_policy_t *policy,
+    const ngx_rl_rule_t *rule, const ngx_rl_subject_t *subject,
+    const ngx_str_t *key, time_t now)
 {
-    u_char            digest[NGX_RL_MAP_KEY], *p, *end, *last;
-    ngx_str_t         value;
-    ngx_uint_t        i, n;
-    const ngx_str_t  *parts;
+    u_char                     digest[NGX_RL_MAP_KEY], *p, *end, *last;
+    ngx_str_t                  value;
+    ngx_uint_t                 i, n;
+    const ngx_str_t           *parts;
+    const ngx_rl_temporary_t  *best;
+
+    /* the shares of a split counter are made before */
+
+    if (policy->temporary_limits == NULL || rule->shards) {
+        return NULL;
+    }
+
+    best = NULL;
+
+    if (subject->digested) {
+        best = ngx_rl_temporary_better(policy, rule,
+                                       ngx_rl_map_get(&policy->temporary_keys,
+                                                      subject->digest), now,
+                                       best);
+    }
+
+    if (!policy->tenants) {
+        return best;
+    }
 
     parts = rule->nparts ? rule->parts : &rule->key;
     n = rule->nparts ? rule->nparts : 1;
@@ -427,34 +433,6 @@ ngx_rl_temporary_tenants(const ngx_rl_policy_t *policy,
     }
 
     return best;
-}
-
-
-const ngx_rl_temporary_t *
-ngx_rl_policy_temporary(const ngx_rl_policy_t *policy,
-    const ngx_rl_rule_t *rule, const ngx_rl_subject_t *subject,
-    const ngx_str_t *key, time_t now)
-{
-    const ngx_rl_temporary_t  *best;
-
-    /* the shares of a split counter are made before */
-
-    if (policy->temporary_limits == NULL || rule->shards) {
-        return NULL;
-    }
-
-    best = NULL;
-
-    if (subject->digested) {
-        best = ngx_rl_temporary_better(policy, rule,
-                                       ngx_rl_map_get(&policy->temporary_keys,
-                                                      subject->digest), now,
-                                       best);
-    }
-
-    return policy->tenants
-           ? ngx_rl_temporary_tenants(policy, rule, key, now, best)
-           : best;
 }
 
 
