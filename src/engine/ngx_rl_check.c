@@ -54,7 +54,7 @@ ngx_rl_check_take_none(ngx_rl_counter_t *counter)
 static const ngx_rl_backend_t *
 ngx_rl_check_backend(const ngx_rl_counter_t *counter)
 {
-    if (counter->rule->shares) {
+    if (counter->rule->part_limits) {
         return &ngx_rl_parts;
     }
 

@@ -176,7 +176,7 @@ struct ngx_rl_check_s {
 static ngx_inline ngx_uint_t
 ngx_rl_rule_remembers(const ngx_rl_rule_t *rule)
 {
-    return rule->sync != NGX_RL_SYNC_STRICT || rule->shares
+    return rule->sync != NGX_RL_SYNC_STRICT || rule->part_limits
            || rule->statuses
            || (rule->limit.algorithm != NGX_RL_CONCURRENCY
                && !(rule->needs & (NGX_RL_NEEDS_SETTLE

@@ -61,7 +61,7 @@ ngx_rl_look_local(ngx_rl_look_t *look)
 static ngx_rl_counter_t *
 ngx_rl_look_part(ngx_rl_look_t *look, ngx_rl_part_t *part)
 {
-    if (look->rule->shares == NULL) {
+    if (look->rule->part_limits == NULL) {
         return &look->counter;
     }
 
@@ -96,7 +96,7 @@ ngx_rl_look_go_on(ngx_rl_look_t *look, ngx_int_t rc)
 static void
 ngx_rl_look_next(ngx_rl_look_t *look)
 {
-    if (look->status == NGX_RL_REDIS_OK && look->rule->shares
+    if (look->status == NGX_RL_REDIS_OK && look->rule->part_limits
         && ++look->counter.remote->part < look->rule->shards)
     {
         ngx_rl_look_go_on(look, ngx_rl_look_begin(look));
@@ -205,7 +205,7 @@ ngx_rl_look_delete_handler(void *data, const ngx_rl_redis_result_t *result)
 
     used = look->used;
 
-    if (look->rule->shares) {
+    if (look->rule->part_limits) {
         n = look->rule->shards;
         used = used / n + (look->counter.remote->part < used % n);
     }

@@ -131,9 +131,9 @@ static const step_t  steps[] = {
     wrong(VALIDATE, POST, 0, "{'rules':[{'id':'a'," P(-1) "}]}",
         "/rules/0/params/limit a: must be at least 0"),
     wrong(VALIDATE, POST, 0, 0, " : is no JSON: it is empty, at byte 0"),
-    step(VALIDATE, POST, 0, 0, "{'deny':['*']}", DENY_ALL, NULL, NULL),
-    step(DOCUMENT, PUT, 0, 0, "{'deny':['*']}", DENY_ALL, NULL, NULL),
-    step(DENY, POST, 0, 0, "'*'", DENY_ALL, NULL, NULL),
+    step(VALIDATE, POST, 0, 0, "{'deny':['*']}", REJECTS_ALL, NULL, NULL),
+    step(DOCUMENT, PUT, 0, 0, "{'deny':['*']}", REJECTS_ALL, NULL, NULL),
+    step(DENY, POST, 0, 0, "'*'", REJECTS_ALL, NULL, NULL),
     step(DENY, POST, 0, "force", "'*'", OK, "['*']", "*"),
     step(VALIDATE, POST, 0, "force",
         "{'format':'1.3','deny':['*'],'rules':[{'id':'a','x':1," P(1)
@@ -558,9 +558,9 @@ static const step_t  steps[] = {
 
     /* all clients */
 
-    step(DENY, POST, 0, 0, "'0.0.0.0/0'", DENY_ALL, NULL, NULL),
-    step(DENY, POST, 0, 0, "{'address':'::/0'}", DENY_ALL, NULL, NULL),
-    step(DENY, POST, 0, 0, "{'key':'*'}", DENY_ALL, NULL, NULL),
+    step(DENY, POST, 0, 0, "'0.0.0.0/0'", REJECTS_ALL, NULL, NULL),
+    step(DENY, POST, 0, 0, "{'address':'::/0'}", REJECTS_ALL, NULL, NULL),
+    step(DENY, POST, 0, 0, "{'key':'*'}", REJECTS_ALL, NULL, NULL),
     step(DENY, POST, 0, 0, "'1234::/96'", OK, "*", "*")
 };
 

@@ -76,7 +76,7 @@ ngx_rl_parts_lock(const ngx_rl_counter_t *counter, uint32_t part,
 static const ngx_rl_limit_t *
 ngx_rl_parts_limit(const ngx_rl_rule_t *rule, uint32_t part)
 {
-    return &rule->shares[part >= rule->limit.capacity % rule->shards];
+    return &rule->part_limits[part >= rule->limit.capacity % rule->shards];
 }
 
 
@@ -549,23 +549,23 @@ const ngx_rl_backend_t  ngx_rl_parts = {
 ngx_int_t
 ngx_rl_parts_prepare(ngx_rl_rule_t *rule, ngx_pool_t *pool)
 {
-    ngx_rl_limit_t  *shares;
+    ngx_rl_limit_t  *limits;
 
-    shares = ngx_palloc(pool, 2 * sizeof(ngx_rl_limit_t));
-    if (shares == NULL) {
+    limits = ngx_palloc(pool, 2 * sizeof(ngx_rl_limit_t));
+    if (limits == NULL) {
         return NGX_ERROR;
     }
 
-    if (ngx_rl_limit_share(&rule->limit, rule->shards, 0, &shares[0])
+    if (ngx_rl_limit_share(&rule->limit, rule->shards, 0, &limits[0])
         != 0
         || ngx_rl_limit_share(&rule->limit, rule->shards,
-                              rule->shards - 1, &shares[1])
+                              rule->shards - 1, &limits[1])
            != 0)
     {
         return NGX_ERROR;
     }
 
-    rule->shares = shares;
+    rule->part_limits = limits;
 
     return NGX_OK;
 }

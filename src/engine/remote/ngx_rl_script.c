@@ -360,7 +360,7 @@ ngx_rl_script_ask(ngx_rl_counter_t *counter, const ngx_rl_ledger_call_t *call,
         price.share = call->ahead ? call->share : 0;
     }
 
-    if (counter->rule->shares == NULL) {
+    if (counter->rule->part_limits == NULL) {
         limiter = counter->client->limiter;
         ngx_rl_count(limiter->rows[NGX_RL_COUNTS_ZONE],
                      NGX_RL_COUNTS_LEASE_CALLS, 1);

@@ -697,7 +697,7 @@ ngx_rl_api_edit_outcome(ngx_rl_api_t *api)
         return ngx_rl_api_problem(api, 422, "invalid",
                    "the document is not valid; nothing is changed");
 
-    case NGX_RL_EDIT_DENY_ALL:
+    case NGX_RL_EDIT_REJECTS_ALL:
 
         api->problems = &edit->problems;
 

@@ -537,7 +537,7 @@ ngx_rl_select_limit(ngx_rl_selection_t *s, ngx_rl_rule_t *rule,
     allowed->origin = NGX_RL_ORIGIN_RULE;
     allowed->dynamic = 0;
 
-    if ((rule->needs & NGX_RL_NEEDS_PERCENT) && !ngx_rl_rule_shares(rule, key))
+    if ((rule->needs & NGX_RL_NEEDS_PERCENT) && !ngx_rl_rule_percent(rule, key))
     {
         s->match = NGX_RL_NOT_IN_SHARE;
         return NGX_RL_SELECT_SKIPPED;

@@ -596,10 +596,51 @@ ngx_rl_access(ngx_rl_reader_t *reader, json_t *value, void *data)
 }
 
 
+/*
+ * Whether it is a pattern of every key, or a network of all addresses. No key
+ * is empty, so "?" may be in the pattern: stars alone stand before it, behind
+ * it, or on both sides.
+ */
+static ngx_uint_t
+ngx_rl_access_all(const ngx_rl_known_t *client)
+{
+    u_char     *p;
+    ngx_str_t   glob, rest;
+
+    if (client->kind == NGX_RL_CLIENT_NETWORK) {
+        return client->network.bits == 0
+               || (client->network.bits == NGX_RL_MAPPED
+                   && client->network.address[NGX_RL_ADDRESS - 5] == 0xff);
+    }
+
+    if (client->kind != NGX_RL_CLIENT_GLOB) {
+        return 0;
+    }
+
+    glob = client->glob;
+    rest = glob;
+    p = ngx_strlchr(glob.data, glob.data + glob.len, '?');
+
+    if (p) {
+        rest.data = p + 1;
+        rest.len = glob.data + glob.len - rest.data;
+        glob.len = p - glob.data;
+    }
+
+    return (glob.len || rest.len)
+           && (glob.len == 0 || ngx_rl_glob_any(glob.data, glob.len))
+           && (rest.len == 0 || ngx_rl_glob_any(rest.data, rest.len));
+}
+
+
 void
 ngx_rl_read_access_list(ngx_rl_reader_t *reader, json_t *value, void *data)
 {
-    ngx_array_t  list;
+    ngx_rl_clients_t *set = data;
+
+    ngx_uint_t       i;
+    ngx_array_t      list;
+    ngx_rl_known_t  *clients;
 
     if (json_array_size(value) == 0
         || !ngx_rl_read_few(reader, NULL, value, NGX_RL_DOCUMENT_ENTRIES))
@@ -618,8 +659,14 @@ ngx_rl_read_access_list(ngx_rl_reader_t *reader, json_t *value, void *data)
     ngx_rl_read_each(reader, value, NGX_RL_IS_TEXT|NGX_RL_IS_OBJECT,
                      ngx_rl_access, &list);
 
+    clients = list.elts;
+
+    for (i = 0; i < list.nelts; i++) {
+        set->all |= ngx_rl_access_all(&clients[i]);
+    }
+
     if (!reader->failed
-        && ngx_rl_clients_make(data, list.elts, list.nelts, reader->pool)
+        && ngx_rl_clients_make(set, clients, list.nelts, reader->pool)
            != NGX_OK)
     {
         reader->failed = 1;

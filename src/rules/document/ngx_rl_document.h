@@ -60,10 +60,10 @@ int ngx_rl_document_rename(struct json_t *value, ngx_uint_t rule);
  * there are problems, those that were there before included, or memory is out:
  * then the list is empty.
  *
- * deny_all: NULL for a document that is stored already. For one that is to be
- * stored it is set if the document would reject all requests. Then a pattern of
- * the deny list matches every API key, a network of it has all addresses, or a
- * rule can never grant a request. Such a rule has a constant cost above its
+ * rejects_all: NULL for a document that is stored already. For one that is to
+ * be stored it is set if the document would reject all requests. Then a pattern
+ * of the deny list matches every API key, a network of it has all addresses, or
+ * a rule can never grant a request. Such a rule has a constant cost above its
  * capacity, no condition, no group, and neither tiers nor overrides. An allow
  * list with such an entry makes up for the rule, but not for the deny list.
  * Rules of nginx.conf are not looked at.
@@ -73,7 +73,7 @@ int ngx_rl_document_rename(struct json_t *value, ngx_uint_t rule);
  */
 ngx_rl_policy_t *ngx_rl_document_read(ngx_rl_limiter_t *limiter,
     struct json_t *root, ngx_uint_t clear, ngx_rl_problems_t *problems,
-    ngx_rl_problems_t *warnings, ngx_uint_t *deny_all,
+    ngx_rl_problems_t *warnings, ngx_uint_t *rejects_all,
     const ngx_rl_problems_t *known, ngx_log_t *log);
 
 /*

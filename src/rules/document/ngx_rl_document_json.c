@@ -409,85 +409,14 @@ ngx_rl_document_policy(ngx_rl_reader_t *reader, json_t *root)
 }
 
 
-/*
- * Whether a list has a pattern of every key, or a network of all addresses. No
- * key is empty, so "?" may be in the pattern.
- */
 static ngx_uint_t
-ngx_rl_document_any(json_t *list)
-{
-    u_char            *p;
-    size_t             i;
-    json_t            *entry;
-    ngx_str_t          glob, rest;
-    ngx_rl_network_t   network;
-
-    json_array_foreach(list, i, entry) {
-
-        if (json_object_get(entry, "rule")) {
-            continue;
-        }
-
-        glob = ngx_rl_read_text(json_object_get(entry, "key"));
-
-        if (!json_is_object(entry)) {
-            glob = ngx_rl_read_text(entry);
-
-        } else if (glob.len == 0) {
-            glob = ngx_rl_read_text(json_object_get(entry, "address"));
-        }
-
-        if (glob.len == 0) {
-            continue;
-        }
-
-        if (ngx_rl_network_parse(glob.data, glob.len, &network) == 0) {
-
-            if (network.bits == 0
-                || (network.bits == NGX_RL_MAPPED
-                    && network.address[NGX_RL_ADDRESS - 5] == 0xff))
-            {
-                return 1;
-            }
-
-            continue;
-        }
-
-        rest = glob;
-        p = ngx_strlchr(glob.data, glob.data + glob.len, '?');
-
-        if (p) {
-            rest.data = p + 1;
-            rest.len = glob.data + glob.len - rest.data;
-            glob.len = p - glob.data;
-        }
-
-        /* stars alone, before the "?", behind it, or on both sides */
-
-        if ((glob.len || rest.len)
-            && (glob.len == 0 || ngx_rl_glob_any(glob.data, glob.len))
-            && (rest.len == 0 || ngx_rl_glob_any(rest.data, rest.len)))
-        {
-            return 1;
-        }
-    }
-
-    return 0;
-}
-
-
-static ngx_uint_t
-ngx_rl_document_denies_all(const ngx_rl_reader_t *reader, json_t *root)
+ngx_rl_document_rejects_all(const ngx_rl_reader_t *reader)
 {
     uint32_t        i;
     ngx_rl_rule_t  *rule;
 
-    if (ngx_rl_document_any(json_object_get(root, "deny"))) {
-        return 1;
-    }
-
-    if (ngx_rl_document_any(json_object_get(root, "allow"))) {
-        return 0;
+    if (reader->policy->deny.all || reader->policy->allow.all) {
+        return reader->policy->deny.all;
     }
 
     /* whether a rule is for every request, and can never grant one */
@@ -516,7 +445,7 @@ ngx_rl_document_denies_all(const ngx_rl_reader_t *reader, json_t *root)
 ngx_rl_policy_t *
 ngx_rl_document_read(ngx_rl_limiter_t *limiter, json_t *root, ngx_uint_t clear,
     ngx_rl_problems_t *problems, ngx_rl_problems_t *warnings,
-    ngx_uint_t *deny_all, const ngx_rl_problems_t *known, ngx_log_t *log)
+    ngx_uint_t *rejects_all, const ngx_rl_problems_t *known, ngx_log_t *log)
 {
     uint32_t          i;
     ngx_int_t         rc;
@@ -529,7 +458,7 @@ ngx_rl_document_read(ngx_rl_limiter_t *limiter, json_t *root, ngx_uint_t clear,
     reader.problems = problems;
     reader.warnings = warnings;
     reader.hashed = !clear;
-    reader.written = (deny_all != NULL);
+    reader.written = (rejects_all != NULL);
     reader.known = known;
 
     policy = ngx_rl_policy_create(limiter, log);
@@ -546,8 +475,8 @@ ngx_rl_document_read(ngx_rl_limiter_t *limiter, json_t *root, ngx_uint_t clear,
 
     if (!reader.failed && problems->n == 0) {
 
-        if (deny_all) {
-            *deny_all = ngx_rl_document_denies_all(&reader, root);
+        if (rejects_all) {
+            *rejects_all = ngx_rl_document_rejects_all(&reader);
         }
 
         /* the policy and the layer above complete the rules */

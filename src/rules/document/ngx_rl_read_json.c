@@ -37,7 +37,7 @@ static const struct {
 static size_t
 ngx_rl_read_pointer(const ngx_rl_place_t *at, u_char *out)
 {
-    u_char       digits[NGX_INT64_LEN + 1], ch;
+    u_char       digits[NGX_INT64_LEN + 1], quoted;
     size_t       len;
     const char  *p;
 
@@ -57,24 +57,15 @@ ngx_rl_read_pointer(const ngx_rl_place_t *at, u_char *out)
         out[len] = '/';
     }
 
-    for (len++; *p; p++) {
-        ch = (u_char) *p;
-
-        if (ch == '~' || ch == '/') {
-
-            if (out) {
-                out[len] = '~';
-            }
-
-            len++;
-            ch = (ch == '~') ? '0' : '1';
-        }
+    for (len++; *p; p++, len++) {
+        quoted = (*p == '~') ? '0' : (*p == '/') ? '1' : '\0';
 
         if (out) {
-            out[len] = ch;
+            out[len] = quoted ? '~' : (u_char) *p;
+            out[len + (quoted != 0)] = quoted ? quoted : (u_char) *p;
         }
 
-        len++;
+        len += (quoted != 0);
     }
 
     return len;

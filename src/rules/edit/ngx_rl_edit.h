@@ -37,7 +37,7 @@ typedef enum {
     NGX_RL_EDIT_GONE,         /* there is no reply */
     NGX_RL_EDIT_NOT_FOUND,
     NGX_RL_EDIT_INVALID,      /* see problems */
-    NGX_RL_EDIT_DENY_ALL,     /* would reject all: needs force */
+    NGX_RL_EDIT_REJECTS_ALL,  /* would reject all: needs force */
     NGX_RL_EDIT_TOO_LARGE,    /* the next document */
     NGX_RL_EDIT_ERROR         /* no memory */
 } ngx_rl_edit_status_e;

@@ -1194,7 +1194,7 @@ ngx_rl_edit_compile(ngx_rl_edit_work_t *work)
 {
     size_t              i;
     json_t             *element;
-    ngx_uint_t          n, deny_all;
+    ngx_uint_t          n, rejects_all;
     ngx_rl_edit_t      *edit;
     ngx_rl_policy_t    *before;
     ngx_rl_problems_t   unused, next;
@@ -1202,7 +1202,7 @@ ngx_rl_edit_compile(ngx_rl_edit_work_t *work)
     static const ngx_str_t  whole = ngx_string("");
 
     edit = work->edit;
-    deny_all = 0;
+    rejects_all = 0;
 
     for (n = 0; n < NGX_RL_EDIT_TEMPORARY; n++) {
         json_array_foreach(json_object_get(work->root,
@@ -1215,7 +1215,7 @@ ngx_rl_edit_compile(ngx_rl_edit_work_t *work)
 
     edit->policy = ngx_rl_document_read(edit->limiter, work->root, edit->clear,
                                         &edit->problems, &edit->warnings,
-                                        &deny_all, NULL, edit->pool->log);
+                                        &rejects_all, NULL, edit->pool->log);
 
     /*
      * The problems may be older than the edit. A rule that does not go with
@@ -1237,7 +1237,7 @@ ngx_rl_edit_compile(ngx_rl_edit_work_t *work)
 
             edit->policy = ngx_rl_document_read(edit->limiter, work->root,
                                                 edit->clear, &next,
-                                                &edit->warnings, &deny_all,
+                                                &edit->warnings, &rejects_all,
                                                 &before->skipped,
                                                 edit->pool->log);
             if (edit->policy) {
@@ -1258,11 +1258,11 @@ ngx_rl_edit_compile(ngx_rl_edit_work_t *work)
         return NGX_RL_EDIT_ERROR;
     }
 
-    if (deny_all && !edit->force) {
-        return NGX_RL_EDIT_DENY_ALL;
+    if (rejects_all && !edit->force) {
+        return NGX_RL_EDIT_REJECTS_ALL;
     }
 
-    if (deny_all) {
+    if (rejects_all) {
         ngx_rl_problem(&edit->warnings, NULL, &whole,
                        "would reject all requests");
     }

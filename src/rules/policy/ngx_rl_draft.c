@@ -475,22 +475,57 @@ ngx_rl_draft_limit(ngx_rl_draft_t *draft)
 }
 
 
+/* Each of the parts must be able to pay any request. */
 ngx_int_t
 ngx_rl_draft_split(ngx_rl_draft_t *draft)
 {
-    const char  *expected;
+    uint32_t              capacity, n;
+    const char           *expected;
+    ngx_rl_rate_t         unused;
+    const ngx_rl_rule_t  *rule;
+    const ngx_rl_spec_t  *spec;
 
-    if (draft->rule.shards == 0) {
+    rule = &draft->rule;
+    spec = &rule->spec;
+    capacity = rule->limit.capacity;
+    n = rule->shards;
+
+    if (n == 0) {
         return NGX_OK;
     }
 
-    expected = ngx_rl_rule_split(&draft->rule);
-    if (expected == NULL) {
+    if (rule->sync != NGX_RL_SYNC_STRICT) {
+        expected = "\"sync=strict\" with it";
+
+    } else if (rule->dynamic) {
+        expected = "a limit without variables";
+
+    } else if (rule->dynamic_cost) {
+        expected = "a cost without variables";
+
+    } else if (capacity == 0) {
+        expected = "a limit from 1 on";
+
+    } else if (capacity < n) {
+        expected = "as many shards as requests of the limit, or fewer";
+
+    } else if (rule->cost > capacity / n) {
+        expected = "a cost of at most the limit divided by the shards";
+
+    } else if (spec->algorithm == NGX_RL_TOKEN_BUCKET
+               && ngx_rl_rate_init(&unused, spec->tokens, spec->period_us * n,
+                                   (capacity + n - 1) / n)
+                  != 0)
+    {
+        expected = "a rate whose period is at most 366 days when it is "
+                   "multiplied by the shards";
+
+    } else {
         return NGX_OK;
     }
 
-    draft->wrong(draft, ngx_rl_param(NGX_RL_PARAM_SHARDS,
-                                     draft->in), "", expected);
+    draft->wrong(draft, ngx_rl_param(NGX_RL_PARAM_SHARDS, draft->in), "",
+                 expected);
 
     return NGX_DECLINED;
 }

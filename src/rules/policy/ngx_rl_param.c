@@ -6,7 +6,6 @@
 #include "ngx_rl_param.h"
 
 #include "ngx_rl_hash.h"
-#include "ngx_rl_policy.h"
 #include "ngx_rl_route.h"
 #include "ngx_rl_text.h"
 
@@ -310,6 +309,57 @@ ngx_rl_param_parse(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
     return (number < param->min)
            ? ngx_rl_param_expected(draft, param)
            : ngx_rl_param_number(draft, param, number);
+}
+
+
+/*
+ * A rate, a word for a limit in its place (ngx_rl_limit_word()), or one of 0
+ * requests, which is the word, too. Returns NULL, or what was expected.
+ */
+static const char *
+ngx_rl_rule_rate(const ngx_str_t *text, uint64_t *tokens, uint64_t *period_us)
+{
+    const char  *expected;
+
+    *tokens = ngx_rl_limit_word(text->data, text->len);
+
+    if (*tokens) {
+        return NULL;
+    }
+
+    expected = ngx_rl_rate_parse(text->data, text->len, tokens, period_us);
+
+    if (expected == NULL && *tokens == 0) {
+        *tokens = NGX_RL_TOKENS_NONE;
+    }
+
+    return expected;
+}
+
+
+const char *
+ngx_rl_rule_spec(const ngx_rl_spec_t *spec, const ngx_str_t *text,
+    ngx_rl_spec_t *made)
+{
+    *made = *spec;
+
+    if (spec->period_us || spec->calendar
+        || spec->algorithm == NGX_RL_CONCURRENCY)
+    {
+        made->tokens = ngx_rl_limit_word(text->data, text->len);
+
+        if (made->tokens == 0
+            && ngx_rl_number_parse(text->data, text->len, 1, NGX_RL_MAX_TOKENS,
+                                   &made->tokens)
+               != 0)
+        {
+            return "a number from 0 to 1073741824, or \"unlimited\"";
+        }
+
+        return NULL;
+    }
+
+    return ngx_rl_rule_rate(text, &made->tokens, &made->period_us);
 }
 
 

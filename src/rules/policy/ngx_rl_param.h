@@ -9,7 +9,7 @@
 #ifndef NGX_RL_PARAM_H_INCLUDED
 #define NGX_RL_PARAM_H_INCLUDED
 
-#include "ngx_rl_clients.h"
+#include "ngx_rl_policy.h"
 
 /* where a parameter may stand: directives, and objects of a document */
 #define NGX_RL_IN_LIMIT   0x01   /* "ratelimit" */

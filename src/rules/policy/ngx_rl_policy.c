@@ -1,5 +1,5 @@
 /*
- * Policies: how one is made of its rules, and who frees it. And the index of
+ * Policies: how one is made of its rules, and freed. And the index of
  * its rules. Each template has a list of its rules, which a set of templates
  * finds. One more list has the rules that any path may match: they have no
  * template, or a regular expression. All lists are in the order of ranks, and
@@ -34,6 +34,71 @@ typedef struct {
                                   empty */
     ngx_rl_rule_t   *rule;
 } ngx_rl_policy_text_t;
+
+
+/*
+ * No answer of Redis says what all parts have left; async goes on by what it
+ * knows.
+ */
+ngx_rl_fail_mode_e
+ngx_rl_rule_fail_mode(const ngx_rl_rule_t *rule, ngx_rl_fail_mode_e location)
+{
+    ngx_rl_fail_mode_e  fail_mode;
+
+    fail_mode = (rule->fail_mode != NGX_RL_FAIL_DEFAULT)
+                ? rule->fail_mode : location;
+
+    if ((rule->shards && fail_mode == NGX_RL_FAIL_LOCAL)
+        || rule->sync == NGX_RL_SYNC_ASYNC)
+    {
+        return NGX_RL_FAIL_OPEN;
+    }
+
+    return fail_mode;
+}
+
+
+/* No text that names a counter is a key: each of them has a zero byte. */
+ngx_rl_id_t
+ngx_rl_key_salt(const ngx_str_t *key)
+{
+    static const u_char  hash_key[NGX_RL_SIPHASH_KEY_BYTES];
+
+    return ngx_rl_siphash(hash_key, key->data, key->len, 1, 3);
+}
+
+
+/*
+ * By the rule's id and the key alone, under keys that everybody knows: another
+ * algorithm or zone key leaves a rule its clients, and a larger percent has
+ * those of the smaller one.
+ */
+ngx_uint_t
+ngx_rl_rule_percent(const ngx_rl_rule_t *rule, const ngx_str_t *key)
+{
+    u_char       rule_key[NGX_RL_SIPHASH_KEY_BYTES];
+    ngx_uint_t   i;
+    ngx_rl_id_t  hash;
+
+    static const u_char  id_key[NGX_RL_SIPHASH_KEY_BYTES];
+
+    if (rule->percent == 100) {
+        return 1;
+    }
+
+    hash = ngx_rl_siphash(id_key, rule->id.data, rule->id.len, 1, 3);
+
+    /* byte by byte: the same on machines of another order */
+
+    for (i = 0; i < 8; i++) {
+        rule_key[i] = (u_char) (hash.hi >> i * 8);
+        rule_key[i + 8] = (u_char) (hash.lo >> i * 8);
+    }
+
+    hash = ngx_rl_siphash(rule_key, key->data, key->len, 1, 3);
+
+    return hash.hi % 100 < rule->percent;
+}
 
 
 ngx_rl_policy_t *

@@ -1,6 +1,24 @@
 /*
- * Rules: which requests are limited, counted by what, to how much. And the
- * limiter: a zone with its rules, the unit that a location refers to.
+ * Rules: which requests are limited, counted by what, to how much.
+ *
+ *     nginx.conf   document (JSON)     both are read into drafts, parameter by
+ *          |          |                parameter; a draft becomes a rule
+ *     +----v----------v-----------+
+ *     | policy                    |    the compiled whole, of one version
+ *     |  allow, deny: clients     |    sets of keys, globs and networks
+ *     |  tier sources: clients    |    -> the tier of a request
+ *     |  temporary limits         |    "overrides": an amount, or a factor
+ *     |  rules                    |
+ *     |   match, key, cost        |
+ *     |   spec                    |    the limit as it is written
+ *     |   limit                   |    its numbers, by which counters go
+ *     |   allowances: spec, limit |    the same of a tier or a key
+ *     +------------^--------------+
+ *                  | limiter           a zone with its policy and its Redis:
+ *                  +                   what a location refers to
+ *
+ * An amount is what a tier, a key or a temporary limit says of a limit: with
+ * the rule's spec it makes another spec, and that a limit.
  *
  * The layer above evaluates a rule's key and rate at a request. Here they are
  * numbers and bytes: this layer knows no variables.
@@ -198,8 +216,8 @@ typedef struct {
     ngx_str_t        numbers;     /* of a take by the rule's own limit, as
                                      Redis reads them */
     ngx_str_t        limit_numbers;   /* the limit's among them */
-    ngx_rl_limit_t  *shares;      /* of the first and the last shard; NULL: not
-                                     split */
+    ngx_rl_limit_t  *part_limits; /* of the first and the last part of a split
+                                     counter; NULL: not split */
 
     void                   *data;        /* the layer above: its values */
 } ngx_rl_rule_t;
@@ -260,26 +278,12 @@ struct ngx_rl_limiter_s {
 
 
 /*
- * A rate, a word for a limit in its place (ngx_rl_limit_word()), or one
- * of 0 requests, which is the word, too. Returns NULL, or what was expected.
- */
-const char *ngx_rl_rule_rate(const ngx_str_t *text, uint64_t *tokens,
-    uint64_t *period_us);
-
-/*
- * The spec of a rule with what text says: such a rate, or a number of tokens or
- * a word where the spec has a period, a calendar or slots. Returns NULL, or
- * what was expected as a constant string.
+ * The spec of a rule with what text says: a rate or a word for a limit; a
+ * number of tokens or a word where the spec has a period, a calendar or
+ * permits. Returns NULL, or what was expected as a constant string.
  */
 const char *ngx_rl_rule_spec(const ngx_rl_spec_t *spec, const ngx_str_t *text,
     ngx_rl_spec_t *made);
-
-/*
- * Whether the counters of a rule, whose limit is known where it is constant,
- * can be split into its shards: each of them must be able to pay any request.
- * Returns NULL, or what was expected as a constant string.
- */
-const char *ngx_rl_rule_split(const ngx_rl_rule_t *rule);
 
 /* How it decides without Redis, in a location with that fail_mode. */
 ngx_rl_fail_mode_e ngx_rl_rule_fail_mode(
@@ -308,7 +312,7 @@ ngx_rl_equal(const ngx_str_t *one, const ngx_str_t *two)
 /* Combined with the hash of a value, names it among those of one key. */
 ngx_rl_id_t ngx_rl_key_salt(const ngx_str_t *key);
 
-/* Whether a key is in the rule's share (percent), the same on every node. */
-ngx_uint_t ngx_rl_rule_shares(const ngx_rl_rule_t *rule, const ngx_str_t *key);
+/* Whether a key is in the rule's percent, the same on every gateway. */
+ngx_uint_t ngx_rl_rule_percent(const ngx_rl_rule_t *rule, const ngx_str_t *key);
 
 #endif /* NGX_RL_RULE_H_INCLUDED */
