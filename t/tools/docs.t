@@ -389,9 +389,11 @@ sub same {
 }
 
 # The runbook's tables have every message of level warn and above in their first
-# column, where "..." stands for what differs.
+# column, where "..." stands for what differs. A row may name the directive of a
+# message that fills it in.
 sub runbook {
-    my @known = map { join '.+', map { quotemeta } split /\.\.\./, $_, -1 }
+    my @known = map { join('.+', map { quotemeta } split /\.\.\./, $_, -1)
+                          =~ s/^(\\"ratelimit_\w+\\")/(?:$1|"\\.\\.\\.")/r }
                 slurp('docs/runbook.md') =~ /^\| `([^`]*[\w"][^`]*)` \|/mg;
     my ($n, %met) = (0);
     for my $file (glob('*.c src/*/*.c src/*/*/*.c')) {
@@ -419,8 +421,14 @@ sub messages {
         my ($format, $values) = ($1, $2);
         # how many lines were suppressed
         $format =~ s/%s(?="\s*\z)// if $values =~ /\bnote\);\z/;
-        push @messages, message($format);
+        # those of directives, below, have one text for all of it
+        push @messages, message($format) unless $format =~ /%\*s/;
     }
+    # of a directive: its name stands before the text, or its place behind it
+    push @messages, map { '"..." ' . message($_) }
+        $code =~ /\bngx_rl_wrong\(cf,\s*($string)/g;
+    push @messages, map { message($_) . ' in ...:...' }
+        $code =~ /\bngx_rl_wrong_at\(cf,[^";]*?,\s*($string)/g;
     # of a Redis node: what stands before its name, and one or more of what
     # stands behind it
     my @nodes = map { '"" "%V"' . $_ } $code =~ /(" answered %s with ")/;

@@ -148,7 +148,8 @@ char *ngx_rl_api(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_rl_status_page(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_rl_api_merge(ngx_conf_t *cf, ngx_rl_loc_conf_t *prev,
     ngx_rl_loc_conf_t *conf);
-ngx_int_t ngx_rl_api_resolve(ngx_conf_t *cf, ngx_rl_main_conf_t *conf);
+ngx_int_t ngx_rl_api_resolve(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
+    void *entry);
 
 /* api_route.c: the content handler */
 ngx_int_t ngx_rl_api_handler(ngx_http_request_t *r);

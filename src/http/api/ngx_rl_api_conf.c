@@ -26,22 +26,6 @@ ngx_rl_api_write(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
 
 
 static const char *
-ngx_rl_api_tokens(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
-    ngx_str_t *value)
-{
-    ngx_rl_api_conf_t *api = target;
-
-    if (value->len == 0) {
-        return row->expected;
-    }
-
-    api->guard.tokens = ngx_rl_tokens_read(cf, value);
-
-    return api->guard.tokens ? NULL : "";
-}
-
-
-static const char *
 ngx_rl_api_author(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
     ngx_str_t *value)
 {
@@ -61,7 +45,8 @@ static const ngx_rl_row_t  ngx_rl_api_rows[] = {
     { ngx_string("zone="), ngx_rl_row_text, offsetof(ngx_rl_api_conf_t, zone),
       .expected = "the name of a zone" },
     { ngx_string("write"), ngx_rl_api_write, .expected = "it alone" },
-    { ngx_string("token_file="), ngx_rl_api_tokens, .expected = "a file" },
+    { ngx_string("token_file="), ngx_rl_row_tokens,
+      offsetof(ngx_rl_api_conf_t, guard.tokens), .expected = "a file" },
     { ngx_string("author="), ngx_rl_api_author, .expected = "a value" },
     { .name = ngx_null_string }
 };
@@ -95,11 +80,8 @@ ngx_rl_api(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 #endif
 
     if (where) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_api\" is in a location with %s, "
-                           "expected a prefix: \"location /ratelimit/\"",
-                           where);
-        return NGX_CONF_ERROR;
+        return ngx_rl_wrong(cf, "is in a location with %s, expected a prefix: "
+                            "\"location /ratelimit/\"", where);
     }
 
     api = ngx_pcalloc(cf->pool, sizeof(ngx_rl_api_conf_t));
@@ -108,16 +90,13 @@ ngx_rl_api(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         || ngx_rl_rows_read(cf, ngx_rl_api_rows, api, 1,
                             "\"zone=<name> [write] [token_file=<file>] "
                             "[author=<value>]\"")
-           != NGX_OK)
+           != NGX_CONF_OK)
     {
         return NGX_CONF_ERROR;
     }
 
     if (api->zone.len == 0) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_api\" has no zone, "
-                           "expected \"zone=<name>\"");
-        return NGX_CONF_ERROR;
+        return ngx_rl_wrong(cf, "has no zone, expected \"zone=<name>\"");
     }
 
     ngx_rl_place(cf, &api->place);
@@ -192,10 +171,9 @@ ngx_rl_api_merge(ngx_conf_t *cf, ngx_rl_loc_conf_t *prev,
     }
 
     if (conf->api == NULL && conf->page) {
-        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "\"ratelimit_status_page\" is in a location without "
-                      "\"ratelimit_api\", expected both, in %V:%ui",
-                      &conf->page->file, conf->page->line);
+        ngx_rl_wrong_at(cf, NGX_LOG_EMERG, conf->page,
+                        "\"ratelimit_status_page\" is in a location without "
+                        "\"ratelimit_api\", expected both,");
         return NGX_CONF_ERROR;
     }
 
@@ -210,11 +188,9 @@ ngx_rl_api_merge(ngx_conf_t *cf, ngx_rl_loc_conf_t *prev,
     api = conf->api;
 
     if (api->write && api->guard.tokens == NULL && !api->guard.verifies) {
-        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "\"ratelimit_api\" has \"write\" without "
-                      "\"token_file=\", expected it, or "
-                      "\"ssl_verify_client\" in the server, in %V:%ui",
-                      &api->place.file, api->place.line);
+        ngx_rl_wrong_at(cf, NGX_LOG_EMERG, &api->place, "\"ratelimit_api\" has "
+                        "\"write\" without \"token_file=\", expected it, or "
+                        "\"ssl_verify_client\" in the server,");
         return NGX_CONF_ERROR;
     }
 
@@ -224,38 +200,32 @@ ngx_rl_api_merge(ngx_conf_t *cf, ngx_rl_loc_conf_t *prev,
 }
 
 
-/* Which zones follow a document. */
+/* The zone follows a document. */
 ngx_int_t
-ngx_rl_api_resolve(ngx_conf_t *cf, ngx_rl_main_conf_t *conf)
+ngx_rl_api_resolve(ngx_conf_t *cf, ngx_rl_main_conf_t *conf, void *entry)
 {
-    ngx_uint_t           i;
+    ngx_rl_api_conf_t *api = entry;
+
+    ngx_rl_limiter_t    *limiter;
     ngx_rl_zone_conf_t  *zone;
-    ngx_rl_api_conf_t  **apis;
 
-    apis = conf->apis.elts;
-
-    for (i = 0; i < conf->apis.nelts; i++) {
-
-        zone = ngx_rl_zone_find(cf, conf, &apis[i]->zone, "ratelimit_api", NULL,
-                                &apis[i]->place);
-        if (zone == NULL) {
-            return NGX_ERROR;
-        }
-
-        apis[i]->limiter = &zone->limiter;
-        zone->limiter.follows = 1;
-        zone->used = 1;
-
-        if (zone->limiter.watch == NULL) {
-            zone->limiter.watch = ngx_rl_watch_add(cf, &zone->limiter.zone.name,
-                                                   zone->limiter.clear,
-                                                   &ngx_http_ratelimit_module);
-        }
-
-        if (zone->limiter.watch == NULL) {
-            return NGX_ERROR;
-        }
+    zone = ngx_rl_zone_find(cf, conf, &api->zone, "ratelimit_api", NULL,
+                            &api->place);
+    if (zone == NULL) {
+        return NGX_ERROR;
     }
 
-    return NGX_OK;
+    limiter = &zone->limiter;
+
+    api->limiter = limiter;
+    limiter->follows = 1;
+    zone->used = 1;
+
+    if (limiter->watch == NULL) {
+        limiter->watch = ngx_rl_watch_add(cf, &limiter->zone.name,
+                                          limiter->clear,
+                                          &ngx_http_ratelimit_module);
+    }
+
+    return limiter->watch ? NGX_OK : NGX_ERROR;
 }

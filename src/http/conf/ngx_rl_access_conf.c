@@ -69,10 +69,8 @@ ngx_rl_access_file(ngx_conf_t *cf, ngx_rl_access_conf_t *access,
 {
     u_char      *p, *end, *last;
     ngx_int_t    rc;
-    ngx_str_t   *directive, content, text;
+    ngx_str_t    content, text;
     ngx_uint_t   line;
-
-    directive = cf->args->elts;
 
     if (ngx_rl_file_read(cf, file, NGX_RL_ACCESS_FILE, &content) != NGX_OK) {
         return NGX_ERROR;
@@ -82,9 +80,8 @@ ngx_rl_access_file(ngx_conf_t *cf, ngx_rl_access_conf_t *access,
     last = content.data + content.len;
 
     if (content.len > NGX_RL_ACCESS_FILE) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"%V\" has an invalid \"file=%V\", expected at "
-                           "most 64 MiB", directive, file);
+        ngx_rl_wrong(cf, "has an invalid \"file=%V\", expected at most 64 MiB",
+                     file);
         rc = NGX_ERROR;
         last = content.data;
     }
@@ -115,10 +112,8 @@ ngx_rl_access_file(ngx_conf_t *cf, ngx_rl_access_conf_t *access,
         rc = text.len ? ngx_rl_access_add(cf, access, &text) : NGX_OK;
 
         if (rc == NGX_DECLINED) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "\"%V\" has an invalid \"%V\" in %V:%ui, "
-                               NGX_RL_ACCESS_EXPECTED,
-                               directive, &text, file, line);
+            ngx_rl_wrong(cf, "has an invalid \"%V\" in %V:%ui, "
+                         NGX_RL_ACCESS_EXPECTED, &text, file, line);
             rc = NGX_ERROR;
         }
     }
@@ -175,10 +170,8 @@ ngx_rl_access(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     value = cf->args->elts;
 
     if (ngx_rl_parameter(&value[1], "zone=", &zone) == NULL || zone.len == 0) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"%V\" has no \"zone=<name>\" before \"%V\"",
-                           &value[0], &value[1]);
-        return NGX_CONF_ERROR;
+        return ngx_rl_wrong(cf, "has no \"zone=<name>\" before \"%V\"",
+                            &value[1]);
     }
 
     access = ngx_rl_access_list(cf, conf, &zone, cmd->offset != 0);
@@ -192,9 +185,8 @@ ngx_rl_access(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
              : ngx_rl_access_add(cf, access, &value[i]);
 
         if (rc == NGX_DECLINED) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "\"%V\" has an invalid \"%V\", "
-                               NGX_RL_ACCESS_EXPECTED, &value[0], &value[i]);
+            ngx_rl_wrong(cf, "has an invalid \"%V\", " NGX_RL_ACCESS_EXPECTED,
+                         &value[i]);
         }
 
         if (rc != NGX_OK) {
@@ -207,33 +199,23 @@ ngx_rl_access(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
 
 ngx_int_t
-ngx_rl_access_resolve(ngx_conf_t *cf, ngx_rl_main_conf_t *conf)
+ngx_rl_access_resolve(ngx_conf_t *cf, ngx_rl_main_conf_t *conf, void *entry)
 {
-    ngx_uint_t             i;
-    ngx_rl_policy_t       *base;
-    ngx_rl_zone_conf_t    *zone;
-    ngx_rl_access_conf_t  *access;
+    ngx_rl_access_conf_t *access = entry;
 
-    for (i = 0; i < conf->lists.nelts; i++) {
-        access = ((ngx_rl_access_conf_t **) conf->lists.elts)[i];
-        zone = ngx_rl_zone_find(cf, conf, &access->zone,
-                                access->deny ? "ratelimit_deny"
-                                             : "ratelimit_allow", NULL,
-                                &access->place);
-        if (zone == NULL) {
-            return NGX_ERROR;
-        }
+    ngx_rl_policy_t     *base;
+    ngx_rl_zone_conf_t  *zone;
 
-        base = zone->limiter.base;
-
-        if (ngx_rl_clients_make(access->deny ? &base->deny : &base->allow,
-                                access->entries.elts, access->entries.nelts,
-                                cf->pool)
-            != NGX_OK)
-        {
-            return NGX_ERROR;
-        }
+    zone = ngx_rl_zone_find(cf, conf, &access->zone,
+                            access->deny ? "ratelimit_deny" : "ratelimit_allow",
+                            NULL, &access->place);
+    if (zone == NULL) {
+        return NGX_ERROR;
     }
 
-    return NGX_OK;
+    base = zone->limiter.base;
+
+    return ngx_rl_clients_make(access->deny ? &base->deny : &base->allow,
+                               access->entries.elts, access->entries.nelts,
+                               cf->pool);
 }

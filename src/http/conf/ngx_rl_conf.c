@@ -22,7 +22,7 @@ static ngx_conf_bitmask_t  ngx_rl_header_sets[] = {
 
 
 void
-ngx_rl_hint_init(ngx_rl_hint_t *hint, ngx_str_t *text)
+ngx_rl_hint_init(ngx_rl_hint_t *hint, const ngx_str_t *text)
 {
     hint->wrong = *text;
     hint->near.len = 0;
@@ -156,21 +156,65 @@ ngx_rl_hint_text(ngx_rl_hint_t *hint, const char *expected)
 }
 
 
-ngx_rl_zone_conf_t *
-ngx_rl_zone_by_name(ngx_rl_main_conf_t *conf, ngx_str_t *name)
+void *
+ngx_rl_named(const ngx_array_t *array, size_t offset, const ngx_str_t *name,
+    ngx_rl_hint_t *hint)
 {
-    ngx_uint_t            i;
-    ngx_rl_zone_conf_t  **zones;
+    ngx_str_t   *known;
+    ngx_uint_t   i;
 
-    zones = conf->zones.elts;
+    if (hint) {
+        ngx_rl_hint_init(hint, name);
+    }
 
-    for (i = 0; i < conf->zones.nelts; i++) {
-        if (ngx_rl_equal(&zones[i]->limiter.zone.name, name)) {
-            return zones[i];
+    for (i = 0; i < array->nelts; i++) {
+        known = (ngx_str_t *) (((u_char **) array->elts)[i] + offset);
+
+        if (ngx_rl_equal(known, name)) {
+            return ((void **) array->elts)[i];
+        }
+
+        if (hint) {
+            ngx_rl_hint_add(hint, known);
         }
     }
 
     return NULL;
+}
+
+
+char *
+ngx_rl_wrong(ngx_conf_t *cf, const char *fmt, ...)
+{
+    u_char   *last, buf[NGX_MAX_CONF_ERRSTR];
+    va_list   args;
+
+    va_start(args, fmt);
+    last = ngx_vslprintf(buf, buf + sizeof(buf), fmt, args);
+    va_end(args);
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"%V\" %*s", cf->args->elts,
+                       (size_t) (last - buf), buf);
+
+    return NGX_CONF_ERROR;
+}
+
+
+ngx_int_t
+ngx_rl_wrong_at(ngx_conf_t *cf, ngx_uint_t level,
+    const ngx_rl_conf_place_t *place, const char *fmt, ...)
+{
+    u_char   *last, buf[NGX_MAX_ERROR_STR];
+    va_list   args;
+
+    va_start(args, fmt);
+    last = ngx_vslprintf(buf, buf + sizeof(buf), fmt, args);
+    va_end(args);
+
+    ngx_log_error(level, cf->log, 0, "%*s in %V:%ui", (size_t) (last - buf),
+                  buf, &place->file, place->line);
+
+    return NGX_ERROR;
 }
 
 
@@ -179,36 +223,25 @@ ngx_rl_zone_find(ngx_conf_t *cf, ngx_rl_main_conf_t *conf, ngx_str_t *name,
     const char *directive, const ngx_str_t *id,
     const ngx_rl_conf_place_t *place)
 {
-    ngx_uint_t            i;
-    ngx_rl_hint_t         hint;
-    ngx_rl_zone_conf_t   *zone, **zones;
+    ngx_rl_hint_t        hint;
+    ngx_rl_zone_conf_t  *zone;
 
-    zone = ngx_rl_zone_by_name(conf, name);
+    zone = ngx_rl_named(&conf->zones,
+                        offsetof(ngx_rl_zone_conf_t, limiter.zone.name), name,
+                        &hint);
 
-    if (zone) {
-        return zone;
+    if (zone == NULL && id) {
+        ngx_rl_wrong_at(cf, NGX_LOG_EMERG, place, "\"%s\" \"%V\" has an "
+                        "unknown \"zone=%V\", %V", directive, id, name,
+                        ngx_rl_hint_text(&hint, ""));
+
+    } else if (zone == NULL) {
+        ngx_rl_wrong_at(cf, NGX_LOG_EMERG, place, "\"%s\" has an unknown "
+                        "\"zone=%V\", %V", directive, name,
+                        ngx_rl_hint_text(&hint, ""));
     }
 
-    ngx_rl_hint_init(&hint, name);
-    zones = conf->zones.elts;
-
-    for (i = 0; i < conf->zones.nelts; i++) {
-        ngx_rl_hint_add(&hint, &zones[i]->limiter.zone.name);
-    }
-
-    if (id) {
-        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "\"%s\" \"%V\" has an unknown \"zone=%V\", %V in %V:%ui",
-                      directive, id, name, ngx_rl_hint_text(&hint, ""),
-                      &place->file, place->line);
-        return NULL;
-    }
-
-    ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                  "\"%s\" has an unknown \"zone=%V\", %V in %V:%ui", directive,
-                  name, ngx_rl_hint_text(&hint, ""), &place->file, place->line);
-
-    return NULL;
+    return zone;
 }
 
 
@@ -270,7 +303,7 @@ ngx_rl_row_find(const ngx_rl_row_t *rows, ngx_str_t *text, ngx_str_t *value,
 }
 
 
-ngx_int_t
+char *
 ngx_rl_rows_read(ngx_conf_t *cf, const ngx_rl_row_t *rows, void *target,
     ngx_uint_t from, const char *usage)
 {
@@ -297,46 +330,34 @@ ngx_rl_rows_read(ngx_conf_t *cf, const ngx_rl_row_t *rows, void *target,
             }
 
             if (expected[0] == '\0') {
-                return NGX_ERROR;
+                return NGX_CONF_ERROR;
             }
 
             if (usage == NULL) {
-                ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                                   "\"%V\" has an invalid \"%V\", expected %s",
-                                   arg, &arg[i], expected);
-                return NGX_ERROR;
+                return ngx_rl_wrong(cf, "has an invalid \"%V\", expected %s",
+                                    &arg[i], expected);
             }
         }
 
         if (usage) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "\"%V\" has an invalid parameter \"%V\", "
-                               "expected %s", arg, &arg[i], usage);
-
-        } else if (row) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "\"%V\" has \"%V\", expected one \"%V\"", arg,
-                               &arg[i], &row->name);
-
-        } else {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "\"%V\" has an unknown parameter \"%V\", %V",
-                               arg, &arg[i], ngx_rl_hint_text(&hint, ""));
+            return ngx_rl_wrong(cf, "has an invalid parameter \"%V\", "
+                                "expected %s", &arg[i], usage);
         }
 
-        return NGX_ERROR;
+        return row ? ngx_rl_wrong(cf, "has \"%V\", expected one \"%V\"",
+                                  &arg[i], &row->name)
+                   : ngx_rl_wrong(cf, "has an unknown parameter \"%V\", %V",
+                                  &arg[i], ngx_rl_hint_text(&hint, ""));
     }
 
     for (row = rows; row->name.len; row++) {
         if (row->needed && !(seen >> (row - rows) & 1)) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "\"%V\" \"%V\" has no \"%V\"", arg, &arg[1],
-                               &row->name);
-            return NGX_ERROR;
+            return ngx_rl_wrong(cf, "\"%V\" has no \"%V\"", &arg[1],
+                                &row->name);
         }
     }
 
-    return NGX_OK;
+    return NGX_CONF_OK;
 }
 
 
@@ -451,35 +472,26 @@ ngx_rl_set_headers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         }
 
         if (set->name.len == 0) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "\"ratelimit_headers\" has an invalid \"%V\", "
-                               "expected \"x\", \"draft3\", \"ietf\", "
-                               "\"keep\" or \"off\"", &value[i]);
-            return NGX_CONF_ERROR;
+            return ngx_rl_wrong(cf, "has an invalid \"%V\", expected \"x\", "
+                "\"draft3\", \"ietf\", \"keep\" or \"off\"", &value[i]);
         }
 
         if (set->mask == NGX_RL_HEADERS_OFF && cf->args->nelts != 2) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "\"ratelimit_headers\" has \"off\" and other "
-                               "values, expected \"off\" alone");
-            return NGX_CONF_ERROR;
+            return ngx_rl_wrong(cf, "has \"off\" and other values, expected "
+                                "\"off\" alone");
         }
 
         if (sets & set->mask) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "\"ratelimit_headers\" has \"%V\", expected "
-                               "one \"%V\"", &value[i], &value[i]);
-            return NGX_CONF_ERROR;
+            return ngx_rl_wrong(cf, "has \"%V\", expected one \"%V\"",
+                                &value[i], &value[i]);
         }
 
         sets |= set->mask;
     }
 
     if (sets == NGX_RL_HEADERS_KEEP) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_headers\" has \"keep\" alone, expected "
-                           "\"x\", \"draft3\" or \"ietf\" beside it");
-        return NGX_CONF_ERROR;
+        return ngx_rl_wrong(cf, "has \"keep\" alone, expected \"x\", "
+                            "\"draft3\" or \"ietf\" beside it");
     }
 
     rlcf->headers = sets;
@@ -515,11 +527,8 @@ ngx_rl_set_enum(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         ngx_rl_hint_add(&hint, &e->name);
     }
 
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"%V\" has an invalid \"%V\", %V",
-                       &value[0], &value[1],
-                       ngx_rl_hint_text(&hint, "one of "));
-
-    return NGX_CONF_ERROR;
+    return ngx_rl_wrong(cf, "has an invalid \"%V\", %V", &value[1],
+                        ngx_rl_hint_text(&hint, "one of "));
 }
 
 
@@ -551,10 +560,8 @@ ngx_rl_set_number(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
                                kind->min, kind->max, &number)
            != 0)
     {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"%V\" has an invalid \"%V\", expected %s",
-                           &value[0], &value[1], kind->expected);
-        return NGX_CONF_ERROR;
+        return ngx_rl_wrong(cf, "has an invalid \"%V\", expected %s", &value[1],
+                            kind->expected);
     }
 
     *field = (ngx_uint_t) number;

@@ -25,17 +25,34 @@ typedef struct {
     u_char       buf[NGX_MAX_CONF_ERRSTR];
 } ngx_rl_hint_t;
 
-void ngx_rl_hint_init(ngx_rl_hint_t *hint, ngx_str_t *text);
+void ngx_rl_hint_init(ngx_rl_hint_t *hint, const ngx_str_t *text);
 void ngx_rl_hint_add(ngx_rl_hint_t *hint, const ngx_str_t *name);
 ngx_str_t *ngx_rl_hint_text(ngx_rl_hint_t *hint, const char *expected);
 
-/* The zone of that name, or NULL. */
-ngx_rl_zone_conf_t *ngx_rl_zone_by_name(ngx_rl_main_conf_t *conf,
-    ngx_str_t *name);
+/*
+ * The element of that name in an array of pointers, of which each has its name
+ * at the offset; or NULL: the hint has all names, unless it is NULL.
+ */
+void *ngx_rl_named(const ngx_array_t *array, size_t offset,
+    const ngx_str_t *name, ngx_rl_hint_t *hint);
+
+#define ngx_rl_zone_named(conf, name)                                         \
+    ngx_rl_named(&(conf)->zones,                                              \
+                 offsetof(ngx_rl_zone_conf_t, limiter.zone.name), name, NULL)
 
 /*
- * The same when all is read; NULL: it is logged, with the directive, the id of
- * what it makes, or NULL, and its place.
+ * Logs what is wrong with the directive that is read: its name and the text.
+ * Always NGX_CONF_ERROR.
+ */
+char *ngx_rl_wrong(ngx_conf_t *cf, const char *fmt, ...);
+
+/* The same of one that was read before: the text and the place. NGX_ERROR. */
+ngx_int_t ngx_rl_wrong_at(ngx_conf_t *cf, ngx_uint_t level,
+    const ngx_rl_conf_place_t *place, const char *fmt, ...);
+
+/*
+ * The zone of that name when all is read; NULL: it is logged, with the
+ * directive, the id of what it makes, or NULL, and its place.
  */
 ngx_rl_zone_conf_t *ngx_rl_zone_find(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
     ngx_str_t *name, const char *directive, const ngx_str_t *id,
@@ -71,6 +88,10 @@ struct ngx_rl_row_s {
 const char *ngx_rl_row_text(ngx_conf_t *cf, void *target,
     const ngx_rl_row_t *row, ngx_str_t *value);
 
+/* guard.c: set() of a file of tokens: an array of them, with one or more */
+const char *ngx_rl_row_tokens(ngx_conf_t *cf, void *target,
+    const ngx_rl_row_t *row, ngx_str_t *value);
+
 /* The row of a text, and its value; or NULL: the hint has all names. */
 const ngx_rl_row_t *ngx_rl_row_find(const ngx_rl_row_t *rows, ngx_str_t *text,
     ngx_str_t *value, ngx_rl_hint_t *hint);
@@ -79,9 +100,9 @@ const ngx_rl_row_t *ngx_rl_row_find(const ngx_rl_row_t *rows, ngx_str_t *text,
  * Reads the directive's arguments from a place on. usage: what to expect
  * instead of a wrong one, whatever is wrong with it; NULL: the row says it. If
  * a needed one is missing, the message has the directive's first argument.
- * Returns NGX_OK or NGX_ERROR (logged).
+ * Returns NGX_CONF_OK or NGX_CONF_ERROR (logged).
  */
-ngx_int_t ngx_rl_rows_read(ngx_conf_t *cf, const ngx_rl_row_t *rows,
+char *ngx_rl_rows_read(ngx_conf_t *cf, const ngx_rl_row_t *rows,
     void *target, ngx_uint_t from, const char *usage);
 
 /* Adds a pointer to an array of them. Returns NGX_OK or NGX_ERROR (memory). */
@@ -103,56 +124,36 @@ ngx_int_t ngx_rl_file_read(ngx_conf_t *cf, ngx_str_t *name, size_t max,
 void ngx_rl_file_free(ngx_str_t *content);
 
 
-/* zone_conf.c, rule_conf.c, redis_conf.c: the directives of these names */
+/* rule_conf.c, redis_conf.c: the directives of these names */
 char *ngx_rl_zone_directive(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_rl_rule_directive(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_rl_location_limit(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_rl_tier(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_rl_once(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_rl_redis_block(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
+/* Called for a merged location: tells its limits of its tier and templates. */
+void ngx_rl_limit_location(ngx_conf_t *cf, ngx_rl_loc_conf_t *conf);
+
 /*
- * redis_conf.c: when all is read. Gives each block the resolver of http {}, or
- * resolves its names now. Returns NGX_OK or NGX_ERROR (logged).
+ * When all is read, what only the whole configuration tells. Each step returns
+ * NGX_OK or NGX_ERROR (logged); most are called for each entry of an array.
+ */
+ngx_int_t ngx_rl_resolve(ngx_conf_t *cf);
+
+/*
+ * redis_conf.c: gives each block the resolver of http {}, or resolves its names
+ * now.
  */
 ngx_int_t ngx_rl_redis_names(ngx_conf_t *cf, ngx_rl_main_conf_t *conf);
 
-/* zone_conf.c: when all is read, what compiling documents asks of the zone. */
-void ngx_rl_above(ngx_conf_t *cf, ngx_rl_zone_conf_t *zone);
+/* penalty_conf.c: gives one its zone, before the zones' rules are complete. */
+ngx_int_t ngx_rl_penalty_resolve(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
+    void *entry);
 
-/*
- * zone_conf.c: when all is read, of a zone that follows a document. Returns
- * NGX_OK or NGX_ERROR (logged).
- */
-ngx_int_t ngx_rl_zone_follow(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
-    ngx_rl_zone_conf_t *zone);
-
-/*
- * rule_conf.c: reads the parameters of a directive (NGX_RL_IN_ZONE and
- * so on); those of "ratelimit" are a zone and a name. Returns NGX_OK or
- * NGX_ERROR (logged).
- */
-ngx_int_t ngx_rl_rule_parameters(ngx_conf_t *cf, ngx_uint_t in,
-    ngx_rl_rule_conf_t *rule);
-
-/*
- * Whether the directive's first argument is a parameter where a key or a name
- * has to be: that is logged.
- */
-ngx_uint_t ngx_rl_rule_no_name(ngx_conf_t *cf, ngx_uint_t in, const char *what);
-
-/*
- * Checks a rule when its parameters are all read, and enters it. cf->args
- * still are the directive's. Returns NGX_OK or NGX_ERROR (logged).
- */
-ngx_int_t ngx_rl_rule_enter(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
-    ngx_rl_rule_conf_t *rule);
-
-/*
- * Warns of a key without a variable, unless it is "all": all clients have one
- * counter then.
- */
-void ngx_rl_key_warn(ngx_conf_t *cf, const ngx_str_t *key);
-
-/* rule_conf.c: the bit of a method; 0: none has that name */
-ngx_uint_t ngx_rl_method(const u_char *name, size_t len);
+/* access_conf.c: makes the list of a zone. */
+ngx_int_t ngx_rl_access_resolve(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
+    void *entry);
 
 /* the directive of an answer's headers; and those of one of cmd->post */
 char *ngx_rl_set_headers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
@@ -168,31 +169,11 @@ typedef struct {
 
 char *ngx_rl_set_number(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
-/* limit_conf.c: the directives of a location that say what is limited, and
-   what only the whole configuration tells */
-char *ngx_rl_location_limit(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-
-/* Called for a merged location: tells its limits of its tier and templates. */
-void ngx_rl_limit_location(ngx_conf_t *cf, ngx_rl_loc_conf_t *conf);
-
-char *ngx_rl_tier(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-char *ngx_rl_once(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-ngx_int_t ngx_rl_resolve(ngx_conf_t *cf);
-
 /* penalty_conf.c: the directive of this name */
 char *ngx_rl_penalty_directive(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
-/*
- * Gives each penalty its zone, before the zones' rules are complete. Returns
- * NGX_OK or NGX_ERROR (logged).
- */
-ngx_int_t ngx_rl_penalties_resolve(ngx_conf_t *cf, ngx_rl_main_conf_t *conf);
-
 /* access_conf.c: "ratelimit_deny" and "ratelimit_allow" */
 char *ngx_rl_access(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-
-/* When all is read: makes the lists of the zones. NGX_ERROR: it is logged. */
-ngx_int_t ngx_rl_access_resolve(ngx_conf_t *cf, ngx_rl_main_conf_t *conf);
 
 /* metrics.c: the directive of this name, which makes its location exempt */
 char *ngx_rl_metrics(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);

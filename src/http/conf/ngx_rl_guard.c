@@ -72,29 +72,33 @@ ngx_rl_token_parse(ngx_conf_t *cf, ngx_array_t *tokens, const u_char *text,
 }
 
 
-ngx_array_t *
-ngx_rl_tokens_read(ngx_conf_t *cf, ngx_str_t *file)
+const char *
+ngx_rl_row_tokens(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
+    ngx_str_t *file)
 {
     u_char       *p, *end, *last, *next;
-    ngx_str_t    *directive, content;
+    ngx_str_t     content;
     ngx_uint_t    line;
-    ngx_array_t  *tokens, *made;
+    const char   *made;
+    ngx_array_t  *tokens;
 
-    directive = cf->args->elts;
-    made = NULL;
+    if (file->len == 0) {
+        return row->expected;
+    }
 
     tokens = ngx_array_create(cf->pool, 2, sizeof(ngx_rl_token_t));
 
     if (tokens == NULL
         || ngx_rl_file_read(cf, file, NGX_RL_TOKEN_FILE, &content) != NGX_OK)
     {
-        return NULL;
+        return "";
     }
 
+    made = "";
+
     if (content.len > NGX_RL_TOKEN_FILE) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"%V\" has an invalid file \"%V\", expected at "
-                           "most %d bytes", directive, file, NGX_RL_TOKEN_FILE);
+        ngx_rl_wrong(cf, "has an invalid file \"%V\", expected at most %d "
+                     "bytes", file, NGX_RL_TOKEN_FILE);
         goto done;
     }
 
@@ -123,24 +127,21 @@ ngx_rl_tokens_read(ngx_conf_t *cf, ngx_str_t *file)
         /* the message does not show the line: it holds a secret */
 
         if (ngx_rl_token_parse(cf, tokens, p, last - p) != NGX_OK) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "\"%V\" has an invalid token in %V:%ui, "
-                               "expected \"<name>:<token>\": a name of "
-                               "letters, digits and \"._@+-\", a token of %d "
-                               "bytes or more without spaces", directive, file,
-                               line, NGX_RL_TOKEN_BYTES);
+            ngx_rl_wrong(cf, "has an invalid token in %V:%ui, expected "
+                         "\"<name>:<token>\": a name of letters, digits and "
+                         "\"._@+-\", a token of %d bytes or more without "
+                         "spaces", file, line, NGX_RL_TOKEN_BYTES);
             goto done;
         }
     }
 
     if (tokens->nelts == 0) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"%V\" has an invalid file \"%V\", expected a "
-                           "token", directive, file);
+        ngx_rl_wrong(cf, "has an invalid file \"%V\", expected a token", file);
         goto done;
     }
 
-    made = tokens;
+    *(ngx_array_t **) ngx_rl_row_at(target, row) = tokens;
+    made = NULL;
 
 done:
 

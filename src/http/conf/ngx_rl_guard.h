@@ -34,12 +34,6 @@ typedef struct {
 
 
 /*
- * Reads the file that a directive names: an array of tokens, with one or more.
- * NULL: the file is wrong, or memory is out; it is logged, with the directive.
- */
-ngx_array_t *ngx_rl_tokens_read(ngx_conf_t *cf, ngx_str_t *file);
-
-/*
  * The token that text is, or NULL. All of them are compared, by their digests:
  * the time that this takes tells nothing about them.
  */

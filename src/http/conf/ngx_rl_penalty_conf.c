@@ -25,9 +25,9 @@ ngx_rl_penalty_key(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
     }
 
     conf->penalty.key = *value;
-    ngx_rl_key_warn(cf, value);
 
-    return (ngx_rl_value_compile(cf, value, &conf->key) == NGX_OK) ? NULL : "";
+    return (ngx_rl_value_key_compile(cf, value, &conf->key) == NGX_OK) ? NULL
+                                                                       : "";
 }
 
 
@@ -202,10 +202,8 @@ ngx_rl_penalty_directive(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     id = (ngx_str_t *) cf->args->elts + 1;
 
     if (!ngx_rl_name_valid(id->data, id->len)) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_penalty\" has an invalid name \"%V\", "
-                           "expected " NGX_RL_NAME_EXPECTED, id);
-        return NGX_CONF_ERROR;
+        return ngx_rl_wrong(cf, "has an invalid name \"%V\", expected "
+                            NGX_RL_NAME_EXPECTED, id);
     }
 
     made = ngx_pcalloc(cf->pool, sizeof(ngx_rl_penalty_conf_t));
@@ -220,17 +218,17 @@ ngx_rl_penalty_directive(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     penalty->data = &made->key;
     penalty->time.growth = NGX_RL_PENALTY_GROWTH;
 
-    if (ngx_rl_rows_read(cf, ngx_rl_penalty_rows, made, 2, NULL) != NGX_OK) {
+    if (ngx_rl_rows_read(cf, ngx_rl_penalty_rows, made, 2, NULL)
+        != NGX_CONF_OK)
+    {
         return NGX_CONF_ERROR;
     }
 
     if (penalty->action == NGX_RL_PENALTY_DELAY
         && penalty->time.time_ms > NGX_RL_PENALTY_HOLD_MS)
     {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_penalty\" \"%V\" has \"action=delay\", "
-                           "expected a \"time=\" of at most 30s", id);
-        return NGX_CONF_ERROR;
+        return ngx_rl_wrong(cf, "\"%V\" has \"action=delay\", expected a "
+                            "\"time=\" of at most 30s", id);
     }
 
     if (penalty->time.max_ms == 0) {
@@ -239,10 +237,8 @@ ngx_rl_penalty_directive(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     }
 
     if (penalty->time.max_ms < penalty->time.time_ms) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_penalty\" \"%V\" has a \"max=\" below "
-                           "its \"time=\"", id);
-        return NGX_CONF_ERROR;
+        return ngx_rl_wrong(cf, "\"%V\" has a \"max=\" below its \"time=\"",
+                            id);
     }
 
     if (penalty->statuses == NULL) {
@@ -254,14 +250,13 @@ ngx_rl_penalty_directive(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
-static ngx_int_t
-ngx_rl_penalty_resolve(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
-    ngx_rl_penalty_conf_t *penalty)
+ngx_int_t
+ngx_rl_penalty_resolve(ngx_conf_t *cf, ngx_rl_main_conf_t *conf, void *entry)
 {
-    ngx_uint_t           i;
+    ngx_rl_penalty_conf_t *penalty = entry;
+
     ngx_rl_zone_conf_t  *zone;
     ngx_rl_limiter_t    *limiter;
-    ngx_rl_penalty_t   **others;
 
     zone = ngx_rl_zone_find(cf, conf, &penalty->zone, "ratelimit_penalty",
                             &penalty->penalty.id, &penalty->place);
@@ -289,16 +284,12 @@ ngx_rl_penalty_resolve(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
         }
     }
 
-    others = limiter->penalties->elts;
-
-    for (i = 0; i < limiter->penalties->nelts; i++) {
-        if (ngx_rl_equal(&others[i]->id, &penalty->penalty.id)) {
-            ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                          "zone \"%V\" has two penalties \"%V\", the second "
-                          "in %V:%ui", &penalty->zone, &penalty->penalty.id,
-                          &penalty->place.file, penalty->place.line);
-            return NGX_ERROR;
-        }
+    if (ngx_rl_named(limiter->penalties, offsetof(ngx_rl_penalty_t, id),
+                     &penalty->penalty.id, NULL))
+    {
+        return ngx_rl_wrong_at(cf, NGX_LOG_EMERG, &penalty->place,
+                               "zone \"%V\" has two penalties \"%V\", the "
+                               "second", &penalty->zone, &penalty->penalty.id);
     }
 
     if (ngx_rl_penalty_prepare(&penalty->penalty, cf->pool) != NGX_OK) {
@@ -306,22 +297,4 @@ ngx_rl_penalty_resolve(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
     }
 
     return ngx_rl_push(limiter->penalties, &penalty->penalty);
-}
-
-
-ngx_int_t
-ngx_rl_penalties_resolve(ngx_conf_t *cf, ngx_rl_main_conf_t *conf)
-{
-    ngx_uint_t               i;
-    ngx_rl_penalty_conf_t  **penalties;
-
-    penalties = conf->penalties.elts;
-
-    for (i = 0; i < conf->penalties.nelts; i++) {
-        if (ngx_rl_penalty_resolve(cf, conf, penalties[i]) != NGX_OK) {
-            return NGX_ERROR;
-        }
-    }
-
-    return NGX_OK;
 }

@@ -372,10 +372,8 @@ ngx_rl_redis_directive(ngx_conf_t *cf, ngx_command_t *dummy, void *conf)
     bit = (ngx_uint_t) 1 << (row - ngx_rl_redis_rows);
 
     if ((block->seen & bit) && row->set != ngx_rl_redis_hosts) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"%V\" has another \"%V\", expected one \"%V\"",
-                           &value[0], &value[1], &value[0]);
-        return NGX_CONF_ERROR;
+        return ngx_rl_wrong(cf, "has another \"%V\", expected one \"%V\"",
+                            &value[1], &value[0]);
     }
 
     block->seen |= bit;
@@ -383,9 +381,8 @@ ngx_rl_redis_directive(ngx_conf_t *cf, ngx_command_t *dummy, void *conf)
     expected = row->set(cf, block->redis, row, &value[1]);
 
     if (expected && expected[0]) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"%V\" has an invalid \"%V\", expected %s",
-                           &value[0], &value[1], expected);
+        ngx_rl_wrong(cf, "has an invalid \"%V\", expected %s", &value[1],
+                     expected);
     }
 
     return expected ? NGX_CONF_ERROR : NGX_CONF_OK;
@@ -624,13 +621,10 @@ ngx_rl_redis_names(ngx_conf_t *cf, ngx_rl_main_conf_t *conf)
         u.default_port = ngx_rl_redis_port(name->redis);
 
         if (ngx_parse_url(cf->pool, &u) != NGX_OK || u.naddrs == 0) {
-            ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                          "\"ratelimit_redis\" \"%V\" has an invalid address "
-                          "\"%V\" (%s), expected \"host:port\" in %V:%ui",
-                          &name->redis->name, &name->text,
-                          u.err ? u.err : "no address found",
-                          &name->place.file, name->place.line);
-            return NGX_ERROR;
+            return ngx_rl_wrong_at(cf, NGX_LOG_EMERG, &name->place,
+                "\"ratelimit_redis\" \"%V\" has an invalid address \"%V\" "
+                "(%s), expected \"host:port\"", &name->redis->name, &name->text,
+                u.err ? u.err : "no address found");
         }
 
         host->naddrs = u.naddrs;

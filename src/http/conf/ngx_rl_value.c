@@ -268,9 +268,8 @@ ngx_rl_value_compile(ngx_conf_t *cf, const ngx_str_t *text,
     expected = ngx_rl_value_make(cf, NULL, text, value, cf->pool);
 
     if (expected && expected[0]) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"%V\" has an invalid value \"%V\", expected %s",
-                           cf->args->elts, text, expected);
+        ngx_rl_wrong(cf, "has an invalid value \"%V\", expected %s", text,
+                     expected);
     }
 
     if (expected) {
@@ -280,6 +279,23 @@ ngx_rl_value_compile(ngx_conf_t *cf, const ngx_str_t *text,
     rmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_ratelimit_module);
 
     return value->source ? ngx_rl_push(&rmcf->sources, value->source) : NGX_OK;
+}
+
+
+ngx_int_t
+ngx_rl_value_key_compile(ngx_conf_t *cf, const ngx_str_t *text,
+    ngx_rl_value_t *value)
+{
+    if (ngx_rl_key_constant(text)) {
+        ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
+                           "\"%V\" has the key \"%V\" without a variable, "
+                           "which limits all clients together, expected one as "
+                           "in \"$remote_addr\", or \"key=all\" if that is "
+                           "meant",
+                           cf->args->elts, text);
+    }
+
+    return ngx_rl_value_compile(cf, text, value);
 }
 
 

@@ -109,7 +109,14 @@ ngx_rl_walk_next(ngx_rl_walk_t *walk, size_t len)
 ngx_int_t ngx_rl_value_compile(ngx_conf_t *cf, const ngx_str_t *text,
     ngx_rl_value_t *value);
 
-/* The same to memory of the pool; NULL: it is logged. */
+/*
+ * The same of a key. It warns of one without a variable, unless it is "all":
+ * all clients have one counter then.
+ */
+ngx_int_t ngx_rl_value_key_compile(ngx_conf_t *cf, const ngx_str_t *text,
+    ngx_rl_value_t *value);
+
+/* As value_compile(), to memory of the pool; NULL: it is logged. */
 ngx_rl_value_t *ngx_rl_value_new(ngx_conf_t *cf, const ngx_str_t *text);
 
 /*

@@ -2,6 +2,7 @@
  * $ratelimit_client: the client's address, or the network that it is in.
  */
 
+#include "ngx_rl_conf.h"
 #include "ngx_rl_key.h"
 
 #include "ngx_rl_check.h"
@@ -31,11 +32,9 @@ ngx_rl_client_prefix(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         max = (i == 1) ? 32 : 128;
 
         if (ngx_rl_number_parse(value[i].data, value[i].len, 0, max, &n) != 0) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "\"ratelimit_client_prefix\" has an invalid %s "
-                               "prefix \"%V\", expected a number from 0 to %uL",
-                               (i == 1) ? "IPv4" : "IPv6", &value[i], max);
-            return NGX_CONF_ERROR;
+            return ngx_rl_wrong(cf, "has an invalid %s prefix \"%V\", expected "
+                                "a number from 0 to %uL",
+                                (i == 1) ? "IPv4" : "IPv6", &value[i], max);
         }
 
         *(i == 1 ? &rlcf->prefix_v4 : &rlcf->prefix_v6) = (ngx_uint_t) n;

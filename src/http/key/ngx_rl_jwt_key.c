@@ -155,17 +155,15 @@ ngx_rl_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
             return NGX_CONF_OK;
         }
 
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_jwt_key\" has an invalid parameter "
-                           "\"%V\", expected \"insecure\" alone", &value[2]);
-        return NGX_CONF_ERROR;
+        return ngx_rl_wrong(cf, "has an invalid parameter \"%V\", expected "
+                            "\"insecure\" alone", &value[2]);
     }
 
     if (ngx_rl_rows_read(cf, ngx_rl_jwt_key_rows, key, 2,
                          "\"audience=<audience>\" or \"issuer=<issuer>\" "
                          "without quotes, backslashes and control characters, "
                          "or \"leeway=<time>\" of at most 5m, each once")
-        != NGX_OK)
+        != NGX_CONF_OK)
     {
         return NGX_CONF_ERROR;
     }
@@ -190,10 +188,8 @@ ngx_rl_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     ngx_rl_file_free(&content);
 
     if (expected) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_jwt_key\" has an invalid file "
-                           "\"%V\", expected %s", &value[1], expected);
-        return NGX_CONF_ERROR;
+        return ngx_rl_wrong(cf, "has an invalid file \"%V\", expected %s",
+                            &value[1], expected);
     }
 
     return (ngx_rl_jwt_key_watch(cf, key) == NGX_OK) ? NGX_CONF_OK

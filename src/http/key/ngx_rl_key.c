@@ -475,13 +475,9 @@ ngx_rl_api_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         }
 
         if (ngx_rl_source_parse(&value[i], source) != NGX_OK) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "\"ratelimit_api_key\" has an invalid source "
-                               "\"%V\", expected \"header:<name>\", "
-                               "\"bearer\", \"basic\", \"query:<name>\", "
-                               "\"cookie:<name>\" or \"jwt:<claim>\"",
-                               &value[i]);
-            return NGX_CONF_ERROR;
+            return ngx_rl_wrong(cf, "has an invalid source \"%V\", expected "
+                "\"header:<name>\", \"bearer\", \"basic\", \"query:<name>\", "
+                "\"cookie:<name>\" or \"jwt:<claim>\"", &value[i]);
         }
 
         ngx_rl_place(cf, &source->place);
@@ -530,12 +526,10 @@ ngx_rl_api_key_check(ngx_conf_t *cf, ngx_rl_loc_conf_t *prev,
 
     for (i = 0; i < conf->sources->nelts; i++) {
         if (source[i].jwt) {
-            ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                          "\"ratelimit_api_key\" has \"jwt:%V\" and %s \"%V\" "
-                          "has no key, expected a \"ratelimit_jwt_key\" in "
-                          "%V:%ui", &source[i].name,
-                          clcf->name.len ? "location" : "server", name,
-                          &source[i].place.file, source[i].place.line);
+            ngx_rl_wrong_at(cf, NGX_LOG_EMERG, &source[i].place,
+                "\"ratelimit_api_key\" has \"jwt:%V\" and %s \"%V\" has no "
+                "key, expected a \"ratelimit_jwt_key\"", &source[i].name,
+                clcf->name.len ? "location" : "server", name);
             return NGX_CONF_ERROR;
         }
     }

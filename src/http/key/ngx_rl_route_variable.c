@@ -3,6 +3,7 @@
  * matches the path, or the path folded.
  */
 
+#include "ngx_rl_conf.h"
 #include "ngx_rl_key.h"
 #include "ngx_rl_request.h"
 
@@ -24,7 +25,7 @@ struct ngx_rl_routes_s {
  * The set again, with the same numbers, in more memory: twice as much each
  * time, so that reading n templates, in a directive each, takes n steps.
  */
-static ngx_int_t
+static char *
 ngx_rl_route_room(ngx_conf_t *cf, ngx_rl_routes_t *routes, size_t room)
 {
     size_t       bytes;
@@ -36,11 +37,8 @@ ngx_rl_route_room(ngx_conf_t *cf, ngx_rl_routes_t *routes, size_t room)
     bytes = ngx_rl_route_set_bytes(room);
 
     if (bytes == 0) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"ratelimit_route\" has too many templates, "
-                           "expected at most %d segments in all",
-                           NGX_RL_ROUTE_SEGMENTS / 2);
-        return NGX_ERROR;
+        return ngx_rl_wrong(cf, "has too many templates, expected at most %d "
+                            "segments in all", NGX_RL_ROUTE_SEGMENTS / 2);
     }
 
     if (routes->memory) {
@@ -49,7 +47,7 @@ ngx_rl_route_room(ngx_conf_t *cf, ngx_rl_routes_t *routes, size_t room)
 
     routes->memory = ngx_palloc(cf->pool, bytes);
     if (routes->memory == NULL) {
-        return NGX_ERROR;
+        return NGX_CONF_ERROR;
     }
 
     routes->room = room;
@@ -62,7 +60,7 @@ ngx_rl_route_room(ngx_conf_t *cf, ngx_rl_routes_t *routes, size_t room)
                                     templates[i].len);
     }
 
-    return NGX_OK;
+    return NGX_CONF_OK;
 }
 
 
@@ -99,16 +97,15 @@ ngx_rl_route_directive(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         wrong = ngx_rl_route_check(text->data, text->len);
 
         if (wrong) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "\"ratelimit_route\" has an invalid \"%V\", "
-                               "expected a path template: %s", text, wrong);
-            return NGX_CONF_ERROR;
+            return ngx_rl_wrong(cf, "has an invalid \"%V\", expected a path "
+                                "template: %s", text, wrong);
         }
 
         routes->segments += ngx_rl_route_segments(text->data, text->len);
 
         if ((routes->memory == NULL || routes->segments > routes->room)
-            && ngx_rl_route_room(cf, routes, routes->segments * 2) != NGX_OK)
+            && ngx_rl_route_room(cf, routes, routes->segments * 2)
+               != NGX_CONF_OK)
         {
             return NGX_CONF_ERROR;
         }
@@ -118,11 +115,8 @@ ngx_rl_route_directive(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         if (number < routes->templates.nelts) {
             tmpl = (ngx_str_t *) routes->templates.elts + number;
 
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "\"ratelimit_route\" has \"%V\" and \"%V\", "
-                               "expected templates that differ in more than "
-                               "names", tmpl, text);
-            return NGX_CONF_ERROR;
+            return ngx_rl_wrong(cf, "has \"%V\" and \"%V\", expected templates "
+                                "that differ in more than names", tmpl, text);
         }
 
         tmpl = ngx_array_push(&routes->templates);

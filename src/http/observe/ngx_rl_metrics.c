@@ -1251,48 +1251,33 @@ ngx_rl_metrics_handler(ngx_http_request_t *r)
 }
 
 
+static const ngx_rl_row_t  ngx_rl_metrics_parameters[] = {
+    { ngx_string("token_file="), ngx_rl_row_tokens,
+      offsetof(ngx_rl_guard_t, tokens), .expected = "a file" },
+    { .name = ngx_null_string }
+};
+
+
 /* ratelimit_metrics [token_file=<file>] */
 char *
 ngx_rl_metrics(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_rl_loc_conf_t *rlcf = conf;
 
-    ngx_str_t                   *value, file;
-    ngx_http_core_loc_conf_t    *clcf;
-    ngx_rl_guard_t  *guard;
+    ngx_http_core_loc_conf_t  *clcf;
 
     if (rlcf->exempt) {
         return "is duplicate";
     }
 
-    guard = ngx_pcalloc(cf->pool, sizeof(ngx_rl_guard_t));
-    if (guard == NULL) {
-        return NGX_CONF_ERROR;
-    }
-
-    value = cf->args->elts;
-
-    if (cf->args->nelts == 2) {
-
-        if (!ngx_rl_parameter(&value[1], "token_file=", &file) || file.len == 0)
-        {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                "\"ratelimit_metrics\" has an invalid parameter \"%V\", "
-                "expected \"token_file=<file>\"", &value[1]);
-            return NGX_CONF_ERROR;
-        }
-
-        guard->tokens = ngx_rl_tokens_read(cf, &file);
-        if (guard->tokens == NULL) {
-            return NGX_CONF_ERROR;
-        }
-    }
-
-    rlcf->guard = guard;
     rlcf->exempt = 1;
+    rlcf->guard = ngx_pcalloc(cf->pool, sizeof(ngx_rl_guard_t));
 
     clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
     clcf->handler = ngx_rl_metrics_handler;
 
-    return NGX_CONF_OK;
+    return rlcf->guard ? ngx_rl_rows_read(cf, ngx_rl_metrics_parameters,
+                                          rlcf->guard, 1,
+                                          "\"token_file=<file>\"")
+                       : NGX_CONF_ERROR;
 }

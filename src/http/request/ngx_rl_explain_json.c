@@ -42,33 +42,37 @@ struct ngx_rl_explain_s {
 };
 
 
+/* No tokens: nothing is explained. */
+static const char *
+ngx_rl_explain_off(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
+    ngx_str_t *value)
+{
+    ngx_rl_loc_conf_t *rlcf = target;
+
+    rlcf->explain = ngx_array_create(cf->pool, 1, sizeof(ngx_rl_token_t));
+
+    return rlcf->explain ? NULL : "";
+}
+
+
+static const ngx_rl_row_t  ngx_rl_explain_rows[] = {
+    { ngx_string("token_file="), ngx_rl_row_tokens,
+      offsetof(ngx_rl_loc_conf_t, explain), .expected = "a file" },
+    { ngx_string("off"), ngx_rl_explain_off, .expected = "it alone" },
+    { .name = ngx_null_string }
+};
+
+
 /* ratelimit_explain token_file=<file> | off */
 char *
 ngx_rl_explain_conf(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_rl_loc_conf_t *rlcf = conf;
 
-    ngx_str_t  *value, file;
-
-    if (rlcf->explain) {
-        return "is duplicate";
-    }
-
-    value = cf->args->elts;
-
-    if (ngx_strcmp(value[1].data, "off") == 0) {
-        rlcf->explain = ngx_array_create(cf->pool, 1, sizeof(ngx_rl_token_t));
-
-    } else if (ngx_rl_parameter(&value[1], "token_file=", &file) && file.len) {
-        rlcf->explain = ngx_rl_tokens_read(cf, &file);
-
-    } else {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-            "\"ratelimit_explain\" has an invalid parameter \"%V\", expected "
-            "\"token_file=<file>\" or \"off\"", &value[1]);
-    }
-
-    return rlcf->explain ? NGX_CONF_OK : NGX_CONF_ERROR;
+    return rlcf->explain
+           ? "is duplicate"
+           : ngx_rl_rows_read(cf, ngx_rl_explain_rows, rlcf, 1,
+                              "\"token_file=<file>\" or \"off\"");
 }
 
 
