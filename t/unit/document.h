@@ -343,4 +343,7 @@ same_text(ngx_str_t text, const char *expected)
     }
 }
 
+#define GROUP_SETUP     document_setup
+#define GROUP_TEARDOWN  document_teardown
+
 #endif /* DOCUMENT_H_INCLUDED */

@@ -463,4 +463,7 @@ parity_teardown(void **state)
     return 0;
 }
 
+#define GROUP_SETUP     parity_setup
+#define GROUP_TEARDOWN  parity_teardown
+
 #endif /* PARITY_H_INCLUDED */

@@ -219,6 +219,7 @@ policy_make(void)
     return policy;
 }
 
-#define test(f)  cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define TEST_SETUP     setup
+#define TEST_TEARDOWN  teardown
 
 #endif /* POLICY_H_INCLUDED */

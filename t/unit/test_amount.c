@@ -462,18 +462,3 @@ test_scale(void **state)
         }
     }
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_inherit),
-        cmocka_unit_test(test_rates),
-        cmocka_unit_test(test_random_rates),
-        cmocka_unit_test(test_scale),
-        cmocka_unit_test(test_random_scale)
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -928,22 +928,3 @@ test_alone(void **state)
         assert_in_range(g->l.async.owed, 0, 1);
     }
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_debits_once), cmocka_unit_test(test_share),
-            cmocka_unit_test(test_denied_alone),
-            cmocka_unit_test(test_failed_late),
-            cmocka_unit_test(test_gives_late), cmocka_unit_test(test_surplus),
-            cmocka_unit_test(test_gives_back),
-            cmocka_unit_test(test_windows_end), cmocka_unit_test(test_calendar),
-            cmocka_unit_test(test_denied), cmocka_unit_test(test_limit_changes),
-            cmocka_unit_test(test_forgot), cmocka_unit_test(test_order),
-            cmocka_unit_test(test_exact), cmocka_unit_test(test_spent),
-            cmocka_unit_test(test_alone), };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -205,13 +205,3 @@ test_pauses(void **state)
         assert_true(ms > 1000 && ms <= 8000);
     }
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_pauses), cmocka_unit_test(test_fleet), };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

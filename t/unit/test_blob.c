@@ -83,13 +83,3 @@ test_two(void **state)
     assert_int_equal(newest(blob, n - 1, &entry), (n - 1) % 51);
     free(blob);
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_two), };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

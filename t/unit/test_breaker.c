@@ -835,27 +835,3 @@ test_wraps(void **state)
         }
     }
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_three_timeouts),
-            cmocka_unit_test(test_timeouts_among_replies),
-            cmocka_unit_test(test_timeouts_among_late_replies),
-            cmocka_unit_test(test_readmits_late), cmocka_unit_test(test_hasten),
-            cmocka_unit_test(test_slow), cmocka_unit_test(test_gone),
-            cmocka_unit_test(test_lives), cmocka_unit_test(test_half_of_twenty),
-            cmocka_unit_test(test_a_second_is_over),
-            cmocka_unit_test(test_full_counts), cmocka_unit_test(test_open),
-            cmocka_unit_test(test_silence_ends),
-            cmocka_unit_test(test_doubling), cmocka_unit_test(test_readmits),
-            cmocka_unit_test(test_too_much),
-            cmocka_unit_test(test_no_longer_too_much),
-            cmocka_unit_test(test_readmits_in_silence),
-            cmocka_unit_test(test_kept), cmocka_unit_test(test_unused),
-            cmocka_unit_test(test_wraps), };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -335,14 +335,3 @@ test_killed(void **state)
 
     munmap(w, sizeof(world_t));
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_hammer), cmocka_unit_test(test_each_change_once),
-            cmocka_unit_test(test_killed), };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -62,13 +62,3 @@ test_look(void **state)
     check_take(5, 5, 1, NGX_RL_LOOK, 0, 0);
     check_take(9, 5, 0, NGX_RL_LOOK, 0, 0);
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_take), cmocka_unit_test(test_look), };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -226,15 +226,3 @@ test_sliding_window(void **state)
 {
     check('s');
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_token_bucket),
-            cmocka_unit_test(test_fixed_window),
-            cmocka_unit_test(test_sliding_window), };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

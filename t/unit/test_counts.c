@@ -321,15 +321,3 @@ test_times(void **state)
 
     end();
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_names), cmocka_unit_test(test_workers),
-            cmocka_unit_test(test_ended), cmocka_unit_test(test_full),
-            cmocka_unit_test(test_times), };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

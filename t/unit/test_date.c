@@ -113,13 +113,3 @@ test_calendar(void **state)
         }
     }
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_table), cmocka_unit_test(test_calendar) };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

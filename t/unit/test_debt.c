@@ -315,16 +315,3 @@ test_change(void **state)
     limit = limit_of(NGX_RL_TOKEN_BUCKET, 100, 300 * SECOND);
     assert_int_equal(try(NOW, 1, 0).retry_us, 3 * SECOND);
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_for_ever), cmocka_unit_test(test_most),
-            cmocka_unit_test(test_retry), cmocka_unit_test(test_give),
-            cmocka_unit_test(test_window), cmocka_unit_test(test_calendar),
-            cmocka_unit_test(test_change), };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -857,25 +857,3 @@ test_canonical(void **state)
     check_example(policy);
     ngx_rl_policy_release(policy);
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_specs),
-        cmocka_unit_test(test_rule),
-        cmocka_unit_test(test_nothing),
-        cmocka_unit_test(test_keys),
-        cmocka_unit_test(test_rule_keys),
-        cmocka_unit_test(test_written),
-        cmocka_unit_test(test_newer),
-        cmocka_unit_test(test_constant),
-        cmocka_unit_test(test_overrides),
-        cmocka_unit_test(test_deny_all),
-        cmocka_unit_test(test_example),
-        cmocka_unit_test(test_canonical)
-    };
-
-    return cmocka_run_group_tests(tests, document_setup, document_teardown);
-}

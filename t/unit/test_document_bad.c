@@ -882,18 +882,3 @@ test_fits(void **state)
 
     assert_int_equal(failed, 0);
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_bad),
-        cmocka_unit_test(test_all_at_once),
-        cmocka_unit_test(test_addresses),
-        cmocka_unit_test(test_secret),
-        cmocka_unit_test(test_fits)
-    };
-
-    return cmocka_run_group_tests(tests, document_setup, document_teardown);
-}

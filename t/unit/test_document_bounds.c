@@ -314,20 +314,3 @@ test_docs(void **state)
     assert_true(n > 5);
     print_message("%zu documents\n", n);
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_deep),
-        cmocka_unit_test(test_deep_tree),
-        cmocka_unit_test(test_containers),
-        cmocka_unit_test(test_entries),
-        cmocka_unit_test(test_problems),
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_docs)
-    };
-
-    return cmocka_run_group_tests(tests, document_setup, document_teardown);
-}

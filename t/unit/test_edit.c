@@ -949,15 +949,3 @@ test_memory(void **state)
         assert_true(failed > 20 && n < 5000);
     }
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_steps), cmocka_unit_test(test_merge_patch),
-            cmocka_unit_test(test_invalid), cmocka_unit_test(test_memory), };
-
-    return cmocka_run_group_tests_name("edit", tests, document_setup,
-                                       document_teardown);
-}

@@ -273,16 +273,3 @@ test_many(void **state)
     assert_in_range(found, N, 3 * N);
     free(l);
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_check), cmocka_unit_test(test_kinds),
-            cmocka_unit_test(test_match), cmocka_unit_test(test_all),
-            cmocka_unit_test(test_long), cmocka_unit_test(test_list),
-            cmocka_unit_test(test_many), };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -495,21 +495,3 @@ test_slot_bitwise(void **state)
         assert_int_equal(ngx_rl_cluster_slot(key, len), crc & 16383);
     }
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_siphash_vectors),
-            cmocka_unit_test(test_siphash_openssl),
-            cmocka_unit_test(test_hash_lengths),
-            cmocka_unit_test(test_hash_bits),
-            cmocka_unit_test(test_hash_swapped),
-            cmocka_unit_test(test_hash_long), cmocka_unit_test(test_hash_even),
-            cmocka_unit_test(test_slot_vectors),
-            cmocka_unit_test(test_slot_tags),
-            cmocka_unit_test(test_slot_bitwise), };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -139,6 +139,8 @@ setup(void **state)
     return 0;
 }
 
+#define TEST_SETUP     setup
+
 
 /* Done in the loop's turn, though it was not in start(). */
 static void
@@ -309,18 +311,4 @@ test_no_memory(void **state)
 
     assert_int_equal(worked, 0);
     assert_int_equal(turn(), 0);
-}
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test_setup(test_in_place, setup),
-            cmocka_unit_test_setup(test_thread, setup),
-            cmocka_unit_test_setup(test_cancelled, setup),
-            cmocka_unit_test_setup(test_hangs, setup),
-            cmocka_unit_test_setup(test_no_memory, setup), };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

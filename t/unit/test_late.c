@@ -257,6 +257,9 @@ teardown(void **state)
     return 0;
 }
 
+#define TEST_SETUP     setup
+#define TEST_TEARDOWN  teardown
+
 
 static void
 handler(void *data, const ngx_rl_redis_result_t *result)
@@ -724,31 +727,4 @@ test_asking_written(void **state)
     feed(GOOD);
     assert_int_equal(told, 1);
     assert_int_equal(node.conn.pending, 0);
-}
-
-
-#define TEST(name)  cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        TEST(test_in_time),
-        TEST(test_turns),
-        TEST(test_without_the_flag),
-        TEST(test_late_reply),
-        TEST(test_not_written),
-        TEST(test_lost),
-        TEST(test_no_reply_of_the_script),
-        TEST(test_late_errors),
-        TEST(test_tryagain),
-        TEST(test_forgotten),
-        TEST(test_let_go),
-        TEST(test_sent_at_the_deadline),
-        TEST(test_order),
-        TEST(test_asking_not_written),
-        TEST(test_asking_written)
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -442,13 +442,3 @@ test_debited_before(void **state)
         play(NGX_RL_SLIDING_WINDOW, first + i);
     }
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_debited_before), };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

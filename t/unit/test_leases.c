@@ -247,18 +247,3 @@ test_forget(void **state)
     assert_int_equal(table_check(map.table, 1, map.size), NGX_OK);
     table_free(map);
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_find), cmocka_unit_test(test_busy_stays),
-            cmocka_unit_test(test_longest_free), cmocka_unit_test(test_load),
-            cmocka_unit_test(test_churn), cmocka_unit_test(test_forget), };
-
-    /* a lock that nobody hands on would stop the tests too */
-    alarm(300);
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

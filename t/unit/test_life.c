@@ -129,6 +129,18 @@ spawn_owner(void)
 }
 
 
+static int
+lock_map(void **state)
+{
+    lock = mmap(NULL, 4096, PROT_READ|PROT_WRITE, MAP_SHARED|MAP_ANONYMOUS, -1,
+                0);
+
+    return lock == MAP_FAILED;
+}
+
+#define GROUP_SETUP  lock_map
+
+
 /* Nobody takes the lock of a stopped process; killed waiters harm nobody. */
 static void
 test_stopped(void **state)
@@ -695,30 +707,4 @@ test_too_many(void **state)
 
     reap(pid, 0);
     assert_int_equal(others(), 0);
-}
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_death), cmocka_unit_test(test_stopped),
-            cmocka_unit_test(test_place_taken),
-            cmocka_unit_test(test_taking_over), cmocka_unit_test(test_threads),
-            cmocka_unit_test(test_single), cmocka_unit_test(test_reload),
-            cmocka_unit_test(test_evicted),
-            cmocka_unit_test(test_every_instruction),
-            cmocka_unit_test(test_storm), cmocka_unit_test(test_too_many), };
-
-    lock = mmap(NULL, 4096, PROT_READ|PROT_WRITE, MAP_SHARED|MAP_ANONYMOUS, -1,
-                0);
-
-    if (lock == MAP_FAILED) {
-        return 1;
-    }
-
-    /* a lock that nobody hands on would stop the tests too */
-    alarm(300);
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -441,15 +441,3 @@ test_names(void **state)
     name_is(CONCURRENCY, "concurrency");
     assert_null(ngx_rl_algorithm_names[NGX_RL_CONCURRENCY + 1]);
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_calendar),
-            cmocka_unit_test(test_becomes), cmocka_unit_test(test_delay),
-            cmocka_unit_test(test_part), cmocka_unit_test(test_names), };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

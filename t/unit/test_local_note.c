@@ -438,17 +438,3 @@ test_slots(void **state)
 
     local_free(&local);
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_notes), cmocka_unit_test(test_owed),
-            cmocka_unit_test(test_share), cmocka_unit_test(test_share_changes),
-            cmocka_unit_test(test_share_large),
-            cmocka_unit_test(test_sliding_log), cmocka_unit_test(test_nonsense),
-            cmocka_unit_test(test_slots), };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

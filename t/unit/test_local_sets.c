@@ -273,17 +273,3 @@ test_killed(void **state)
     assert_true(stat_at(local.map.table, NOW).recovered > 0);
     local_free(&local);
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_exact), cmocka_unit_test(test_answers),
-            cmocka_unit_test(test_too_small), cmocka_unit_test(test_processes),
-            cmocka_unit_test(test_killed), };
-
-    alarm(300);
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -131,14 +131,3 @@ test_set_ahead(void **state)
 
     local_free(&local);
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_ends), cmocka_unit_test(test_set_back),
-            cmocka_unit_test(test_set_ahead), };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -111,15 +111,3 @@ test_processes(void **state)
 
     munmap(limit, 4096);
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_one_in_an_interval),
-            cmocka_unit_test(test_interval), cmocka_unit_test(test_processes),
-            };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -81,13 +81,3 @@ test_full(void **state)
         free(memory);
     }
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_empty), cmocka_unit_test(test_full), };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

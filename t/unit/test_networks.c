@@ -211,14 +211,3 @@ test_random(void **state)
     assert_in_range(found, 2000, 18000);
     free(list);
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_parse), cmocka_unit_test(test_have),
-            cmocka_unit_test(test_random), };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -278,16 +278,3 @@ test_killed(void **state)
 
     } while (at < steps);
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_values), cmocka_unit_test(test_time),
-            cmocka_unit_test(test_processes), cmocka_unit_test(test_killed), };
-
-    alarm(300);
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -228,19 +228,3 @@ test_cookie_decode(void **state)
 
     assert_false(ngx_rl_cookie_encoded((const u_char *) "a\\b\"", 4));
 }
-
-
-int
-main(void)
-{
-    static const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_query_pairs),
-        cmocka_unit_test(test_cookie_pairs),
-        cmocka_unit_test(test_query_name),
-        cmocka_unit_test(test_caseless),
-        cmocka_unit_test(test_query_decode),
-        cmocka_unit_test(test_cookie_decode)
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

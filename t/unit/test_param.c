@@ -347,16 +347,3 @@ test_schemas(void **state)
 
     found_in(ROOT "/docs/openapi.yaml");
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_reference),
-        cmocka_unit_test(test_schemas)
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -545,14 +545,3 @@ test_concurrency(void **state)
 {
     run_sequence('c');
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_sliding_log), cmocka_unit_test(test_concurrency),
-            };
-
-    return cmocka_run_group_tests(tests, parity_setup, parity_teardown);
-}

@@ -247,14 +247,3 @@ test_skew(void **state)
                        (int64_t) rnd(DAY * 10) - (int64_t) DAY * 5);
     }
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_foreign_window), cmocka_unit_test(test_months),
-            cmocka_unit_test(test_zones), cmocka_unit_test(test_skew), };
-
-    return cmocka_run_group_tests(tests, parity_setup, parity_teardown);
-}

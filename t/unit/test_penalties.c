@@ -717,19 +717,3 @@ test_leader(void **state)
     reap(pid, 0);
     table_free(p);
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_time), cmocka_unit_test(test_growth),
-            cmocka_unit_test(test_full), cmocka_unit_test(test_redis),
-            cmocka_unit_test(test_recent), cmocka_unit_test(test_networks),
-            cmocka_unit_test(test_crowds),
-            cmocka_unit_test(test_every_instruction),
-            cmocka_unit_test(test_look_between), cmocka_unit_test(test_leader),
-            };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

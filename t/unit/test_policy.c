@@ -472,14 +472,3 @@ test_find(void **state)
 
     free(texts);
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        test(test_order), test(test_marks), test(test_swap), test(test_memory),
-            test(test_regex), test(test_many), test(test_find), };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

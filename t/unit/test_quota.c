@@ -239,15 +239,3 @@ test_more_is_retry(void **state)
         }
     }
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_words), cmocka_unit_test(test_policy),
-            cmocka_unit_test(test_left), cmocka_unit_test(test_more),
-            cmocka_unit_test(test_more_is_retry), };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -55,6 +55,9 @@ teardown(void **state)
     return 0;
 }
 
+#define TEST_SETUP     setup
+#define TEST_TEARDOWN  teardown
+
 
 static ngx_str_t
 text_of(const char *text, size_t len)
@@ -481,18 +484,4 @@ test_write_no_memory(void **state)
     allocations = -1;
     json_set_alloc_funcs(malloc, free);
     assert_true(failed > 10 && n < 1000);
-}
-
-
-#define TEST(name)  cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        TEST(test_write), TEST(test_read), TEST(test_damaged), TEST(test_head),
-            TEST(test_hostile), TEST(test_author), TEST(test_refused),
-            TEST(test_no_memory), TEST(test_write_no_memory), };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -483,25 +483,3 @@ test_texts_other(void **state)
 
     free(large);
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_texts),
-        cmocka_unit_test(test_texts_other),
-        cmocka_unit_test(test_command),
-        cmocka_unit_test(test_integers),
-        cmocka_unit_test(test_integers_as_hiredis),
-        cmocka_unit_test(test_several),
-        cmocka_unit_test(test_not_flat),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_slots),
-        cmocka_unit_test(test_slots_large),
-        cmocka_unit_test(test_slots_broken),
-        cmocka_unit_test(test_slots_host)
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -130,14 +130,3 @@ test_seal(void **state)
     assert_string_equal(hex, "5cb9a2fc4c52be6c7b6b5ddcd8912f3f"
                         "ab71b98c0b4964bdee8724890606b5db");
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_id), cmocka_unit_test(test_mask),
-        cmocka_unit_test(test_seal) };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

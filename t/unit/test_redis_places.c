@@ -70,6 +70,8 @@ setup(void **state)
     return 0;
 }
 
+#define TEST_SETUP     setup
+
 
 static ngx_rl_redis_place_t *
 place(const char *what, ngx_uint_t rollout, ngx_uint_t n)
@@ -234,18 +236,4 @@ test_counts(void **state)
     assert_int_equal(stat.calls[NGX_RL_REDIS_OK], 64 * 65 / 2);
     assert_int_equal(stat.calls[NGX_RL_REDIS_BUSY], 0);
     assert_int_equal(stat.replies[NGX_RL_REDIS_BUSY], 64);
-}
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test_setup(test_one_each, setup),
-            cmocka_unit_test_setup(test_rollouts, setup),
-            cmocka_unit_test_setup(test_stopped_worker, setup),
-            cmocka_unit_test_setup(test_clocks, setup),
-            cmocka_unit_test_setup(test_counts, setup), };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

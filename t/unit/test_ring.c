@@ -340,15 +340,3 @@ test_numbered(void **state)
 
     ring_free(ring);
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_last), cmocka_unit_test(test_numbered),
-            cmocka_unit_test(test_every_instruction),
-            cmocka_unit_test(test_overtaken), cmocka_unit_test(test_crashes), };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -209,14 +209,3 @@ test_fold(void **state)
         free(out);
     }
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_check), cmocka_unit_test(test_match),
-            cmocka_unit_test(test_every), cmocka_unit_test(test_fold), };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

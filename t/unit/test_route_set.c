@@ -553,16 +553,3 @@ test_deep(void **state)
     free((char *) texts[0]);
     free(t.memory);
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_specific), cmocka_unit_test(test_backtrack),
-            cmocka_unit_test(test_equal), cmocka_unit_test(test_empty),
-            cmocka_unit_test(test_random), cmocka_unit_test(test_cost),
-            cmocka_unit_test(test_worst), cmocka_unit_test(test_deep), };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -421,19 +421,3 @@ test_expiry(void **state)
         assert_true(model_total("PEXPIRE") <= looks[kind]);
     }
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_malformed), cmocka_unit_test(test_lease),
-            cmocka_unit_test(test_lease_refused),
-            cmocka_unit_test(test_foreign_value),
-            cmocka_unit_test(test_bucket_long),
-            cmocka_unit_test(test_bucket_longest),
-            cmocka_unit_test(test_bucket_given), cmocka_unit_test(test_expiry),
-            };
-
-    return cmocka_run_group_tests(tests, parity_setup, parity_teardown);
-}

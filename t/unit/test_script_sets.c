@@ -180,14 +180,3 @@ test_log(void **state)
         }), 3);
     }
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_permits), cmocka_unit_test(test_gateways),
-            cmocka_unit_test(test_log), };
-
-    return cmocka_run_group_tests(tests, parity_setup, parity_teardown);
-}

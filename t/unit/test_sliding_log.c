@@ -594,18 +594,3 @@ test_give_exact(void **state)
 
     assert_true(n > STEPS / 4);
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_exact), cmocka_unit_test(test_want),
-            cmocka_unit_test(test_ring), cmocka_unit_test(test_limit_changes),
-            cmocka_unit_test(test_window_changes),
-            cmocka_unit_test(test_windows_fall), cmocka_unit_test(test_clock),
-            cmocka_unit_test(test_lost), cmocka_unit_test(test_give),
-            cmocka_unit_test(test_give_exact), };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

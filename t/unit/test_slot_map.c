@@ -234,15 +234,3 @@ test_finish(void **state)
     free(map);
     free(first);
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_add), cmocka_unit_test(test_ids),
-            cmocka_unit_test(test_given), cmocka_unit_test(test_too_many),
-            cmocka_unit_test(test_finish), };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -333,18 +333,3 @@ test_against_redis(void **state)
         }
     }
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_place), cmocka_unit_test(test_shares),
-            cmocka_unit_test(test_not_split), cmocka_unit_test(test_bucket),
-            cmocka_unit_test(test_fixed), cmocka_unit_test(test_sliding),
-            cmocka_unit_test(test_against_redis), };
-
-    seed_init();
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

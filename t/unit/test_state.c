@@ -146,6 +146,9 @@ teardown(void **state)
     return 0;
 }
 
+#define TEST_SETUP     setup
+#define TEST_TEARDOWN  teardown
+
 
 /* A record of a version, in pool, with about so many bytes. */
 static ngx_str_t
@@ -648,7 +651,7 @@ test_locked(void **state)
 
 /* A writer that writes one version after the other, and is killed. */
 static void
-test_killed(void **state)
+writers_killed(int no_links)
 {
     enum { KILLS = 300 };
 
@@ -661,7 +664,7 @@ test_killed(void **state)
 
     last = 0;
     olds = 0;
-    link_errno = *state ? EPERM : 0;
+    link_errno = no_links ? EPERM : 0;
 
     for (i = 0; i < KILLS; i++) {
         assert_int_equal(pipe(written), 0);
@@ -702,6 +705,20 @@ test_killed(void **state)
     assert_true(last >= KILLS / 4);
     assert_true(link_errno || olds == 0);
     link_errno = 0;
+}
+
+
+static void
+test_killed(void **state)
+{
+    writers_killed(0);
+}
+
+
+static void
+test_killed_renames(void **state)
+{
+    writers_killed(1);
 }
 
 
@@ -753,22 +770,4 @@ test_two_writers(void **state)
     v = read_version();
     assert_true(v == 1 || v == 2);
     assert_false(there(".corrupt"));
-}
-
-
-#define TEST(name)  cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        TEST(test_write), TEST(test_names), TEST(test_foreign),
-            TEST(test_damaged), TEST(test_unreadable), TEST(test_permission),
-            TEST(test_full), TEST(test_rename), TEST(test_locked),
-            TEST(test_killed), { "test_killed, renames", test_killed, setup,
-            teardown, (void *) "rename" }, TEST(test_two_writers), };
-
-    alarm(300);
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

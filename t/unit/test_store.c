@@ -24,6 +24,9 @@ teardown(void **state)
     return 0;
 }
 
+#define TEST_SETUP     setup
+#define TEST_TEARDOWN  teardown
+
 
 static void
 assert_current(uint64_t version, uint64_t id)
@@ -205,18 +208,4 @@ test_single(void **state)
     ngx_rl_store_leave(store);
     assert_true(ngx_rl_store_lead(store));
     publish(store, 1, 50);
-}
-
-
-#define TEST(name)  cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        TEST(test_empty), TEST(test_publish), TEST(test_expected),
-        TEST(test_sizes), TEST(test_past), TEST(test_same_version),
-        TEST(test_file), TEST(test_single) };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

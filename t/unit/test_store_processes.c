@@ -305,17 +305,3 @@ test_locked(void **state)
     assert_int_equal(current(store), 3);
     store_free(store);
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_leader), cmocka_unit_test(test_every_instruction),
-            cmocka_unit_test(test_crashes), cmocka_unit_test(test_locked), };
-
-    /* a lock that nobody hands on would stop the tests too */
-    alarm(300);
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

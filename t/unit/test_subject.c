@@ -695,15 +695,3 @@ test_active(void **state)
 
     ngx_rl_policy_release(policy);
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        test(test_lists), test(test_lists_end), test(test_tier_of),
-            test(test_allowance), test(test_overrides),
-            test(test_override_limit), test(test_match), test(test_active), };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

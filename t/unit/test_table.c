@@ -538,21 +538,3 @@ test_load(void **state)
     assert_in_range(100 * n / stat.places, 50, 90);
     table_free(map);
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_size), cmocka_unit_test(test_layout),
-            cmocka_unit_test(test_untouched), cmocka_unit_test(test_tag_zero),
-            cmocka_unit_test(test_find), cmocka_unit_test(test_candidates),
-            cmocka_unit_test(test_evict), cmocka_unit_test(test_marks),
-            cmocka_unit_test(test_known), cmocka_unit_test(test_flood),
-            cmocka_unit_test(test_load), };
-
-    /* a lock that nobody hands on would stop the tests too */
-    alarm(300);
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -497,21 +497,3 @@ test_crashes(void **state)
     crashes(0, 3000);
     crashes(1, 1000);
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_owner_killed),
-            cmocka_unit_test(test_locked_elsewhere),
-            cmocka_unit_test(test_processes),
-            cmocka_unit_test(test_every_instruction),
-            cmocka_unit_test(test_every_instruction_moving),
-            cmocka_unit_test(test_crashes), };
-
-    /* a lock that nobody hands on would stop the tests too */
-    alarm(300);
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -255,17 +255,3 @@ test_names(void **state)
         assert_true(last <= out + len);
     }
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_rate), cmocka_unit_test(test_rate_wrong),
-            cmocka_unit_test(test_number), cmocka_unit_test(test_number_write),
-            cmocka_unit_test(test_span_write),
-            cmocka_unit_test(test_seconds_up), cmocka_unit_test(test_name),
-            cmocka_unit_test(test_names), };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -480,21 +480,3 @@ test_used_time(void **state)
         assert_int_equal(ngx_rl_token_bucket_used(&rate, UINT64_MAX / 4), 255);
     }
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_rate_range), cmocka_unit_test(test_rate_exact),
-            cmocka_unit_test(test_span_code), cmocka_unit_test(test_windows),
-            cmocka_unit_test(test_throughput), cmocka_unit_test(test_give_much),
-            cmocka_unit_test(test_give_late), cmocka_unit_test(test_extremes),
-            cmocka_unit_test(test_span_change),
-            cmocka_unit_test(test_clock_steps), cmocka_unit_test(test_used),
-            cmocka_unit_test(test_used_time), };
-
-    seed_init();
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -355,16 +355,3 @@ test_death(void **state)
     assert_int_equal(list.nkeys, NGX_RL_TOP_ENTRIES);
     assert_int_equal(key_of(&list.keys[0]), 1);
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_few_keys), cmocka_unit_test(test_every_one),
-            cmocka_unit_test(test_sample), cmocka_unit_test(test_sampler),
-            cmocka_unit_test(test_carry), cmocka_unit_test(test_turns),
-            cmocka_unit_test(test_other_turn), cmocka_unit_test(test_death), };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -299,20 +299,3 @@ test_names(void **state)
         assert_false(ngx_rl_tz_name_valid((u_char *) bad[i], strlen(bad[i])));
     }
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_clocks),
-        cmocka_unit_test(test_zones_random),
-        cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_always),
-        cmocka_unit_test(test_damaged),
-        cmocka_unit_test(test_instants),
-        cmocka_unit_test(test_names)
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -183,14 +183,3 @@ test_table(void **state)
         }
     }
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_days), cmocka_unit_test(test_minute),
-            cmocka_unit_test(test_has), cmocka_unit_test(test_table), };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

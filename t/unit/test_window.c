@@ -513,21 +513,3 @@ test_give_whenever(void **state)
     assert_int_equal(take(&w, &limit, NOW + 15 * SECOND, 0, 0).remaining, 75);
     assert_int_equal(take(&w, &limit, NOW + 20 * SECOND, 0, 0).remaining, 100);
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_months), cmocka_unit_test(test_days_and_spans),
-            cmocka_unit_test(test_zones), cmocka_unit_test(test_clock_changes),
-            cmocka_unit_test(test_fixed_exact),
-            cmocka_unit_test(test_sliding_bounds),
-            cmocka_unit_test(test_extremes), cmocka_unit_test(test_give_late),
-            cmocka_unit_test(test_give_month),
-            cmocka_unit_test(test_give_whenever), };
-
-    seed_init();
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -291,18 +291,3 @@ test_give_windows(void **state)
     state_give(&w, &limit, NOW + 90 * SECOND, NOW, 5);
     assert_same(&w, &zero);
 }
-
-
-int
-main(void)
-{
-    const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_limit_change),
-            cmocka_unit_test(test_limit_change_examples),
-            cmocka_unit_test(test_clock_steps),
-            cmocka_unit_test(test_give_windows), };
-
-    seed_init();
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
