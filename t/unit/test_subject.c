@@ -442,7 +442,7 @@ test_allowance(void **state)
                          : strcmp(sets[i].from, "tier") == 0
                          ? &tiers[1].allowance
                          : &key_limits[strcmp(sets[i].from, "key") != 0]);
-        assert_string_equal(ngx_rl_origin_name(origin), sets[i].from);
+        assert_string_equal(ngx_rl_origin_names[origin], sets[i].from);
     }
 
     /* such a rule needs no API key */
@@ -600,7 +600,7 @@ test_match(void **state)
 
 #define is(why)                                                               \
     assert_string_equal(                                                      \
-        ngx_rl_match_name(ngx_rl_rule_match(rule, 0, &subject)),              \
+        ngx_rl_match_names[ngx_rl_rule_match(rule, 0, &subject)],             \
         why)
 
     is("matched");

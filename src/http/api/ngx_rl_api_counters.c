@@ -8,7 +8,6 @@
 #include "ngx_rl_api.h"
 
 #include "ngx_rl_look.h"
-#include "ngx_rl_problem.h"
 #include "ngx_rl_subject.h"
 
 #include <jansson.h>

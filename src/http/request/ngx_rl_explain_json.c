@@ -305,8 +305,8 @@ ngx_rl_explain_counter(ngx_rl_explain_t *explain, json_t *json,
             "limit_from",
             (allowed && allowed->dynamic)
             ? "variable"
-            : ngx_rl_origin_name(allowed ? allowed->origin
-                                         : NGX_RL_ORIGIN_RULE),
+            : ngx_rl_origin_names[allowed ? allowed->origin
+                                          : NGX_RL_ORIGIN_RULE],
             "override",
             ngx_rl_json_name((allowed && allowed->temporary)
                              ? &allowed->temporary->id : NULL),
@@ -362,7 +362,7 @@ ngx_rl_explain_rule(void *data, const ngx_rl_rule_t *rule, ngx_rl_match_e match,
 
     } else {
         ngx_rl_explain_add(explain, json, json_pack("{s:s}", "because",
-                                                    ngx_rl_match_name(match)));
+                                                    ngx_rl_match_names[match]));
 
         if (match >= NGX_RL_OTHER_HEADER && match <= NGX_RL_OTHER_VALUE) {
             ngx_rl_explain_add(explain, json, json_pack("{s:o}", "condition",

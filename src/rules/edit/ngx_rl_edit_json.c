@@ -1117,72 +1117,60 @@ ngx_rl_edit_open(ngx_rl_edit_work_t *work)
 }
 
 
-/* Follows a problem's pointer through the document. */
-static ngx_uint_t
-ngx_rl_edit_place(ngx_rl_edit_work_t *work, ngx_rl_problem_t *problem)
-{
-    u_char              *p, *last, *name, *to;
-    json_t              *node, *above;
-    ngx_str_t            id;
-    ngx_uint_t           i, touched;
-    ngx_rl_edit_slot_t  *slot;
-
-    slot = work->slots.elts;
-    node = work->root;
-    p = problem->pointer.data;
-    last = p + problem->pointer.len;
-    touched = 0;
-
-    name = ngx_pnalloc(work->edit->pool, problem->pointer.len + 1);
-    if (name == NULL) {
-        work->failed = 1;
-        return 1;
-    }
-
-    while (p < last && node) {
-
-        /* "~1" is "/", "~0" is "~" */
-
-        for (p++, to = name; p < last && *p != '/'; p++) {
-            *to++ = (*p != '~') ? *p : (*++p == '1') ? '/' : '~';
-        }
-
-        above = node;
-        node = json_is_array(above)
-               ? json_array_get(above, ngx_atoi(name, to - name))
-               : json_object_getn(above, (char *) name, to - name);
-
-        for (i = 0; i < work->slots.nelts; i++) {
-            touched |= (node && slot[i].value == node);
-        }
-
-        id = ngx_rl_edit_text(json_object_get(node, "id"));
-
-        if (json_is_array(above) && problem->id.len == 0 && id.len) {
-            problem->id.data = ngx_pstrdup(work->edit->pool, &id);
-            problem->id.len = problem->id.data ? id.len : 0;
-        }
-    }
-
-    return touched;
-}
-
-
 /*
- * Adds the ids of rules and overrides to problems. Returns whether one of the
- * problems is in what the edit has set.
+ * Follows the pointers of problems through the document, and adds the ids of
+ * rules and overrides. Returns whether one of the problems is in what the edit
+ * has set.
  */
 static ngx_uint_t
 ngx_rl_edit_places(ngx_rl_edit_work_t *work, ngx_rl_problems_t *problems)
 {
-    ngx_uint_t         i, touched;
-    ngx_rl_problem_t  *problem;
+    u_char              *p, *last, *name, *to;
+    json_t              *node, *above;
+    ngx_str_t            id;
+    ngx_uint_t           i, n, touched;
+    ngx_rl_problem_t    *problem;
+    ngx_rl_edit_slot_t  *slot;
 
+    slot = work->slots.elts;
     problem = problems->list.elts;
     touched = (problems->n > problems->list.nelts);
 
-    for (i = 0; i < problems->list.nelts; i++) {
-        touched |= ngx_rl_edit_place(work, &problem[i]);
+    for (n = 0; n < problems->list.nelts; n++, problem++) {
+        node = work->root;
+        p = problem->pointer.data;
+        last = p + problem->pointer.len;
+
+        name = ngx_pnalloc(work->edit->pool, problem->pointer.len + 1);
+        if (name == NULL) {
+            work->failed = 1;
+            return 1;
+        }
+
+        while (p < last && node) {
+
+            /* "~1" is "/", "~0" is "~" */
+
+            for (p++, to = name; p < last && *p != '/'; p++) {
+                *to++ = (*p != '~') ? *p : (*++p == '1') ? '/' : '~';
+            }
+
+            above = node;
+            node = json_is_array(above)
+                   ? json_array_get(above, ngx_atoi(name, to - name))
+                   : json_object_getn(above, (char *) name, to - name);
+
+            for (i = 0; i < work->slots.nelts; i++) {
+                touched |= (node && slot[i].value == node);
+            }
+
+            id = ngx_rl_edit_text(json_object_get(node, "id"));
+
+            if (json_is_array(above) && problem->id.len == 0 && id.len) {
+                problem->id.data = ngx_pstrdup(work->edit->pool, &id);
+                problem->id.len = problem->id.data ? id.len : 0;
+            }
+        }
     }
 
     return touched;
@@ -1271,52 +1259,14 @@ ngx_rl_edit_compile(ngx_rl_edit_work_t *work)
 }
 
 
-/*
- * Whether the version is all that is new. So a tool that sends the same rules
- * each minute does not push everything else out of the history. The first
- * version is always new.
- */
-static ngx_uint_t
-ngx_rl_edit_same(ngx_rl_edit_work_t *work)
-{
-    json_t             *base;
-    ngx_uint_t          same;
-    ngx_rl_problems_t   problems;
-
-    if (work->edit->base.len == 0) {
-        return 0;
-    }
-
-    work->failed |= ngx_rl_problems_init(&problems, work->edit->pool);
-
-    if (work->failed) {
-        return 0;
-    }
-
-    /* a base that cannot be read is replaced by any document */
-
-    base = ngx_rl_document_parse(&work->edit->base, &problems);
-
-    if (base == NULL) {
-        work->failed = (problems.n == 0);
-        return 0;
-    }
-
-    (void) json_object_set(base, "version",
-                           json_object_get(work->root, "version"));
-
-    same = json_equal(base, work->root);
-    json_decref(base);
-
-    return same;
-}
-
-
 /* Makes the next document, and sets edit->document unless it is the same. */
 static ngx_rl_edit_status_e
 ngx_rl_edit_change(ngx_rl_edit_work_t *work)
 {
+    json_t                *base;
+    ngx_uint_t             same;
     ngx_rl_edit_t         *edit;
+    ngx_rl_problems_t      unused;
     ngx_rl_edit_status_e   status, rc;
 
     edit = work->edit;
@@ -1344,8 +1294,28 @@ ngx_rl_edit_change(ngx_rl_edit_work_t *work)
 
     ngx_rl_edit_expire(work);
 
-    if (ngx_rl_edit_same(work)) {
-        return status;
+    /*
+     * The version may be all that is new. So a tool that sends the same rules
+     * each minute does not push everything else out of the history. The first
+     * version is always new, and a base that cannot be read is replaced by any
+     * document.
+     */
+
+    if (edit->base.len) {
+        work->failed |= ngx_rl_problems_init(&unused, edit->pool);
+        base = work->failed ? NULL
+                            : ngx_rl_document_parse(&edit->base, &unused);
+
+        work->failed |= (base == NULL && unused.n == 0);
+        (void) json_object_set(base, "version",
+                               json_object_get(work->root, "version"));
+
+        same = json_equal(base, work->root);
+        json_decref(base);
+
+        if (same || work->failed) {
+            return status;
+        }
     }
 
     work->failed |= ngx_rl_document_write(work->root, edit->pool,

@@ -11,7 +11,8 @@
 #include "ngx_rl_hash.h"
 #include "ngx_rl_route.h"
 
-#define NGX_RL_POLICY_POOL  65536   /* bytes of a block */
+#define NGX_RL_POLICY_POOL    65536   /* bytes of a block */
+#define NGX_RL_PROBLEM_BYTES  1024    /* of a detail */
 
 /* of any path; the list of template n is list n + 1 */
 #define NGX_RL_INDEX_ANY  0
@@ -26,14 +27,61 @@ typedef struct {
     ngx_rl_index_list_t  *lists;
 } ngx_rl_index_t;
 
-/* A text of a rule, by which rules are sorted and numbered. */
-typedef struct {
-    ngx_str_t        text;
-    ngx_uint_t       parts;    /* a key has several */
-    ngx_uint_t       number;   /* from 1, the same for equal ones; 0: it is
-                                  empty */
-    ngx_rl_rule_t   *rule;
-} ngx_rl_policy_text_t;
+ngx_int_t
+ngx_rl_problems_init(ngx_rl_problems_t *problems, ngx_pool_t *pool)
+{
+    problems->pool = pool;
+    problems->n = 0;
+
+    return ngx_array_init(&problems->list, pool, 4, sizeof(ngx_rl_problem_t));
+}
+
+
+/* Without memory it is counted, and not kept. */
+void
+ngx_rl_problem(ngx_rl_problems_t *problems, const ngx_str_t *id,
+    const ngx_str_t *pointer, const char *detail, ...)
+{
+    u_char            *p, *last, text[NGX_RL_PROBLEM_BYTES];
+    va_list            args;
+    ngx_rl_problem_t  *problem;
+
+    problems->n++;
+
+    if (problems->list.nelts >= NGX_RL_MAX_PROBLEMS) {
+        return;
+    }
+
+    va_start(args, detail);
+    last = ngx_vslprintf(text, text + sizeof(text), detail, args);
+    va_end(args);
+
+    p = ngx_pnalloc(problems->pool, (id ? id->len : 0) + pointer->len + 1
+                                    + (last - text) + 1);
+    problem = p ? ngx_array_push(&problems->list) : NULL;
+
+    if (problem == NULL) {
+        return;
+    }
+
+    problem->pointer.data = p;
+    problem->pointer.len = pointer->len;
+    p = ngx_cpymem(p, pointer->data, pointer->len);
+    *p++ = '\0';
+
+    problem->detail.data = p;
+    problem->detail.len = last - text;
+    p = ngx_cpymem(p, text, last - text);
+    *p = '\0';
+
+    ngx_str_null(&problem->id);
+
+    if (id && id->len) {
+        problem->id.data = ++p;
+        problem->id.len = id->len;
+        ngx_memcpy(p, id->data, id->len);
+    }
+}
 
 
 /*
@@ -132,7 +180,7 @@ ngx_rl_policy_create(ngx_rl_limiter_t *limiter, ngx_log_t *log)
 {
     ngx_uint_t        i, n;
     ngx_pool_t       *pool;
-    ngx_rl_rule_t    *copies, **rules;
+    ngx_rl_rule_t    *copies, **fixed, **rules;
     ngx_rl_policy_t  *policy;
 
     pool = ngx_create_pool(NGX_RL_POLICY_POOL, log);
@@ -144,8 +192,9 @@ ngx_rl_policy_create(ngx_rl_limiter_t *limiter, ngx_log_t *log)
 
     policy = ngx_pcalloc(pool, sizeof(ngx_rl_policy_t));
     copies = ngx_palloc(pool, n * sizeof(ngx_rl_rule_t));
+    fixed = ngx_palloc(pool, n * sizeof(ngx_rl_rule_t *));
 
-    if (policy == NULL || copies == NULL
+    if (policy == NULL || copies == NULL || fixed == NULL
         || ngx_array_init(&policy->rules, pool, n + 4, sizeof(ngx_rl_rule_t *))
            != NGX_OK
         || ngx_rl_problems_init(&policy->skipped, pool) != NGX_OK)
@@ -154,23 +203,17 @@ ngx_rl_policy_create(ngx_rl_limiter_t *limiter, ngx_log_t *log)
         return NULL;
     }
 
-    policy->fixed = ngx_palloc(pool, n * sizeof(ngx_rl_rule_t *));
-
-    if (policy->fixed == NULL) {
-        ngx_destroy_pool(pool);
-        return NULL;
-    }
-
     policy->pool = pool;
     policy->refs = 1;
     policy->limiter = limiter;
+    policy->fixed = fixed;
     policy->nfixed = n;
 
     rules = ngx_array_push_n(&policy->rules, n);   /* there is room */
 
     for (i = 0; i < n; i++) {
         copies[i] = *limiter->base->fixed[i];
-        policy->fixed[i] = &copies[i];
+        fixed[i] = &copies[i];
         rules[i] = &copies[i];
     }
 
@@ -183,7 +226,7 @@ ngx_rl_policy_create(ngx_rl_limiter_t *limiter, ngx_log_t *log)
  * constants of the rule; one hash then serves all rules with the same key.
  */
 static ngx_int_t
-ngx_rl_policy_name(ngx_rl_limiter_t *limiter, ngx_rl_rule_t *rule,
+ngx_rl_policy_salts(ngx_rl_limiter_t *limiter, ngx_rl_rule_t *rule,
     ngx_log_t *log)
 {
     u_char       *p, *name;
@@ -224,117 +267,99 @@ ngx_rl_policy_name(ngx_rl_limiter_t *limiter, ngx_rl_rule_t *rule,
 }
 
 
-/* The shorter first. */
-static int ngx_libc_cdecl
-ngx_rl_policy_cmp_texts(const void *one, const void *two)
-{
-    const ngx_rl_policy_text_t  *a = one;
-    const ngx_rl_policy_text_t  *b = two;
-
-    if (a->parts != b->parts) {
-        return a->parts ? 1 : -1;
-    }
-
-    if (a->text.len != b->text.len) {
-        return (a->text.len < b->text.len) ? -1 : 1;
-    }
-
-    return a->text.len
-           ? ngx_memcmp(a->text.data, b->text.data, a->text.len) : 0;
-}
-
-
-/* Returns how many different ones there are of a text of the rules. */
+/*
+ * Numbers the distinct texts of the rules, from 1 on, as they come; 0: the text
+ * is empty. Returns how many there are. Each is compared with all before it: a
+ * document has 1,000 rules at most.
+ */
 static ngx_uint_t
-ngx_rl_policy_sort(const ngx_rl_policy_t *policy, ngx_rl_policy_text_t *texts,
-    size_t offset)
+ngx_rl_policy_number(const ngx_rl_policy_t *policy, size_t offset,
+    ngx_uint_t *numbers)
 {
-    ngx_uint_t       i, n;
+    ngx_str_t       *text, *other;
+    ngx_uint_t       i, j, n;
     ngx_rl_rule_t  **rules;
 
     rules = policy->rules.elts;
-
-    for (i = 0; i < policy->rules.nelts; i++) {
-        texts[i].rule = rules[i];
-        texts[i].text = *(ngx_str_t *) ((u_char *) rules[i] + offset);
-
-        /* such a key is none of a single part, whatever its text is */
-
-        texts[i].parts = (offset == offsetof(ngx_rl_rule_t, key)
-                          && rules[i]->nparts > 1);
-    }
-
-    ngx_qsort(texts, i, sizeof(ngx_rl_policy_text_t), ngx_rl_policy_cmp_texts);
-
     n = 0;
 
     for (i = 0; i < policy->rules.nelts; i++) {
-        n += texts[i].text.len
-             && (i == 0 || ngx_rl_policy_cmp_texts(&texts[i - 1], &texts[i]));
+        text = (ngx_str_t *) ((u_char *) rules[i] + offset);
 
-        texts[i].number = texts[i].text.len ? n : 0;
+        for (j = 0; j < i; j++) {
+            other = (ngx_str_t *) ((u_char *) rules[j] + offset);
+
+            /* a key of several parts is none of a single one */
+
+            if (ngx_rl_equal(text, other)
+                && (offset != offsetof(ngx_rl_rule_t, key)
+                    || (rules[i]->nparts > 1) == (rules[j]->nparts > 1)))
+            {
+                break;
+            }
+        }
+
+        numbers[i] = (text->len == 0) ? 0 : (j < i) ? numbers[j] : ++n;
     }
 
     return n;
 }
 
 
-/* Equal keys, groups and headers get one number, found by sorting. */
+/* Of equal keys, groups and headers. */
 static ngx_int_t
-ngx_rl_policy_number(ngx_rl_policy_t *policy)
+ngx_rl_policy_numbers(ngx_rl_policy_t *policy)
 {
-    ngx_str_t             *headers;
-    ngx_uint_t             i, n;
-    ngx_rl_policy_text_t  *texts;
+    ngx_uint_t       i, n, *numbers;
+    ngx_rl_rule_t  **rules;
 
+    rules = policy->rules.elts;
     n = policy->rules.nelts;
 
     if (n == 0) {
         return NGX_OK;
     }
 
-    texts = ngx_alloc(n * sizeof(ngx_rl_policy_text_t),
-                      policy->rules.pool->log);
-    if (texts == NULL) {
+    policy->cost_headers = ngx_palloc(policy->rules.pool,
+                                      n * sizeof(ngx_str_t));
+    numbers = ngx_alloc(n * sizeof(ngx_uint_t), policy->rules.pool->log);
+
+    if (numbers == NULL || policy->cost_headers == NULL) {
+        ngx_free(numbers);
         return NGX_ERROR;
     }
 
-    policy->nkeys = ngx_rl_policy_sort(policy, texts, offsetof(ngx_rl_rule_t,
-                                                               key));
+    policy->nkeys = ngx_rl_policy_number(policy, offsetof(ngx_rl_rule_t, key),
+                                         numbers);
 
     for (i = 0; i < n; i++) {
-        texts[i].rule->key_index = texts[i].number - 1;
+        rules[i]->key_index = numbers[i] - 1;
     }
 
-    policy->ngroups = ngx_rl_policy_sort(policy, texts, offsetof(ngx_rl_rule_t,
-                                                                 group));
+    policy->ngroups = ngx_rl_policy_number(policy,
+                                           offsetof(ngx_rl_rule_t, group),
+                                           numbers);
+
+    /* dry runs replace each other, and no rule that is enforced */
 
     for (i = 0; i < n; i++) {
-        texts[i].rule->group_index = texts[i].number;
+        rules[i]->group_index = numbers[i];
+        rules[i]->group_index += (numbers[i] && rules[i]->dry_run)
+                                 ? policy->ngroups : 0;
+    }
 
-        /* dry runs replace each other, and no rule that is enforced */
+    policy->ncost_headers = ngx_rl_policy_number(policy,
+                                offsetof(ngx_rl_rule_t, cost_header), numbers);
 
-        if (texts[i].number && texts[i].rule->dry_run) {
-            texts[i].rule->group_index += policy->ngroups;
+    for (i = 0; i < n; i++) {
+        if (numbers[i]) {
+            policy->cost_headers[numbers[i] - 1] = rules[i]->cost_header;
         }
     }
 
-    policy->ncost_headers = ngx_rl_policy_sort(policy, texts,
-                                offsetof(ngx_rl_rule_t, cost_header));
+    ngx_free(numbers);
 
-    headers = ngx_palloc(policy->rules.pool,
-                         (policy->ncost_headers + 1) * sizeof(ngx_str_t));
-
-    for (i = 0; headers && i < n; i++) {
-        if (texts[i].number) {
-            headers[texts[i].number - 1] = texts[i].text;
-        }
-    }
-
-    ngx_free(texts);
-    policy->cost_headers = headers;
-
-    return headers ? NGX_OK : NGX_ERROR;
+    return NGX_OK;
 }
 
 
@@ -563,7 +588,7 @@ ngx_rl_policy_complete(ngx_rl_policy_t *policy)
             rules[i]->number = i;
         }
 
-        if (ngx_rl_policy_name(policy->limiter, rules[i],
+        if (ngx_rl_policy_salts(policy->limiter, rules[i],
                                policy->rules.pool->log)
             != NGX_OK)
         {
@@ -571,7 +596,7 @@ ngx_rl_policy_complete(ngx_rl_policy_t *policy)
         }
     }
 
-    if (ngx_rl_policy_number(policy) != NGX_OK) {
+    if (ngx_rl_policy_numbers(policy) != NGX_OK) {
         return NGX_ERROR;
     }
 

@@ -35,7 +35,6 @@
 #include "ngx_rl_limit.h"
 #include "ngx_rl_map.h"
 #include "ngx_rl_networks.h"
-#include "ngx_rl_problem.h"
 #include "ngx_rl_redis.h"
 #include "ngx_rl_store.h"
 #include "ngx_rl_tz.h"

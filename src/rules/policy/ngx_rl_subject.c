@@ -7,30 +7,16 @@
 #include "ngx_rl_route.h"
 
 /* in the order of ngx_rl_match_e */
-static const char  *ngx_rl_match_names[NGX_RL_MATCHES] = {
+const char *const  ngx_rl_match_names[NGX_RL_MATCHES] = {
     "matched", "method", "path", "host", "api_key", "tier", "network", "header",
     "arg", "if", "skipped", "disabled", "not_active", "group", "key_empty",
     "percent", "unlimited", "limit_empty", "limit_wrong", "too_many"
 };
 
 /* in the order of ngx_rl_origin_e */
-static const char  *ngx_rl_origin_names[] = {
+const char *const  ngx_rl_origin_names[] = {
     "rule", "tier", "key", "rule_key"
 };
-
-
-const char *
-ngx_rl_match_name(ngx_rl_match_e match)
-{
-    return ngx_rl_match_names[match];
-}
-
-
-const char *
-ngx_rl_origin_name(ngx_rl_origin_e origin)
-{
-    return ngx_rl_origin_names[origin];
-}
 
 
 void

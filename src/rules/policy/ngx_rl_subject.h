@@ -69,8 +69,11 @@ typedef enum {
 } ngx_rl_origin_e;
 
 
-/* "method", "path", ...: a constant string; of MATCHED "matched". */
-const char *ngx_rl_match_name(ngx_rl_match_e match);
+/* "method", "path", ...; of MATCHED "matched" */
+extern const char *const  ngx_rl_match_names[NGX_RL_MATCHES];
+
+/* "rule", "tier", "key", "rule_key" */
+extern const char *const  ngx_rl_origin_names[];
 
 /* Sets the digest, where there is a key. */
 void ngx_rl_subject_digest(ngx_rl_subject_t *subject);
@@ -123,9 +126,6 @@ ngx_uint_t ngx_rl_rule_every(const ngx_rl_rule_t *rule,
 const ngx_rl_allowance_t *ngx_rl_rule_allowance(
     const ngx_rl_rule_t *rule, const ngx_rl_subject_t *subject,
     const ngx_str_t *key, ngx_rl_origin_e *origin);
-
-/* "rule", "tier", "key", "rule_key": a constant string. */
-const char *ngx_rl_origin_name(ngx_rl_origin_e origin);
 
 /*
  * The temporary limit that is on top of that now (seconds since the epoch),
