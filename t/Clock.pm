@@ -47,52 +47,39 @@ delete @ENV{qw( RATELIMIT_REDIS_PORT RATELIMIT_CLUSTER_PORTS )};
 write_file();
 align(3600);
 
-
 # Processes have the file mapped: it is written in place. What says that the
 # clock stands comes last.
 sub write_file {
     open my $out, -e $file ? '+<' : '>', $file or die "$file: $!";
     binmode $out;
-
     for ([0, $offset], [16, $monotonic], [8, $real]) {
         my ($at, $ns) = @$_;
-
         sysseek $out, $at, 0;
         syswrite $out, pack 'q', $ns;
     }
-
     close $out or die "$file: $!";
 }
 
-
 sub ns { return int($_[0] * 1e6 + 0.5) * 1000 }
-
 
 # From the file: a fork, such as a fake Redis, has the same time.
 sub now {
     open my $in, '<:raw', $file or die "$file: $!";
     sysread $in, my $bytes, 16;
-
     my ($added, $stands) = unpack 'q2', $bytes;
-
     return ($stands || ns(clock_gettime(CLOCK_REALTIME)) + $added) / 1e9;
 }
 
-
 sub advance {
     my $ns = ns(shift);
-
     if ($real) {
         $real += $ns;
         $monotonic += $ns;
-
     } else {
         $offset += $ns;
     }
-
     write_file();
 }
-
 
 # Between two steps, who waits for a timer has a moment to act.
 sub pass {
@@ -102,46 +89,35 @@ sub pass {
     }
 }
 
-
 # False when the test's patience ends, which is real time.
 sub wait_for {
     my $what = shift;
-
     local $t::Gateway::BETWEEN = sub { advance(0.1) };
-
     return t::Gateway::wait_for($what);
 }
-
 
 # From now on each t::Gateway::wait_for() is such a one.
 sub hurry { $t::Gateway::BETWEEN = sub { advance(0.1) } }
 
-
 sub align {
     my ($seconds, $behind) = @_;
-
     advance(ceil(now() / $seconds) * $seconds + ($behind // 0) - now());
 }
-
 
 # At a whole millisecond, which is what nginx counts in.
 sub stop {
     return if $real;
-
     $monotonic = ns(clock_gettime(CLOCK_MONOTONIC)) + $offset;
     $real = ns(clock_gettime(CLOCK_REALTIME)) + $offset;
     $_ += -$_ % 1_000_000 for $real, $monotonic;
     write_file();
 }
 
-
 sub go {
     return if !$real;
-
     $offset = $real - ns(clock_gettime(CLOCK_REALTIME));
     $real = 0;
     write_file();
 }
-
 
 1;

@@ -53,25 +53,21 @@ BEGIN {
     $root = Cwd::abs_path('.');
     -e "$root/t/RateLimit.pm"
         or die "run it in the repository: prove -I. t/x.t\n";
-
     $pid = $$;
     $ENV{RATELIMIT_LOGS} =
         File::Spec->rel2abs($ENV{RATELIMIT_LOGS} || 'build/t');
     $tmp = "$ENV{RATELIMIT_LOGS}/$$";
     File::Path::make_path($tmp);
-
     my $nginx = -x '/usr/sbin/nginx' ? '/usr/sbin/nginx' : 'nginx';
     $ENV{TEST_NGINX_BINARY} ||= $nginx;
     $ENV{TEST_NGINX_SERVROOT} ||= "$tmp/servroot";
     $ENV{TEST_NGINX_PORT} ||= t::Ports::free_port();
     $ENV{TEST_NGINX_TIMEOUT} ||= 10;
     $ENV{TEST_NGINX_LOG_LEVEL} ||= 'info';
-
     if (!$ENV{RATELIMIT_STATIC}) {
         $ENV{TEST_NGINX_LOAD_MODULES} ||=
             "$root/build/ngx_http_ratelimit_module.so";
     }
-
     # reports go to files: a leak is reported when no log is open any more
     for my $name (qw(ASAN UBSAN LSAN)) {
         $ENV{"${name}_OPTIONS"} = join ':',
@@ -87,7 +83,6 @@ END {
     if (defined $pid && $pid == $$) {
         # prove would call a file that dies before its first test skipped
         fail("the file runs to its end") if $?;
-
         local $?;
         reports_check();
         redis_stop($_) for keys %redis;
@@ -95,7 +90,6 @@ END {
             system("$root/tools/redis-cluster.sh", 'stop', "$tmp/cluster",
                    $own_cluster);
         }
-
         # what failed can be looked into
         if (Test::More->builder->is_passing) {
             File::Path::remove_tree($tmp);
@@ -118,7 +112,6 @@ master_on();
 
 add_block_preprocessor(sub {
     my $block = shift;
-
     $block->set_value('config', <<'CONF') if !defined $block->config;
     location / {
         ratelimit zone=z;
@@ -127,12 +120,9 @@ add_block_preprocessor(sub {
         empty_gif;
     }
 CONF
-
     return if defined $block->must_die;
-
     my %allowed = map { $_ => 1 } split /\n+/, $block->allow_error_log // '';
     my @lines = grep { !$allowed{$_} } @forbidden;
-
     for my $section (qw(no_error_log no_shutdown_error_log)) {
         my $own = $block->$section;
         my @own = !defined $own ? ()
@@ -140,14 +130,12 @@ CONF
                   : ref $own ? ($own)
                   : split /\n+/, $own;
         my %own = map { $_ => 1 } @own;
-
         $block->set_value($section, [@own, grep { !$own{$_} } @lines]);
     }
 });
 
 sub reports_check() {
     my @reports = glob("$tmp/sanitizer*") or return;
-
     for my $report (@reports) {
         open my $in, '<', $report or die "$report: $!";
         local $/;
@@ -175,7 +163,6 @@ sub redis_port() {
     if (!$ENV{RATELIMIT_REDIS_PORT}) {
         $ENV{RATELIMIT_REDIS_PORT} = redis_start();
     }
-
     return $ENV{TEST_NGINX_REDIS_PORT} = $ENV{RATELIMIT_REDIS_PORT};
 }
 
@@ -202,12 +189,9 @@ sub redis_start(%) {
     my %options = @_;
     my $port = $options{port} || t::Ports::free_port();
     my $dir = "$tmp/redis-$port";
-
     File::Path::make_path($dir);
-
     my $child = fork;
     defined $child or die "fork: $!";
-
     if (!$child) {
         open STDOUT, '>>', "$dir/log";
         open STDERR, '>&', \*STDOUT;
@@ -217,15 +201,12 @@ sub redis_start(%) {
               '--shutdown-timeout', 0, @{ $options{args} || [] }; }
         POSIX::_exit(127);
     }
-
     $redis{$port} = $child;
-
     for (1 .. 200) {
         my $answer = redis_try($port, 'ping');
         return $port if $answer =~ /PONG|NOAUTH/;
         select undef, undef, undef, 0.05;
     }
-
     bail_out("redis: no server on port $port");
 }
 
@@ -246,7 +227,6 @@ sub redis_pid($) {
 sub redis_stop($) {
     my $port = shift;
     my $child = delete $redis{$port} or return;
-
     # a stopped process (SIGSTOP) ends only by this
     kill 'KILL', $child;
     waitpid $child, 0;

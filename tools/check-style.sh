@@ -2,7 +2,7 @@
 #
 # The part of the style that a program can judge: no tabs, no trailing blanks,
 # no // comments, 80 columns, a function's name at the start of its line and its
-# brace on one of its own. In a .t: no blank line inside a block.
+# brace on one of its own. In Perl of t/: no blank line inside a block.
 #
 #   tools/check-style.sh [fix] [<file.c|.h>...]    all sources without files,
 #                                                  and all files of t/
@@ -21,7 +21,7 @@ fi
 
 tests=
 # shellcheck disable=SC2046
-[ $# -gt 0 ] || tests=$(find t -name '*.t')
+[ $# -gt 0 ] || tests=$(find t -name '*.t' -o -name '*.p[ml]')
 # shellcheck disable=SC2046
 [ $# -gt 0 ] || set -- *.c $(find src t bench -name '*.[ch]' 2> /dev/null)
 

@@ -24,37 +24,26 @@ our @EXPORT_OK = qw( example listens );
 
 my %running;
 
-
 sub listens {
     my $wanted = sprintf '^ *\d+: [0-9A-F]+:%04X ', shift;
-
     open my $file, '<', '/proc/net/udp' or die "/proc/net/udp: $!";
-
     return grep { /$wanted/ } <$file>;
 }
 
-
 sub example {
     my ($name, %with) = @_;
-
     open my $file, '<', "examples/$name" or die "$name: $!";
-
     my $text = do { local $/; <$file> };
     my $these = join '|', map { quotemeta } sort keys %with;
-
     return $text =~ s/($these)/$with{$1}/gr;
 }
-
 
 # It has a folder of its own, and an input that nobody writes to.
 sub start {
     my ($class, $name, @command) = @_;
-
     my $self = bless { name => $name, dir => t::Gateway::dir($name) }, $class;
-
     pipe my $in, $self->{in} or die "pipe: $!";
     $self->{pid} = fork // die "fork: $!";
-
     if ($self->{pid} == 0) {
         open STDIN, '<&', $in;
         open STDOUT, '>>', "$self->{dir}/out.log";
@@ -64,45 +53,34 @@ sub start {
         { exec @command; }
         POSIX::_exit(127);
     }
-
     return $running{$self->{pid}} = $self;
 }
-
 
 sub read { return t::Gateway::read($_[0], 'out.log') }
 
 sub signal { return kill $_[1] => $_[0]{pid} }
 
-
 # Until it has printed this; what $1 is.
 sub says {
     my ($self, $like) = @_;
-
     my $said;
-
     t::Gateway::wait_for(sub { ($said) = $self->read =~ $like })
         or die "$self->{name} does not say $like:\n" . $self->read;
-
     return $said;
 }
 
-
 sub stop {
     my $self = shift;
-
     return if !delete $running{$self->{pid}};
-
     kill CONT => $self->{pid};
     kill TERM => $self->{pid};
     t::Gateway::wait_for(sub { waitpid($self->{pid}, POSIX::WNOHANG) }, 5)
         or kill KILL => $self->{pid};
 }
 
-
 END {
     local $?;
     $_->stop for values %running;
 }
-
 
 1;
