@@ -335,11 +335,11 @@ test_nothing(void **state)
 static ngx_str_t
 tier_of(const ngx_rl_policy_t *policy, ngx_uint_t number, const char *key)
 {
-    uint32_t               tier;
-    ngx_rl_tier_source_t  *source;
+    uint32_t                 tier;
+    ngx_rl_policy_source_t  *source;
 
-    source = policy->tier_sources.elts;
-    tier = document_find(&source[number].clients.digests, key);
+    source = policy->sources.elts;
+    tier = document_find(&source[number].tiers.digests, key);
     assert_int_not_equal(tier, NGX_RL_MAP_NONE);
 
     return policy->tiers[tier];
@@ -351,17 +351,17 @@ static ngx_str_t
 tier_by_pattern(const ngx_rl_policy_t *policy, ngx_uint_t number,
     const char *key)
 {
-    ngx_uint_t             i;
-    ngx_rl_tier_source_t  *source;
+    ngx_uint_t               i;
+    ngx_rl_policy_source_t  *source;
 
-    source = policy->tier_sources.elts;
-    assert_true(number < policy->tier_sources.nelts);
+    source = policy->sources.elts;
+    assert_true(number < policy->sources.nelts);
 
-    i = ngx_rl_globs_find(source[number].clients.globs, (u_char *) key,
+    i = ngx_rl_globs_find(source[number].tiers.globs, (u_char *) key,
                           strlen(key));
     assert_int_not_equal(i, NGX_RL_GLOB_NONE);
 
-    return policy->tiers[source[number].clients.glob_values[i]];
+    return policy->tiers[source[number].tiers.glob_values[i]];
 }
 
 
@@ -411,10 +411,10 @@ test_keys(void **state)
 static void
 test_rule_keys(void **state)
 {
-    uint32_t               number;
-    ngx_rl_rule_t         *rule;
-    ngx_rl_policy_t       *policy;
-    ngx_rl_tier_source_t  *source;
+    uint32_t                 number;
+    ngx_rl_rule_t           *rule;
+    ngx_rl_policy_t         *policy;
+    ngx_rl_policy_source_t  *source;
 
     policy = document_good(&alone, "{'rules':[{'id':'t','key':'$t','params':{"
         "'limit':10,'window':60},'limits_by_api_key':{'acme':{'limit':20}},"
@@ -433,12 +433,12 @@ test_rule_keys(void **state)
     number = document_find(&rule->own_keys, "192.0.2.1");
     assert_int_equal(rule->key_limits[number].spec.tokens, 40);
 
-    source = policy->tier_sources.elts;
-    assert_int_equal(policy->tier_sources.nelts, 3);
+    source = policy->sources.elts;
+    assert_int_equal(policy->sources.nelts, 3);
     assert_null(source[0].rule);
     assert_ptr_equal(source[1].rule, rule);
     assert_ptr_equal(source[2].rule, policy->fixed[0]);
-    assert_null(source[2].clients.globs);
+    assert_null(source[2].tiers.globs);
 
     same_text(tier_of(policy, 0, "acme"), "key");
     same_text(tier_of(policy, 1, "acme"), "gold");

@@ -81,17 +81,40 @@ typedef struct {
 #define NEVER  NGX_RL_CLIENT_ALWAYS
 
 
+/* A rule's, whose key the lists name. */
+static ngx_rl_policy_source_t *
+listed_source(ngx_rl_policy_t *policy)
+{
+    ngx_rl_policy_source_t  *source;
+
+    static ngx_rl_rule_t  rule = { .key = ngx_string("$arg_k") };
+
+    if (policy->sources.nelts == 0) {
+        assert_int_equal(ngx_array_init(&policy->sources, policy->pool, 1,
+                                        sizeof(ngx_rl_policy_source_t)),
+                         NGX_OK);
+        source = ngx_array_push(&policy->sources);
+        memset(source, 0, sizeof(*source));
+        source->rule = &rule;
+        source->listed = 1;
+    }
+
+    return policy->sources.elts;
+}
+
+
 static void
 list_make(ngx_rl_policy_t *policy, ngx_rl_clients_t *list,
     const listed_t *listed, size_t n)
 {
-    size_t            i;
-    ngx_str_t         text;
-    ngx_rl_known_t    entries[16];
+    size_t                   i, k;
+    ngx_str_t                text;
+    ngx_rl_known_t           entries[16];
+    ngx_rl_policy_source_t  *source;
 
     assert_true(n <= COUNT(entries));
 
-    for (i = 0; i < n; i++) {
+    for (i = 0, k = n; i < k; i++) {
         text = str(listed[i].client);
         entries[i].value = listed[i].ends;
 
@@ -106,9 +129,16 @@ list_make(ngx_rl_policy_t *policy, ngx_rl_clients_t *list,
             entries[i].glob = text;
 
         } else if (strncmp(listed[i].client, "rule:", 5) == 0) {
-            entries[i].kind = NGX_RL_CLIENT_RULE_KEY;
+            entries[i].kind = NGX_RL_CLIENT_KEY;
             text = str(listed[i].client + 5);
-            ngx_rl_clients_rule_key(300, NULL, &text, entries[i].digest);
+            ngx_rl_policy_digest(&text, entries[i].digest);
+            source = listed_source(policy);
+            n = i;    /* it is the last one */
+
+            assert_int_equal(ngx_rl_clients_make((list == &policy->deny)
+                                                 ? &source->deny
+                                                 : &source->allow, &entries[i],
+                                                 1, policy->pool), NGX_OK);
 
         } else {
             entries[i].kind = NGX_RL_CLIENT_KEY;
@@ -178,16 +208,15 @@ test_lists(void **state)
 static ngx_rl_listed_e
 listed_at(const ngx_rl_policy_t *policy, const char *client, time_t now)
 {
-    ngx_str_t            text;
-    ngx_rl_network_t     network;
-    ngx_rl_subject_t     subject;
-    const ngx_rl_rule_t  rule = { .key = ngx_string("$arg_k") };
+    ngx_str_t         text;
+    ngx_rl_network_t  network;
+    ngx_rl_subject_t  subject;
 
     text = str(client);
 
     if (strncmp(client, "rule:", 5) == 0) {
         text = str(client + 5);
-        return ngx_rl_policy_listed_key(policy, 300, &rule, &text, now);
+        return ngx_rl_policy_listed_key(policy->sources.elts, &text, now);
     }
 
     if (ngx_rl_network_parse(text.data, text.len, &network) != 0) {
@@ -291,20 +320,21 @@ static void
 tier_source(ngx_rl_policy_t *policy, ngx_rl_rule_t *rule, const char *glob,
     uint32_t by_glob, const char *one, const char *two, uint32_t by_key)
 {
-    size_t                 i, n;
-    ngx_str_t              text;
-    ngx_rl_known_t         known[4];
-    ngx_rl_tier_source_t  *source;
+    size_t                   i, n;
+    ngx_str_t                text;
+    ngx_rl_known_t           known[4];
+    ngx_rl_policy_source_t  *source;
 
     const char  *globs[] = { glob, "never*" };
     const char  *keys[] = { one, two };
 
-    if (policy->tier_sources.elts == NULL) {
-        assert_int_equal(ngx_array_init(&policy->tier_sources, policy->pool, 1,
-                                        sizeof(ngx_rl_tier_source_t)), NGX_OK);
+    if (policy->sources.elts == NULL) {
+        assert_int_equal(ngx_array_init(&policy->sources, policy->pool, 1,
+                                        sizeof(ngx_rl_policy_source_t)),
+                         NGX_OK);
     }
 
-    source = ngx_array_push(&policy->tier_sources);
+    source = ngx_array_push(&policy->sources);
     memset(source, 0, sizeof(*source));
     source->rule = rule;
     n = 0;
@@ -324,7 +354,7 @@ tier_source(ngx_rl_policy_t *policy, ngx_rl_rule_t *rule, const char *glob,
         }
     }
 
-    assert_int_equal(ngx_rl_clients_make(&source->clients, known, n,
+    assert_int_equal(ngx_rl_clients_make(&source->tiers, known, n,
                                          policy->pool), NGX_OK);
 }
 

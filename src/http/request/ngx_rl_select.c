@@ -203,23 +203,27 @@ ngx_int_t
 ngx_rl_listed(const ngx_rl_policy_t *policy, const ngx_rl_subject_t *subject,
     ngx_rl_key_of_pt key_of, void *data, ngx_rl_listed_e *listed)
 {
-    ngx_str_t        key;
-    ngx_uint_t       i;
-    ngx_rl_rule_t  **rules;
-    ngx_rl_listed_e  one;
+    ngx_str_t                key;
+    ngx_uint_t               i;
+    ngx_rl_listed_e          one;
+    ngx_rl_policy_source_t  *source;
 
     *listed = ngx_rl_policy_listed(policy, subject, ngx_time());
-    rules = policy->listed.elts;
+    source = policy->sources.elts;
 
     for (i = 0;
-         i < policy->listed.nelts && *listed != NGX_RL_LISTED_DENIED;
+         i < policy->sources.nelts && *listed != NGX_RL_LISTED_DENIED;
          i++)
     {
-        if (key_of(data, rules[i], &key) != NGX_OK) {
+        if (!source[i].listed) {
+            continue;
+        }
+
+        if (key_of(data, source[i].rule, &key) != NGX_OK) {
             return NGX_ERROR;
         }
 
-        one = ngx_rl_policy_listed_key(policy, i, rules[i], &key, ngx_time());
+        one = ngx_rl_policy_listed_key(&source[i], &key, ngx_time());
         *listed = ngx_max(*listed, one);
     }
 

@@ -38,18 +38,11 @@ typedef struct {
     unsigned               address:1;
 } ngx_rl_access_entry_t;
 
-/* The clients of a source of tiers. */
-typedef struct {
-    ngx_rl_rule_t         *rule;       /* NULL: the API key */
-    ngx_array_t            clients;    /* ngx_rl_known_t */
-} ngx_rl_tiers_source_t;
-
 /* Tiers while they are read. */
 typedef struct {
     ngx_array_t            tiers;      /* ngx_str_t: see policy->tiers */
     ngx_rl_map_t           numbers;    /* of distinct ones there */
-    ngx_array_t            sources;    /* ngx_rl_tiers_source_t */
-    ngx_uint_t             source;     /* of what is read now */
+    ngx_rl_rule_t         *rule;       /* whose keys are read; NULL: API keys */
     size_t                 npatterns;
 } ngx_rl_tiers_t;
 
@@ -342,6 +335,104 @@ ngx_rl_read_named(ngx_rl_reader_t *reader, json_t *object,
 }
 
 
+/* To a set of the source of a rule; NULL: of the API key and the address. */
+static void
+ngx_rl_source_add(ngx_rl_reader_t *reader, ngx_rl_rule_t *rule, ngx_uint_t set,
+    const ngx_rl_known_t *client, uint32_t value)
+{
+    ngx_uint_t             i;
+    ngx_array_t           *clients;
+    ngx_rl_known_t        *added;
+    ngx_rl_read_source_t  *source;
+
+    source = reader->sources.elts;
+
+    for (i = 0; i < reader->sources.nelts && source->rule != rule; i++) {
+        source++;
+    }
+
+    if (i == reader->sources.nelts) {
+        source = ngx_array_push(&reader->sources);
+        if (source == NULL) {
+            reader->failed = 1;
+            return;
+        }
+
+        ngx_memzero(source, sizeof(ngx_rl_read_source_t));
+        source->rule = rule;
+    }
+
+    clients = &source->clients[set];
+
+    if (clients->elts == NULL
+        && ngx_array_init(clients, reader->temp, 4, sizeof(ngx_rl_known_t))
+           != NGX_OK)
+    {
+        reader->failed = 1;
+        return;
+    }
+
+    added = ngx_array_push(clients);
+    if (added == NULL) {
+        reader->failed = 1;
+        return;
+    }
+
+    *added = *client;
+    added->value = value;
+}
+
+
+void
+ngx_rl_read_sources(ngx_rl_reader_t *reader)
+{
+    ngx_uint_t               i, k;
+    ngx_array_t             *clients;
+    ngx_rl_policy_t         *policy;
+    ngx_rl_clients_t        *sets[NGX_RL_READ_SETS];
+    ngx_rl_read_source_t    *read;
+    ngx_rl_policy_source_t  *source;
+
+    policy = reader->policy;
+    read = reader->sources.elts;
+
+    if (ngx_array_init(&policy->sources, reader->pool, reader->sources.nelts,
+                       sizeof(ngx_rl_policy_source_t))
+        != NGX_OK)
+    {
+        reader->failed = 1;
+        return;
+    }
+
+    for (i = 0; i < reader->sources.nelts && !reader->failed; i++) {
+        source = ngx_array_push(&policy->sources);
+        ngx_memzero(source, sizeof(ngx_rl_policy_source_t));
+
+        source->rule = read[i].rule;
+        source->listed = i && (read[i].clients[NGX_RL_READ_DENY].nelts
+                               || read[i].clients[NGX_RL_READ_ALLOW].nelts);
+
+        /* lists of API keys and addresses are the policy's */
+
+        sets[NGX_RL_READ_DENY] = i ? &source->deny : &policy->deny;
+        sets[NGX_RL_READ_ALLOW] = i ? &source->allow : &policy->allow;
+        sets[NGX_RL_READ_TIERS] = &source->tiers;
+
+        for (k = 0; k < NGX_RL_READ_SETS; k++) {
+            clients = &read[i].clients[k];
+
+            if (clients->nelts
+                && ngx_rl_clients_make(sets[k], clients->elts, clients->nelts,
+                                       reader->pool)
+                   != NGX_OK)
+            {
+                reader->failed = 1;
+            }
+        }
+    }
+}
+
+
 static void
 ngx_rl_read_rule_ref(ngx_rl_reader_t *reader, json_t *value, void *data)
 {
@@ -409,43 +500,6 @@ ngx_rl_access_parts(const json_t *key, ngx_pool_t *pool, ngx_str_t *text,
 }
 
 
-/* Among the rules that the policy's lists name. */
-static ngx_uint_t
-ngx_rl_access_number(ngx_rl_reader_t *reader, ngx_rl_rule_t *rule)
-{
-    ngx_array_t     *listed;
-    ngx_uint_t       i;
-    ngx_rl_rule_t  **rules;
-
-    listed = &reader->policy->listed;
-    rules = listed->elts;
-
-    for (i = 0; i < listed->nelts; i++) {
-        if (rules[i] == rule) {
-            return i;
-        }
-    }
-
-    if (listed->elts == NULL
-        && ngx_array_init(listed, reader->pool, 4, sizeof(ngx_rl_rule_t *))
-           != NGX_OK)
-    {
-        reader->failed = 1;
-        return 0;
-    }
-
-    rules = ngx_array_push(listed);
-
-    if (rules) {
-        *rules = rule;
-    }
-
-    reader->failed |= (rules == NULL);
-
-    return i;
-}
-
-
 /* A value of a rule's key, or its hash; in the tree it becomes the hash. */
 static void
 ngx_rl_access_of_rule(ngx_rl_reader_t *reader, json_t *key,
@@ -495,9 +549,8 @@ ngx_rl_access_of_rule(ngx_rl_reader_t *reader, json_t *key,
         return;
     }
 
-    entry->client.kind = NGX_RL_CLIENT_RULE_KEY;
-    ngx_rl_clients_rule_key(ngx_rl_access_number(reader, rule), NULL, &text,
-                            entry->client.digest);
+    entry->client.kind = NGX_RL_CLIENT_KEY;
+    ngx_rl_policy_digest(&text, entry->client.digest);
 
     if (reader->hashed
         && json_object_set_new(entry->object, "key",
@@ -542,60 +595,6 @@ static const ngx_rl_member_t  ngx_rl_access_members[] = {
 };
 
 
-/* A text is an address, a network, or an API key. */
-static void
-ngx_rl_access(ngx_rl_reader_t *reader, json_t *value, void *data)
-{
-    ngx_array_t *list = data;
-
-    ngx_str_t               text;
-    ngx_uint_t              problems;
-    ngx_rl_known_t         *client;
-    ngx_rl_access_entry_t   entry;
-
-    problems = reader->problems->n;
-
-    ngx_memzero(&entry, sizeof(ngx_rl_access_entry_t));
-    entry.ends = NGX_RL_CLIENT_ALWAYS;
-    entry.object = value;
-
-    if (json_is_string(value)) {
-        text = ngx_rl_read_text(value);
-        entry.client.kind = NGX_RL_CLIENT_NETWORK;
-
-        if (ngx_rl_network_parse(text.data, text.len, &entry.client.network)
-            != 0)
-        {
-            (void) ngx_rl_read_key(reader, value, 1, NULL, &entry.client);
-        }
-
-    } else {
-        ngx_rl_read_members(reader, value, ngx_rl_access_members, &entry);
-
-        if (entry.key == entry.address || (entry.of.named && !entry.key)) {
-            ngx_rl_read_problem(reader, "expected \"address\", \"key\", or "
-                                "\"rule\" and \"key\"");
-        }
-    }
-
-    if (ngx_rl_read_skip(reader, problems, NULL)
-        || reader->problems->n != problems)
-    {
-        return;
-    }
-
-    client = ngx_array_push(list);
-
-    if (client == NULL) {
-        reader->failed = 1;
-        return;
-    }
-
-    *client = entry.client;
-    client->value = (uint32_t) ngx_min(entry.ends, NGX_RL_CLIENT_ALWAYS);
-}
-
-
 /*
  * Whether it is a pattern of every key, or a network of all addresses. No key
  * is empty, so "?" may be in the pattern: stars alone stand before it, behind
@@ -633,44 +632,54 @@ ngx_rl_access_all(const ngx_rl_known_t *client)
 }
 
 
+/* A text is an address, a network, or an API key. */
 void
-ngx_rl_read_access_list(ngx_rl_reader_t *reader, json_t *value, void *data)
+ngx_rl_read_access(ngx_rl_reader_t *reader, json_t *value, void *data)
 {
-    ngx_rl_clients_t *set = data;
+    ngx_rl_clients_t *list = data;
 
-    ngx_uint_t       i;
-    ngx_array_t      list;
-    ngx_rl_known_t  *clients;
+    ngx_str_t              text;
+    ngx_uint_t             problems;
+    ngx_rl_access_entry_t  entry;
 
-    if (json_array_size(value) == 0
-        || !ngx_rl_read_few(reader, NULL, value, NGX_RL_DOCUMENT_ENTRIES))
+    problems = reader->problems->n;
+
+    ngx_memzero(&entry, sizeof(ngx_rl_access_entry_t));
+    entry.ends = NGX_RL_CLIENT_ALWAYS;
+    entry.object = value;
+
+    if (json_is_string(value)) {
+        text = ngx_rl_read_text(value);
+        entry.client.kind = NGX_RL_CLIENT_NETWORK;
+
+        if (ngx_rl_network_parse(text.data, text.len, &entry.client.network)
+            != 0)
+        {
+            (void) ngx_rl_read_key(reader, value, 1, NULL, &entry.client);
+        }
+
+    } else {
+        ngx_rl_read_members(reader, value, ngx_rl_access_members, &entry);
+
+        if (entry.key == entry.address || (entry.of.named && !entry.key)) {
+            ngx_rl_read_problem(reader, "expected \"address\", \"key\", or "
+                                "\"rule\" and \"key\"");
+        }
+    }
+
+    if (ngx_rl_read_skip(reader, problems, NULL)
+        || reader->problems->n != problems)
     {
         return;
     }
 
-    if (ngx_array_init(&list, reader->temp, json_array_size(value),
-                       sizeof(ngx_rl_known_t))
-        != NGX_OK)
-    {
-        reader->failed = 1;
-        return;
-    }
+    list->all |= ngx_rl_access_all(&entry.client);
 
-    ngx_rl_read_each(reader, value, NGX_RL_IS_TEXT|NGX_RL_IS_OBJECT,
-                     ngx_rl_access, &list);
-
-    clients = list.elts;
-
-    for (i = 0; i < list.nelts; i++) {
-        set->all |= ngx_rl_access_all(&clients[i]);
-    }
-
-    if (!reader->failed
-        && ngx_rl_clients_make(set, clients, list.nelts, reader->pool)
-           != NGX_OK)
-    {
-        reader->failed = 1;
-    }
+    ngx_rl_source_add(reader, entry.of.rule,
+                      (list == &reader->policy->deny) ? NGX_RL_READ_DENY
+                                                      : NGX_RL_READ_ALLOW,
+                      &entry.client,
+                      (uint32_t) ngx_min(entry.ends, NGX_RL_CLIENT_ALWAYS));
 }
 
 
@@ -760,67 +769,18 @@ ngx_rl_tiers_number(ngx_rl_reader_t *reader, json_t *value, ngx_rl_tiers_t *all)
 }
 
 
-/* Sets the source: that of a rule; NULL: of the API key. */
-static void
-ngx_rl_tiers_source(ngx_rl_reader_t *reader, ngx_rl_tiers_t *all,
-    ngx_rl_rule_t *rule)
-{
-    ngx_rl_tiers_source_t  *source;
-
-    source = all->sources.elts;
-
-    for (all->source = 0; all->source < all->sources.nelts; all->source++) {
-        if (source[all->source].rule == rule) {
-            return;
-        }
-    }
-
-    source = ngx_array_push(&all->sources);
-
-    if (source == NULL
-        || ngx_array_init(&source->clients, reader->temp, 4,
-                          sizeof(ngx_rl_known_t))
-           != NGX_OK)
-    {
-        reader->failed = 1;
-        all->source = 0;
-        return;
-    }
-
-    source->rule = rule;
-}
-
-
-static void
-ngx_rl_tiers_add(ngx_rl_reader_t *reader, ngx_rl_tiers_t *all,
-    const ngx_rl_known_t *client, uint32_t tier)
-{
-    ngx_rl_known_t         *added;
-    ngx_rl_tiers_source_t  *source;
-
-    source = all->sources.elts;
-    added = ngx_array_push(&source[all->source].clients);
-
-    if (added == NULL) {
-        reader->failed = 1;
-        return;
-    }
-
-    *added = *client;
-    added->value = tier;
-}
-
-
 static void
 ngx_rl_tiers_key(ngx_rl_reader_t *reader, json_t *value, size_t number,
     const ngx_rl_known_t *client, void *data)
 {
+    ngx_rl_tiers_t *all = data;
+
     uint32_t  tier;
 
-    tier = ngx_rl_tiers_number(reader, value, data);
+    tier = ngx_rl_tiers_number(reader, value, all);
 
     if (tier && client) {
-        ngx_rl_tiers_add(reader, data, client, tier);
+        ngx_rl_source_add(reader, all->rule, NGX_RL_READ_TIERS, client, tier);
     }
 }
 
@@ -830,17 +790,14 @@ ngx_rl_tiers_keys(ngx_rl_reader_t *reader, json_t *value, void *data)
 {
     ngx_rl_tiers_t *all = data;
 
-    ngx_rl_map_t            seen;
-    ngx_rl_tiers_source_t  *source;
-
-    source = all->sources.elts;
+    ngx_rl_map_t  seen;
 
     if (json_object_size(value)
         && ngx_rl_read_map(reader, reader->temp, &seen, json_object_size(value))
            == NGX_OK)
     {
-        ngx_rl_read_named(reader, value, source[all->source].rule, &seen, 0,
-                          ngx_rl_tiers_key, data);
+        ngx_rl_read_named(reader, value, all->rule, &seen, 0, ngx_rl_tiers_key,
+                          all);
     }
 }
 
@@ -849,9 +806,10 @@ ngx_rl_tiers_keys(ngx_rl_reader_t *reader, json_t *value, void *data)
 static void
 ngx_rl_tiers_rule(ngx_rl_reader_t *reader, json_t *value, void *data)
 {
-    ngx_str_t       id;
-    ngx_uint_t      problems;
-    ngx_rl_rule_t  *rule;
+    ngx_rl_tiers_t *all = data;
+
+    ngx_str_t   id;
+    ngx_uint_t  problems;
 
     problems = reader->problems->n;
 
@@ -862,11 +820,10 @@ ngx_rl_tiers_rule(ngx_rl_reader_t *reader, json_t *value, void *data)
     }
 
     id = ngx_rl_read_name(reader);
-    rule = ngx_rl_read_rule_of(reader, &id);
+    all->rule = ngx_rl_read_rule_of(reader, &id);
 
-    if (rule) {
-        ngx_rl_tiers_source(reader, data, rule);
-        ngx_rl_tiers_keys(reader, value, data);
+    if (all->rule) {
+        ngx_rl_tiers_keys(reader, value, all);
 
     } else if (ngx_rl_read_skip(reader, problems, NULL) && reader->hashed) {
         ngx_rl_named_store(reader, value);
@@ -912,8 +869,6 @@ ngx_rl_tiers_pattern(ngx_rl_reader_t *reader, json_t *value, void *data)
         return;
     }
 
-    ngx_rl_tiers_source(reader, all, entry.of.rule);
-
     place.up = reader->at;
     reader->at = &place;
 
@@ -935,7 +890,8 @@ ngx_rl_tiers_pattern(ngx_rl_reader_t *reader, json_t *value, void *data)
     tiers = all->tiers.elts;
     tiers[number] = tiers[tier];
 
-    ngx_rl_tiers_add(reader, all, &client, number);
+    ngx_rl_source_add(reader, entry.of.rule, NGX_RL_READ_TIERS, &client,
+                      number);
 }
 
 
@@ -952,15 +908,11 @@ static const ngx_rl_member_t  ngx_rl_tiers_members[] = {
 void
 ngx_rl_read_tier_assignments(ngx_rl_reader_t *reader, json_t *value, void *data)
 {
-    size_t                  i, n;
-    json_t                 *keys, *rules, *rule, *patterns;
-    const char             *id;
-    ngx_rl_tiers_t          all;
-    ngx_rl_policy_t        *policy;
-    ngx_rl_tier_source_t   *source;
-    ngx_rl_tiers_source_t  *read;
+    size_t           n;
+    json_t          *keys, *rules, *rule, *patterns;
+    const char      *id;
+    ngx_rl_tiers_t   all;
 
-    policy = reader->policy;
 
     keys = json_object_get(value, "keys");
     rules = json_object_get(value, "rules");
@@ -983,9 +935,6 @@ ngx_rl_read_tier_assignments(ngx_rl_reader_t *reader, json_t *value, void *data)
     if (ngx_rl_read_map(reader, reader->temp, &all.numbers, n) != NGX_OK
         || ngx_array_init(&all.tiers, reader->pool, all.npatterns + 9,
                           sizeof(ngx_str_t))
-           != NGX_OK
-        || ngx_array_init(&all.sources, reader->temp, 2,
-                          sizeof(ngx_rl_tiers_source_t))
            != NGX_OK)
     {
         reader->failed = 1;
@@ -993,29 +942,10 @@ ngx_rl_read_tier_assignments(ngx_rl_reader_t *reader, json_t *value, void *data)
     }
 
     (void) ngx_array_push_n(&all.tiers, all.npatterns + 1);
-    ngx_rl_tiers_source(reader, &all, NULL);
+    all.rule = NULL;
 
     ngx_rl_read_members(reader, value, ngx_rl_tiers_members, &all);
-
-    read = all.sources.elts;
-    policy->tiers = all.tiers.elts;
-
-    reader->failed |= ngx_array_init(&policy->tier_sources, reader->pool,
-                                     all.sources.nelts,
-                                     sizeof(ngx_rl_tier_source_t))
-                      != NGX_OK;
-
-    for (i = 0; i < all.sources.nelts && !reader->failed; i++) {
-        source = ngx_array_push(&policy->tier_sources);
-        ngx_memzero(source, sizeof(ngx_rl_tier_source_t));
-        source->rule = read[i].rule;
-
-        reader->failed |= ngx_rl_clients_make(&source->clients,
-                                              read[i].clients.elts,
-                                              read[i].clients.nelts,
-                                              reader->pool)
-                          != NGX_OK;
-    }
+    reader->policy->tiers = all.tiers.elts;
 }
 
 
@@ -1305,9 +1235,7 @@ ngx_rl_read_temporary_limits(ngx_rl_reader_t *reader, json_t *list, void *data)
 
     n = json_array_size(list);
 
-    if (n == 0
-        || !ngx_rl_read_few(reader, NULL, list, NGX_RL_DOCUMENT_ENTRIES))
-    {
+    if (n == 0) {
         return;
     }
 

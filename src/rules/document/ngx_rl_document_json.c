@@ -87,13 +87,13 @@ static const ngx_rl_member_t  ngx_rl_document_members[] = {
       .read = ngx_rl_document_rule },
     { "tier_of", NGX_RL_IS_OBJECT,
       .read = ngx_rl_read_tier_assignments },
-    { "allow", NGX_RL_IS_ARRAY,
-      .read = ngx_rl_read_access_list,
+    { "allow", NGX_RL_IS_ARRAY, .most = NGX_RL_DOCUMENT_ENTRIES,
+      .each = NGX_RL_IS_TEXT|NGX_RL_IS_OBJECT, .read = ngx_rl_read_access,
       .offset = offsetof(ngx_rl_policy_t, allow) },
-    { "deny", NGX_RL_IS_ARRAY,
-      .read = ngx_rl_read_access_list,
+    { "deny", NGX_RL_IS_ARRAY, .most = NGX_RL_DOCUMENT_ENTRIES,
+      .each = NGX_RL_IS_TEXT|NGX_RL_IS_OBJECT, .read = ngx_rl_read_access,
       .offset = offsetof(ngx_rl_policy_t, deny) },
-    { "overrides", NGX_RL_IS_ARRAY,
+    { "overrides", NGX_RL_IS_ARRAY, .most = NGX_RL_DOCUMENT_ENTRIES,
       .read = ngx_rl_read_temporary_limits },
     { .name = NULL }
 };
@@ -397,6 +397,16 @@ ngx_rl_document_policy(ngx_rl_reader_t *reader, json_t *root)
         return;
     }
 
+    if (ngx_array_init(&reader->sources, reader->temp, 4,
+                       sizeof(ngx_rl_read_source_t))
+        != NGX_OK)
+    {
+        reader->failed = 1;
+        return;
+    }
+
+    ngx_memzero(ngx_array_push(&reader->sources), sizeof(ngx_rl_read_source_t));
+
     reader->nfixed = (uint32_t) rules->nelts;
     reader->nrules = reader->nfixed;
 
@@ -406,6 +416,10 @@ ngx_rl_document_policy(ngx_rl_reader_t *reader, json_t *root)
     }
 
     ngx_rl_read_members(reader, root, ngx_rl_document_members, reader->policy);
+
+    if (!reader->failed) {
+        ngx_rl_read_sources(reader);
+    }
 }
 
 

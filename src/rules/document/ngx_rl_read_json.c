@@ -374,6 +374,10 @@ ngx_rl_read_members(ngx_rl_reader_t *reader, json_t *object,
             ngx_memcpy(at, &value, sizeof(json_t *));
         }
 
+        if (m->most && !ngx_rl_read_few(reader, NULL, value, m->most)) {
+            continue;
+        }
+
         if (m->members) {
             ngx_rl_read_members(reader, value, m->members, data);
 

@@ -35,6 +35,17 @@ struct ngx_rl_place_s {
     size_t                 number;  /* of an element */
 };
 
+/* sets of a source: see ngx_rl_policy_source_t */
+#define NGX_RL_READ_DENY   0
+#define NGX_RL_READ_ALLOW  1
+#define NGX_RL_READ_TIERS  2
+#define NGX_RL_READ_SETS   3
+
+typedef struct {
+    ngx_rl_rule_t         *rule;      /* NULL: the API key and the address */
+    ngx_array_t            clients[NGX_RL_READ_SETS];   /* ngx_rl_known_t */
+} ngx_rl_read_source_t;
+
 struct ngx_rl_reader_s {
     ngx_rl_limiter_t      *limiter;
     ngx_rl_policy_t       *policy;
@@ -50,6 +61,8 @@ struct ngx_rl_reader_s {
     uint32_t               nfixed;    /* of nginx.conf */
     uint32_t               nrules;    /* all */
     ngx_rl_map_t           ids;       /* of rules -> rules */
+    ngx_array_t            sources;   /* ngx_rl_read_source_t: the API key is
+                                         the first one */
 
     unsigned                      written:1; /* the document is not stored
                                                 yet */
@@ -73,6 +86,7 @@ struct ngx_rl_member_s {
     ngx_rl_read_pt          read;      /* or NULL */
     size_t                  offset;    /* in data: what read() gets */
     const char             *expected;  /* of a text that may not be empty */
+    size_t                  most;      /* entries; 0: any number */
     ngx_uint_t              each;      /* types: read() gets each element */
     const ngx_rl_member_t  *members;   /* of an object, of the same data */
 };
@@ -203,8 +217,14 @@ void ngx_rl_read_named(ngx_rl_reader_t *reader, json_t *object,
     const ngx_rl_rule_t *rule, ngx_rl_map_t *map, size_t first,
     ngx_rl_named_pt read, void *data);
 
-/* Members: a list of clients, "tier_of", and "overrides" behind all rules. */
-void ngx_rl_read_access_list(ngx_rl_reader_t *reader, json_t *list, void *data);
+/* Makes the policy's lists and sources of what was read of them. */
+void ngx_rl_read_sources(ngx_rl_reader_t *reader);
+
+/*
+ * An entry of a list of clients, and members: "tier_of", and "overrides" behind
+ * all rules.
+ */
+void ngx_rl_read_access(ngx_rl_reader_t *reader, json_t *value, void *data);
 void ngx_rl_read_tier_assignments(ngx_rl_reader_t *reader, json_t *value,
     void *data);
 void ngx_rl_read_temporary_limits(ngx_rl_reader_t *reader, json_t *list,

@@ -235,24 +235,6 @@ ngx_rl_clients_map(ngx_rl_map_t *map, ngx_pool_t *pool, size_t n)
 }
 
 
-static ngx_int_t
-ngx_rl_clients_digests(ngx_rl_map_t *map, const ngx_rl_known_t *clients,
-    ngx_uint_t n, ngx_pool_t *pool)
-{
-    if (ngx_rl_clients_map(map, pool, n) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    /* from the least value on: the last one stays */
-
-    while (n--) {
-        (void) ngx_rl_map_put(map, clients[n].digest, clients[n].value);
-    }
-
-    return NGX_OK;
-}
-
-
 /* The kinds come one after the other. */
 ngx_int_t
 ngx_rl_clients_make(ngx_rl_clients_t *set, ngx_rl_known_t *clients,
@@ -278,11 +260,15 @@ ngx_rl_clients_make(ngx_rl_clients_t *set, ngx_rl_known_t *clients,
         switch (clients[0].kind) {
 
         case NGX_RL_CLIENT_KEY:
-            rc = ngx_rl_clients_digests(&set->digests, clients, k, pool);
-            break;
+            rc = ngx_rl_clients_map(&set->digests, pool, k);
 
-        case NGX_RL_CLIENT_RULE_KEY:
-            rc = ngx_rl_clients_digests(&set->rule_keys, clients, k, pool);
+            /* from the least value on: the last one stays */
+
+            for (i = k; i > 0 && rc == NGX_OK; i--) {
+                (void) ngx_rl_map_put(&set->digests, clients[i - 1].digest,
+                                      clients[i - 1].value);
+            }
+
             break;
 
         case NGX_RL_CLIENT_GLOB:
@@ -331,25 +317,6 @@ ngx_rl_clients_make(ngx_rl_clients_t *set, ngx_rl_known_t *clients,
 }
 
 
-void
-ngx_rl_clients_rule_key(ngx_uint_t number, const ngx_rl_rule_t *rule,
-    const ngx_str_t *key, u_char digest[NGX_RL_MAP_KEY])
-{
-    ngx_uint_t  i;
-
-    if (rule) {
-        ngx_rl_policy_value_digest(rule, key, digest);
-
-    } else {
-        ngx_rl_policy_digest(key, digest);
-    }
-
-    for (i = NGX_RL_MAP_KEY; number; number >>= 8) {
-        digest[--i] ^= (u_char) (number & 0xff);
-    }
-}
-
-
 ngx_uint_t
 ngx_rl_clients_needs(const ngx_rl_clients_t *list)
 {
@@ -358,7 +325,7 @@ ngx_rl_clients_needs(const ngx_rl_clients_t *list)
     needs = list->digests.entries ? NGX_RL_NEEDS_DIGEST : 0;
     needs |= list->globs ? NGX_RL_NEEDS_KEY : 0;
     needs |= list->networks ? NGX_RL_NEEDS_ADDRESS : 0;
-    needs |= (needs || list->rule_keys.entries) ? NGX_RL_NEEDS_LISTS : 0;
+    needs |= needs ? NGX_RL_NEEDS_LISTS : 0;
 
     return needs;
 }

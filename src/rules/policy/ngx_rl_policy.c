@@ -428,10 +428,10 @@ ngx_rl_policy_needs(const ngx_rl_policy_t *policy, const ngx_rl_rule_t *rule)
 static void
 ngx_rl_policy_mark(ngx_rl_policy_t *policy)
 {
-    ngx_uint_t              i;
-    ngx_rl_rule_t         **rules;
-    ngx_rl_tier_source_t   *source;
-    const ngx_rl_policy_t  *base;
+    ngx_uint_t               i;
+    ngx_rl_rule_t          **rules;
+    const ngx_rl_policy_t   *base;
+    ngx_rl_policy_source_t  *source;
 
     base = policy->limiter->base;
 
@@ -446,16 +446,20 @@ ngx_rl_policy_mark(ngx_rl_policy_t *policy)
                      | ngx_rl_clients_needs(&base->allow)
                      | ngx_rl_clients_needs(&base->deny);
 
-    source = policy->tier_sources.nelts ? policy->tier_sources.elts : NULL;
-
-    if (policy->temporary_keys.entries
-        || (source && source->clients.digests.entries))
-    {
+    if (policy->temporary_keys.entries) {
         policy->needs |= NGX_RL_NEEDS_DIGEST;
     }
 
-    if (source && source->clients.globs) {
-        policy->needs |= NGX_RL_NEEDS_KEY;
+    source = policy->sources.elts;
+
+    for (i = 0; i < policy->sources.nelts; i++) {
+
+        if (source[i].rule == NULL) {
+            policy->needs |= ngx_rl_clients_needs(&source[i].tiers)
+                             & (NGX_RL_NEEDS_DIGEST|NGX_RL_NEEDS_KEY);
+        }
+
+        policy->needs |= source[i].listed ? NGX_RL_NEEDS_LISTS : 0;
     }
 
     rules = policy->rules.elts;

@@ -30,8 +30,7 @@ typedef struct {
 typedef enum {
     NGX_RL_CLIENT_KEY = 0,     /* of an API key: its digest */
     NGX_RL_CLIENT_GLOB,        /* of API keys; checked */
-    NGX_RL_CLIENT_NETWORK,
-    NGX_RL_CLIENT_RULE_KEY     /* digest: see clients_rule_key() */
+    NGX_RL_CLIENT_NETWORK
 } ngx_rl_known_e;
 
 typedef struct {
@@ -51,7 +50,6 @@ struct ngx_rl_clients_s {
     ngx_rl_globs_t     *globs;     /* or NULL */
     uint32_t           *glob_values;  /* by their numbers, the greatest first */
     ngx_rl_networks_t  *networks;  /* or NULL */
-    ngx_rl_map_t        rule_keys;
     unsigned            all:1;     /* of a document's list: it has everybody */
 };
 
@@ -67,11 +65,17 @@ typedef struct {
     uint32_t          next;       /* of the same key; NONE of the map */
 } ngx_rl_temporary_t;
 
-/* A source of tiers: the API key, which is the first one, or a rule's key. */
+/*
+ * Values of a rule's key that lists and tiers name; of the API key, which is
+ * the first source, tiers alone.
+ */
 typedef struct {
     ngx_rl_rule_t    *rule;       /* NULL: the API key */
-    ngx_rl_clients_t  clients;    /* -> tiers of the policy */
-} ngx_rl_tier_source_t;
+    ngx_rl_clients_t  deny;
+    ngx_rl_clients_t  allow;
+    ngx_rl_clients_t  tiers;      /* -> tiers of the policy */
+    unsigned          listed:1;   /* a list is not empty */
+} ngx_rl_policy_source_t;
 
 struct ngx_rl_policy_s {
     ngx_pool_t         *pool;       /* its own; NULL: of the cycle, whatever
@@ -94,13 +98,9 @@ struct ngx_rl_policy_s {
 
     ngx_rl_clients_t    allow;      /* beside those of limiter->base */
     ngx_rl_clients_t    deny;
-    ngx_array_t         listed;     /* ngx_rl_rule_t *: whose keys the lists
-                                       name */
-
-    /* tiers: by the digests of values, then by the first pattern */
-    ngx_array_t         tier_sources;   /* ngx_rl_tier_source_t */
-    ngx_str_t          *tiers;          /* from 1 on: that of the first pattern
-                                           behind those of later ones */
+    ngx_array_t         sources;    /* ngx_rl_policy_source_t, of a document */
+    ngx_str_t          *tiers;      /* from 1 on: that of the first pattern
+                                       behind those of later ones */
 
     ngx_rl_map_t        temporary_keys; /* -> temporary_limits, a first one */
     ngx_rl_temporary_t *temporary_limits;
@@ -165,14 +165,6 @@ ngx_int_t ngx_rl_clients_make(ngx_rl_clients_t *set, ngx_rl_known_t *clients,
 
 /* An empty map with room for n, in the pool. */
 ngx_int_t ngx_rl_clients_map(ngx_rl_map_t *map, ngx_pool_t *pool, size_t n);
-
-/*
- * The digest of a value of the key of a rule, which is the number-th of those
- * that the policy's lists name. 0: the plain digest. rule: that rule, for a
- * request's value; NULL: a document says the value.
- */
-void ngx_rl_clients_rule_key(ngx_uint_t number, const ngx_rl_rule_t *rule,
-    const ngx_str_t *key, u_char digest[NGX_RL_MAP_KEY]);
 
 /* The steps at a request that a list needs: bits. */
 ngx_uint_t ngx_rl_clients_needs(const ngx_rl_clients_t *list);

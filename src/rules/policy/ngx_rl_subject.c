@@ -35,19 +35,24 @@ ngx_int_t
 ngx_rl_subject_tier(ngx_rl_subject_t *subject, const ngx_rl_policy_t *policy,
     const ngx_str_t *otherwise, ngx_rl_key_of_pt key_of, void *data)
 {
-    u_char                 digest[NGX_RL_MAP_KEY];
-    uint32_t               number, best;
-    ngx_str_t              key;
-    ngx_uint_t             i;
-    ngx_rl_clients_t      *clients;
-    ngx_rl_tier_source_t  *source;
+    u_char                   digest[NGX_RL_MAP_KEY];
+    uint32_t                 number, best;
+    ngx_str_t                key;
+    ngx_uint_t               i;
+    ngx_rl_clients_t        *clients;
+    ngx_rl_policy_source_t  *source;
 
     subject->tier = *otherwise;
     best = 0;
-    source = policy->tier_sources.elts;
+    source = policy->sources.elts;
 
-    for (i = 0; i < policy->tier_sources.nelts; i++) {
+    for (i = 0; i < policy->sources.nelts; i++) {
         key = subject->api_key;
+        clients = &source[i].tiers;
+
+        if (clients->digests.entries == NULL && clients->globs == NULL) {
+            continue;
+        }
 
         if (source[i].rule && key_of(data, source[i].rule, &key) != NGX_OK) {
             return NGX_ERROR;
@@ -56,8 +61,6 @@ ngx_rl_subject_tier(ngx_rl_subject_t *subject, const ngx_rl_policy_t *policy,
         if (key.len == 0) {
             continue;
         }
-
-        clients = &source[i].clients;
 
         if (clients->digests.entries) {
             if (source[i].rule) {
@@ -154,8 +157,8 @@ ngx_rl_policy_listed(const ngx_rl_policy_t *policy,
 
 
 ngx_rl_listed_e
-ngx_rl_policy_listed_key(const ngx_rl_policy_t *policy, ngx_uint_t number,
-    const ngx_rl_rule_t *rule, const ngx_str_t *key, time_t now)
+ngx_rl_policy_listed_key(const ngx_rl_policy_source_t *source,
+    const ngx_str_t *key, time_t now)
 {
     u_char  digest[NGX_RL_MAP_KEY];
 
@@ -163,16 +166,15 @@ ngx_rl_policy_listed_key(const ngx_rl_policy_t *policy, ngx_uint_t number,
         return NGX_RL_LISTED_NOT;
     }
 
-    ngx_rl_clients_rule_key(number, rule, key, digest);
+    ngx_rl_policy_value_digest(source->rule, key, digest);
 
-    if (ngx_rl_listed_until(
-            ngx_rl_map_get(&policy->deny.rule_keys, digest), now))
+    if (ngx_rl_listed_until(ngx_rl_map_get(&source->deny.digests, digest), now))
     {
         return NGX_RL_LISTED_DENIED;
     }
 
-    return ngx_rl_listed_until(
-               ngx_rl_map_get(&policy->allow.rule_keys, digest), now)
+    return ngx_rl_listed_until(ngx_rl_map_get(&source->allow.digests, digest),
+                               now)
            ? NGX_RL_LISTED_ALLOWED : NGX_RL_LISTED_NOT;
 }
 

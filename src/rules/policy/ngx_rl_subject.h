@@ -93,14 +93,13 @@ ngx_int_t ngx_rl_subject_tier(ngx_rl_subject_t *subject,
 
 /*
  * Which list has the API key or the address now (seconds since the epoch): of
- * the policy and of nginx.conf. listed_key: the policy's list that has the key
- * of rule, the number-th of the rules that the lists name.
+ * the policy and of nginx.conf. listed_key: the list that has a value of the
+ * key of the source's rule.
  */
 ngx_rl_listed_e ngx_rl_policy_listed(const ngx_rl_policy_t *policy,
     const ngx_rl_subject_t *subject, time_t now);
-ngx_rl_listed_e ngx_rl_policy_listed_key(
-    const ngx_rl_policy_t *policy, ngx_uint_t number,
-    const ngx_rl_rule_t *rule, const ngx_str_t *key, time_t now);
+ngx_rl_listed_e ngx_rl_policy_listed_key(const ngx_rl_policy_source_t *source,
+    const ngx_str_t *key, time_t now);
 
 /*
  * Whether a rule applies to this request, before its key is known. found:
