@@ -2,7 +2,8 @@
 #
 # The part of the style that a program can judge: no tabs, no trailing blanks,
 # no // comments, 80 columns, a function's name at the start of its line and its
-# brace on one of its own. In Perl of t/: no blank line inside a block.
+# brace on one of its own. In Perl of t/: no blank line inside a block or behind
+# a comment.
 #
 #   tools/check-style.sh [fix] [<file.c|.h>...]    all sources without files,
 #                                                  and all files of t/
@@ -78,13 +79,19 @@ awk '
 
 # shellcheck disable=SC2086
 [ -z "$tests" ] || awk '
-    FNR == 1                        { blank = code = 1 }
+    FNR == 1                        { blank = code = 1; body = 0 }
     /^__(DATA|END)__/               { code = 0 }
     code && blank && (!NF || /^[ })\]]/) {
         printf "%s:%d: blank line inside a block, or two\n", FILENAME, FNR
         failed = 1
     }
+    code && body && blank && comment && NF && !/^#/ {
+        printf "%s:%d: blank line behind a comment\n", FILENAME, FNR
+        failed = 1
+    }
                                     { blank = !NF }
+    NF                              { comment = /^#/ }
+    NF && !/^#/                     { body = 1 }
 
     END { exit failed }
 ' $tests

@@ -93,7 +93,6 @@ is($token->put('/allow', ['x*'], $ANY, bearer("deploy:$DEPLOY"))->{status},
    401, 'the name is no part of a token');
 
 # what a client sends stays in its quotes
-
 change_ok('quotes',
           $author->put('/allow', ['d*'], $ANY, bearer($DEPLOY),
                        'X-Subject: a" by "b',
@@ -104,14 +103,12 @@ change_ok('no UTF-8', $author->put('/allow', ['e*'], $ANY, bearer($DEPLOY),
           'PUT /allow', by => 'ann');
 
 # a reset makes no version; its line has no key
-
 $author->delete('/counters?rule=r&key=sk_secret', bearer($DEPLOY));
 like($gateway->log,
      qr{\[notice\] .*zone "one": a counter is reset: "DELETE /counters\?rule=r" by "deploy" from 127\.0\.0\.1, reason ""$}m,
      'a reset');
 
 # API keys
-
 my $sha = t::Api::sha('sk_secret');
 
 change_ok('a key', $rl->put('/tier_of/sk_secret', { tier => 'pro' }, $ANY),
@@ -129,7 +126,6 @@ $clear->put('/tier_of/sk_secret', { tier => 'pro' }, $ANY);
 is(newest($clear), '1||127.0.0.1|PUT|/tier_of/sk_secret|', 'keys_in_clear=on');
 
 # what changes nothing is no line; nor what is refused
-
 my $before = () = $gateway->log =~ /of its rules was made/g;
 
 for ($rl->get('/document'), $rl->put('/allow', $rl->get('/allow')->{json}, $ANY),
@@ -142,7 +138,6 @@ for ($rl->get('/document'), $rl->put('/allow', $rl->get('/allow')->{json}, $ANY)
 is(() = $gateway->log =~ /of its rules was made/g, $before, 'no line without a change');
 
 # who does not wait for the answer has made a change, too
-
 my $body = '["gone*"]';
 my $socket = $gateway->connect_to;
 
@@ -158,7 +153,6 @@ ok(wait_for(sub { newest() =~ /\|gone$/ == logged() =~ /reason "gone"$/ }),
 # an outcome that nobody knows is a line, too: see t/rules/lost.t
 
 # Redis: the same, through a fleet
-
 my @fleet = t::Gateway->limited(gateways => 2, redis => redis_start(),
     zone => { one => 'key=$http_x_api_key redis=r' },
     locations => { '/rl/' => 'ratelimit_api zone=one %%WRITE%%'

@@ -73,7 +73,6 @@ sub document {
 my $JSON = 'Content-Type: application/json';
 
 # sizes
-
 for my $where (qw( /rl /small /large /file /memory )) {
     my $api = t::Api->new($gateway, $where);
     t::Api::problem_ok($api->change('PUT', '/document', \document($MAX + 1)),
@@ -101,7 +100,6 @@ for my $where (qw( /rl /small /large /file /memory )) {
 }
 
 # in pieces; with "Expect"
-
 my $small = document(40);
 my $head = head('/rl/document', $JSON, 'Content-Length: 40');
 
@@ -119,7 +117,6 @@ is(raw(head('/rl/document', $JSON, 'Transfer-Encoding: chunked') . "x\r\n")
    ->{status}, 400, 'no chunk');
 
 # a connection that goes on behind a body that was not read
-
 my $long = head('/rl/nothing', $JSON, 'Content-Length: 40');
 
 $long =~ s/Connection: close\r\n//;
@@ -130,7 +127,6 @@ is(join(' ', $text =~ m{^HTTP/1.1 (\d+)}mg), '404 200',
    'the next request is read behind it');
 
 # none, or of another type
-
 my $api = t::Api->new($gateway);
 
 for (['', "$JSON", '400 empty-body'], ['{', $JSON, '422 invalid'],
@@ -163,7 +159,6 @@ t::Api::problem_ok($api->change('PATCH', '/rules/x', \'{}',
                    '404 not-found', 'PATCH of a type it takes');
 
 # the answer of one that reads is not in the way of the next: HTTP/1.1
-
 $text = $gateway->raw("GET /rl/document HTTP/1.1\r\nHost: localhost\r\n$TOKEN\r\n\r\n" x 20
                . "GET /rl/status HTTP/1.1\r\nHost: localhost\r\n$TOKEN\r\n"
                . "Connection: close\r\n\r\n");
@@ -171,7 +166,6 @@ is(join(' ', $text =~ m{HTTP/1.1 (\d+)}g), join(' ', (200) x 21),
    'requests one behind the other');
 
 # clients that leave, anywhere
-
 my $gone = t::Api->new($gateway, '/gone');
 my $request = head('/gone/document', $JSON, 'Content-Length: 40') . $small;
 
@@ -197,7 +191,6 @@ is($count, $version < 51 ? $version : 51,
    'what was asked for before was done, or not: no version is missing');
 
 # a worker that is to end answers first
-
 my $socket = $gateway->connect_to;
 
 syswrite $socket, substr $request, 0, length($request) - 5;

@@ -21,7 +21,6 @@ sub peak {
 }
 
 # bodies of 1 MiB that would be large trees, or many rules
-
 {
     my $gateway = gateway();
     my $api = t::Api->new($gateway);
@@ -81,7 +80,6 @@ sub peak {
 }
 
 # expressions that are short, and large when they are compiled
-
 {
     my $gateway = gateway();
     my $api = t::Api->new($gateway);
@@ -114,7 +112,6 @@ sub peak {
 }
 
 # an older gateway has written a larger one: to Redis, and to a state file
-
 my $deny = { rules => [], deny => ['bad'] };
 my $old = t::Rules::record(7, { allow => [map { sprintf '%0100d*', $_ }
                                               1 .. 21_000] });

@@ -29,7 +29,6 @@ my %override = (key => 'sk_1', rule => 'search', type => 'absolute', value => 5,
                 expires_at => '2099-01-01T00:00:00Z');
 
 # creates only, and says where
-
 my $answer = $api->put('/document', $document, $NEW);
 
 is("$answer->{status} $answer->{version} " . place($answer), '201 1 /rl/document',
@@ -68,7 +67,6 @@ t::Api::problem_ok($api->put('/rules/fourth', \%rule, $NEW, 'If-Match: "0"'),
                    '412 conflict', 'both conditions count');
 
 # overrides
-
 $answer = $api->post('/overrides', \%override, $ANY);
 my ($id) = place($answer) =~ m{^/rl/overrides/([0-9a-f]{32})$};
 is("$answer->{status} $id", "201 $answer->{json}{id}",
@@ -100,7 +98,6 @@ for (['{"id":"other","key":"k","type":"absolute","value":1}', '/id is not the on
 }
 
 # the same once more makes no version
-
 my $now = $api->get('/document');
 
 for (['PUT', '/document', { %{ $now->{json} }, version => 77 }],
@@ -133,7 +130,6 @@ is($api->put('/document', $now->{json}, 'If-Match: ')->{status}, 412,
    'so does one without a tag');
 
 # what differs does: a list's order, one member
-
 for my $change (sub { @{ $_[0]{allow} } = reverse @{ $_[0]{allow} } },
                 sub { $_[0]{rules}[0]{params}{limit}++ },
                 sub { delete $_[0]{overrides} })
@@ -146,7 +142,6 @@ for my $change (sub { @{ $_[0]{allow} } = reverse @{ $_[0]{allow} } },
 }
 
 # arguments that there are not
-
 $now = $api->get('/document');
 
 for (['DELETE', '/tiers/pro?Rule=search', 'Rule'],
@@ -183,7 +178,6 @@ $gateway->stop;
 
 # a gateway that has not heard of the last version: what changes nothing of its
 # own is no answer for the fleet
-
 my $port = redis_start();
 my $deaf = t::Gateway->limited(redis => $port, api => 1);
 

@@ -97,12 +97,10 @@ sub changes_ok {
 }
 
 # without Redis: both workers
-
 @fleet = gateways('', map { "$_ $RULES{$_}" } sort keys %RULES);
 changes_ok($_) for sort keys %RULES;
 
 # what a change may be
-
 my $api = t::Api->new($fleet[0]);
 my $patch = "/counters?rule=fixed&key=k";
 
@@ -154,7 +152,6 @@ is(t::Gateway::header($api->send('OPTIONS', '/counters'), 'Allow'),
    'GET, HEAD, PATCH, DELETE, OPTIONS', 'the methods');
 
 # who has changed what
-
 $api->patch("$patch&reason=a%20gift", { add => 2 });
 $api->patch($patch, { used => 7 }, 'X-RateLimit-Reason: a test');
 $api->delete("$patch&reason=enough&tier=pro");
@@ -168,7 +165,6 @@ unlike($fleet[0]->log, qr/key=k/, 'and no key');
 $_->stop for @fleet;
 
 # limits that only some know
-
 @fleet = gateways('', 'flights algorithm=concurrency limit=3',
                   'dynamic rate=$arg_rate',
                   'plan limit=5 window=31d tiers=pro:50');
@@ -189,7 +185,6 @@ is_deeply([@{ $answer->{json} }{qw( limit used remaining tier )}],
 $_->stop for @fleet;
 
 # in Redis, and in a Cluster
-
 my %SYNCS = (lease => '', strict => 'sync=strict', both => 'fail_mode=local',
              shards => 'sync=strict shards=7');
 
@@ -223,7 +218,6 @@ for my $redis ('server 127.0.0.1:' . redis_port(),
 }
 
 # without Redis nothing is changed
-
 @fleet = t::Gateway->limited(redis => t::Gateway::free_port(), api => 1,
                              timeout => '1s',
                              zone => 'key=$ratelimit_api_key rate=6r/d');

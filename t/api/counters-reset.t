@@ -179,7 +179,6 @@ for (@rules) {
 
 # a reset under load: what is in hand was debited before, so in all no more
 # passes than there was before and with each reset
-
 {
     my $total = spend($LIMIT, 'fixed_lease', 'load', @fleet);
     for my $n (1 .. 5) {
@@ -191,7 +190,6 @@ for (@rules) {
 }
 
 # what one worker of a node is told, its workers know that begin later
-
 for my $what ('was reloaded', 'had a worker killed') {
     spend($LIMIT, 'fixed_local', 'r', @fleet);
     denied_ok('fixed_local', 'r', @fleet);
@@ -206,7 +204,6 @@ for my $what ('was reloaded', 'had a worker killed') {
 }
 
 # Redis has lost its count of resets, and has another one when it is asked next
-
 spend($LIMIT, 'fixed_lease', 'lost', @fleet);
 spent_ok('fixed_lease', 'lost', @fleet);
 reset_ok($fleet[0], 'fixed_lease', 'lost');
@@ -215,7 +212,6 @@ redis_cli($redis, 'hset', "$prefix:{rules:z}", 'resets', 0);
 heard($fleet[1], $fleet[0]);
 
 # so often the same, that a count is what it was
-
 for my $times (1 .. 2) {
     spend($LIMIT, 'fixed_lease', 'lost', @fleet);
     denied_ok('fixed_lease', 'lost', @fleet);
@@ -229,7 +225,6 @@ for my $times (1 .. 2) {
 }
 
 # Redis is gone: who was denied by it is not, on the node that has not asked
-
 my @local = grep { /_(?:local|both)$/ } map { $_->[0] } @rules;
 
 for my $rule (@local) {
@@ -259,7 +254,6 @@ for my $rule (@local) {
 $_->stop('QUIT', qr/signal 9/) for @fleet;
 
 # zones without Redis: both workers
-
 my ($alone) = gateways();
 
 for (grep { $_->[0] =~ /_lease$|^log_strict$/ } @rules) {

@@ -76,7 +76,6 @@ sub state_and_reset {
 }
 
 # one node
-
 my $alone = gateway('', workers => 2);
 my $api = t::Api->new($alone);
 
@@ -88,7 +87,6 @@ is(exists $api->get(counter('slots', 'a'))->{json}{reset_at}, '',
 is($api->delete(counter('slots', 'a'))->{status}, 200, 'slots: reset');
 
 # what is asked for
-
 for (['/counters', '400 invalid'], ['/counters?rule=slots', '400 invalid'],
      ['/counters?key=', '400 invalid'], [counter('none', 'a'), '404 not-found'],
      [counter('slots', ''), '400 invalid'],
@@ -102,7 +100,6 @@ t::Api::problem_ok($api->delete('/counters?key=a'), '400 invalid',
                    'a reset is of one counter');
 
 # all counters of a key
-
 sub all_of {
     my $json = shift->get("/counters?$_[0]")->{json};
     return join(', ', map { "$_->{rule} " . ($_->{remaining} // '-')
@@ -128,7 +125,6 @@ is(t::Api->new($alone, '/read')->delete(counter('slots', 'a'))->{status}, 403,
    'a reset is a write');
 
 # keys of parts; limits of a document: tiers, overrides, for a time
-
 $api->change('PUT', '/document', { rules => [
     { id => 'parts', key => ['$arg_a', '$ratelimit_api_key'],
       match => { route => '/parts' }, algorithm => 'fixed_window',
@@ -173,7 +169,6 @@ like(all_of($api, 'key=a'), qr/^fixed_window .* and 17$/, 'too many of them');
 $alone->stop;
 
 # the plan that nginx.conf gives to a key: what its requests say
-
 my $plans = t::Gateway->limited(
     zone => { one => 'key=$ratelimit_api_key', two => 'key=$arg_user',
               three => 'key=$ratelimit_api_key' },
@@ -221,7 +216,6 @@ is(plan_of('/rl2', counter('user', 'ann') . '&tier='), '50 50 none',
    'also that it is none');
 
 # the plans of docs/plans-and-quotas.md: each rule has a limit of its own
-
 my $page = 'docs/plans-and-quotas.md';
 open my $plans_page, '<', $page or die "$page: $!";
 my ($example) = do { local $/; <$plans_page> }
@@ -245,7 +239,6 @@ is(plan_of('/rl3', counter('where', 'a') . '&tier=basic'), '100 100 basic',
 $plans->stop;
 
 # in Redis, by two gateways
-
 for my $sync ('', 'sync=strict', 'sync=async') {
     my $server = "server 127.0.0.1:$port; prefix " . key_prefix() . length $sync;
     my @gateways = gateway($sync, redis => $server, gateways => 2);
@@ -262,7 +255,6 @@ for my $sync ('', 'sync=strict', 'sync=async') {
 }
 
 # without Redis nothing is known
-
 my $gone = gateway('', redis => t::Gateway::free_port(), timeout => '1s');
 
 $api = t::Api->new($gone);

@@ -39,7 +39,6 @@ $gateway->reload;
 is_deeply(decisions(), $all, 'a reload loses none');
 
 # the rules of nginx.conf and those of a document
-
 sub policy {
     return map { join ' ', map { $_ // '-' }
                  @$_{qw( rule counted_by algorithm limit window_seconds )},
@@ -65,7 +64,6 @@ is_deeply([policy()], [@fixed, 'more $arg_a, $arg_b token_bucket 9 60'],
 $gateway->stop;
 
 # what a rule does without Redis: its own mode, or that of its locations
-
 $gateway = t::Gateway->limited(
     redis => 'server 127.0.0.1:1',
     zone => { same => 'redis=r', differ => 'redis=r' },

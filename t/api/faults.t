@@ -23,7 +23,6 @@ sub document { return { rules => [], allow => ["a$_[0]*"] } }
 my $DOCUMENT = document(0);
 
 # Redis: there, full, gone, back, empty
-
 my $port = redis_start();
 my $gateway = gateway(redis => $port, timeout => '1s');
 my $api = t::Api->new($gateway);
@@ -42,7 +41,6 @@ is($api->put('/document', document(2), $api->if_match(1))->{version}, 2,
    'no longer full');
 
 # a missing right: Redis 7 and 8 say so in different words, both without NOPERM
-
 redis_cli($port, qw( acl setuser default -hset ));
 my $refused = $api->put('/document', $DOCUMENT, $api->if_match(2));
 t::Api::problem_ok($refused, '503 unavailable', 'a missing right');
@@ -73,7 +71,6 @@ is($api->put('/document', document(3), $api->if_match(2))->{version}, 3,
    'changes go on');
 
 # stopped: it takes what it gets, and does not answer
-
 kill 'STOP', redis_pid($port);
 
 my $stopped = $api->change('PUT', '/document', $DOCUMENT);
@@ -88,7 +85,6 @@ ok(wait_for(sub {
    }), 'it was done, or not');
 
 # a worker that drains while Redis does not answer ends
-
 kill 'STOP', redis_pid($port);
 my $child = t::Gateway::beside(sub { $api->change('PUT', '/document', $DOCUMENT) });
 sleep 0.3;
@@ -99,7 +95,6 @@ waitpid $child, 0;
 $gateway->stop;
 
 # the worker that writes is killed, again and again
-
 my $alone = gateway(zone => 'state=rules.state', workers => 2);
 
 $api = t::Api->new($alone);
@@ -136,7 +131,6 @@ is($api->change('PUT', '/document', { rules => [] })->{status}, 200,
 $alone->stop('QUIT', 'exited on signal 9');
 
 # HTTP/2: an answer, a stream that is reset, and one that ends behind it
-
 my $http2 = gateway();
 my $client = t::Http2->new("$http2->{dir}/http2");
 

@@ -20,7 +20,6 @@ my $address = eval {
 $address = undef if defined $address && $address =~ /^127\./;
 
 # what X-From says becomes the client's address
-
 my $WRITE = 'ratelimit_api zone=one write token_file=tokens;';
 my $READ = 'ratelimit_api zone=one;';
 
@@ -81,7 +80,6 @@ sub from {
 }
 
 # this machine itself
-
 for my $path ('/read/status', '/metrics') {
     is(status($path), 200, "$path: from loopback");
     is(status($path, 'X-From: ::1'), 200, "$path: a client of loopback");
@@ -129,7 +127,6 @@ is(status('/read/inside/', 'X-From: 10.0.0.1'), 200,
    'a location inside is another one');
 
 # rules of nginx open nothing, and close more
-
 is(status('/all/status', 'X-From: 10.0.0.2'), 403, 'allow all');
 is(status('/any/status', 'X-From: 10.0.0.1'), 403, 'satisfy any');
 is(status('/denied/status'), 403, 'deny all');
@@ -141,7 +138,6 @@ is(status('/except/status', $WITH), 200, 'limit_except: GET');
 is(status('PUT /except/document', $WITH), 403, 'limit_except: PUT');
 
 # tokens
-
 my @with = map { "Authorization: $_" } "Bearer $TOKEN", "bearer  $OTHER";
 my @without = map { "Authorization: $_" } "Bearer $TOKEN-no", "Bearer #$TOKEN-no",
     "Bearer ", "Basic $TOKEN", substr("Bearer $TOKEN", 0, -1), "Bearer $OTHER\t",
@@ -161,7 +157,6 @@ t::Api::problem_ok(t::Api->new($gateway, '/token')->get('/status',
 unlike($gateway->log, qr/$TOKEN|$OTHER/, 'no token in the log');
 
 # a reload reads the file again, and nothing else does
-
 my $LATER = 'a-later-token-456';
 
 $gateway->write('tokens', "$TOKEN\n$LATER\n");
@@ -176,7 +171,6 @@ is(status('/token/status', "Authorization: Bearer $_"), 200,
    'a reload: a token that is there') for $TOKEN, $LATER;
 
 # methods: write
-
 for (qw( PUT DELETE PATCH )) {
     t::Api::problem_ok(t::Api->new($gateway, '/read')->send($_, '/rules/x', {}),
                        '403 read-only', "$_ without \"write\"");
@@ -188,18 +182,15 @@ is(status('POST /read/document/validate', 'Content-Type: text/plain'), 415,
    'validate is a read');
 
 # what else is refused
-
 is(status('/sub'), 403, 'not for a request within a request');
 is(status('HEAD /read/document/validate'), 405, 'no HEAD where there is no GET');
 
 # limits: those of the server do not count it, its own do
-
 is(status('/read/status', 'X-K: x'), 200, 'not counted') for 1 .. 2;
 is(join(' ', map { status('/limited/status', 'X-K: x') } 1, 2), '200 429',
    'its own limits count it');
 
 # paths
-
 is(status("/prefix/$_->[0]"), $_->[1], "/prefix/$_->[0]")
     for ['status', 200], ['', 200], ['status/', 404], ['statusx', 404],
         ['rules/', 404], ['rules/validate/x', 404], ['versions/1/x', 404],
@@ -211,7 +202,6 @@ like(t::Api->new($gateway, '/prefix')->get('')->{body},
      'an index');
 
 # methods: not allowed
-
 for (['POST /prefix/document', 'GET, HEAD, PUT, OPTIONS'],
      ['PUT /prefix/versions/1/restore', 'POST, OPTIONS'],
      ['WHAT /prefix/allow', 'GET, HEAD, PUT, POST, DELETE, OPTIONS'],
@@ -241,7 +231,6 @@ for (qw( GET HEAD )) {
 $gateway->stop('QUIT', 'access forbidden by rule');
 
 # certificates: who has a verified one may be here and write
-
 {
     my $dir = t::Gateway::dir('certificates');
     for (qw( server ann eve )) {
@@ -320,7 +309,6 @@ CONF
 }
 
 # refusals are logged, once a second, without what may hold a key
-
 {
     my $gateway = t::Gateway->limited(zone => { z => 'rate=1r/h' }, api => 1);
     my @no = ('Authorization: Bearer no', 'X-Secret: sk_secret');
@@ -336,7 +324,6 @@ CONF
 }
 
 # the configuration
-
 sub refused {
     my ($location, $like, $name) = @_;
     my $said = $gateway->verdict("server { $location }"

@@ -53,7 +53,6 @@ is_deeply([map { newest($at->{$_}, 3) } qw( decisions refusals degraded )],
           'of the zone, a second; the newest comes last');
 
 # a step without a sample
-
 advance(15);
 wait_for(sub { !defined now()->{decisions}[-2] });
 requests(50, '/two');
@@ -62,7 +61,6 @@ is_deeply(newest(now()->{decisions}, 7), [10, 1, 0, undef, undef, undef, 10],
           'a gap');
 
 # workers that come and go
-
 $gateway->reload;
 is_deeply(newest(now()->{decisions}, 7), [10, 1, 0, undef, undef, undef, 10],
           'a reload keeps it');
@@ -73,7 +71,6 @@ is_deeply(newest(now()->{decisions}, 3), [undef, 10, 1],
           'and so does a worker that is killed');
 
 # counts that leave the memory, an hour after their rule
-
 t::Clock::go();
 $api->change('PUT', '/rules/gone', { match => { route => '/gone' },
              params => { limit => 100, window => 86400 } });

@@ -9,7 +9,6 @@ my $HTML = 'Accept: text/html,application/xhtml+xml;q=0.9';
 my $PAGE = 'ratelimit_status_page;';
 
 # requests come from 127.0.0.1 with the address that X-From says
-
 my $gateway = t::Gateway->limited(
     zone => { one => 'key=$http_x_k rate=1r/h' },
     locations => {},
@@ -49,7 +48,6 @@ for (['page.css', 'text/css'], ['page.js', 'text/javascript']) {
 }
 
 # the files are those of page/
-
 my $script = get('/rl/page.js')->{body};
 
 for my $name (glob 'page/*') {
@@ -72,7 +70,6 @@ $bytes += -s for glob 'page/*';
 cmp_ok($bytes, '<', 110_000, 'they are small');
 
 # who gets it
-
 like(get('/rl/', @$_)->{body}, qr/^\{/, 'a program gets the paths')
     for ['Accept: application/json'], [];
 is(status('/rl/', 'Accept: TEXT/HTML'), 200, 'in any case');
@@ -94,7 +91,6 @@ for (['/rl', 301, qr{/rl/$}], ['/bare', 301, qr{^/bare/$}],
 }
 
 # the guards
-
 for my $from ('X-From: 10.0.0.1', 'Host: evil.example') {
     my $told = get('/rl/', $HTML, $from);
     is("$told->{status} " . header($told, 'WWW-Authenticate'), '403 ', $from);
@@ -125,7 +121,6 @@ is(status('/token/status') . status('/token/x'), '401401',
 $gateway->stop('QUIT', 'access forbidden by rule');
 
 # the configuration
-
 for (['ratelimit_status_page;', qr/^"ratelimit_status_page" is in a location without "ratelimit_api", expected both,/],
      ['ratelimit_api zone=z; ratelimit_status_page; ratelimit_status_page;',
       qr/^"ratelimit_status_page" directive is duplicate/],

@@ -48,7 +48,6 @@ my ($first) = grep { $_->{penalty} eq 'two' } @{ decode_json(
 like($first->{ends_at}, qr/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/, 'a time');
 
 # /top
-
 my %marked = map { substr($_->{key}, 7, 8) => $_->{penalized} ? 1 : 0 }
              @{ decode_json($api->get('/top')->{body})->{keys} };
 
@@ -60,7 +59,6 @@ is_deeply([map { $_->{penalized} ? 1 : 0 }
           'another one is not');
 
 # ended by hand
-
 is($api->delete('/penalties')->{status}, 400, 'not all at once');
 is($api->delete('/penalties?key=nobody')->{status}, 404, 'there is none');
 is($api->delete('/penalties?key=a')->{body}, "{\"ended\":1}\n", 'ended');
@@ -90,7 +88,6 @@ is($answer->{penalties}[0]{key}, '127.0.0.1', 'a key in clear');
 is($api->delete('/penalties?key=127.0.0.1')->{status}, 200, 'names it, too');
 
 # a penalty that the configuration does not have any more
-
 my $gone = t::Gateway->limited(zone => 'rate=1r/h', api => 1, http =>
     join "\n", map { "ratelimit_penalty $_ zone=z after=1r/1m time=1h;" }
                     'stays', 'goes');
@@ -114,7 +111,6 @@ is_deeply([grep { $_->{penalized} }
           'no key is marked');
 
 # penalized requests in "/rejections": a worker keeps one a second
-
 my $one = t::Gateway->limited(api => 1, zone => 'rate=1r/h keys_in_clear=on',
     http => <<'CONF');
     ratelimit_penalty flood zone=z after=1r/1m time=1m;
@@ -152,7 +148,6 @@ is_deeply($newest, { number => 4, rule => '', penalty => 'flood', key => 'a',
 is(rejections('?rule=z')->[0]{penalty}, undef, 'a rejection has no penalty');
 
 # a counter is not its key's penalty
-
 is($see->get('/counters?rule=z&key=a')->{json}{penalty}, 'flood',
    'a counter names it');
 is($see->get('/counters?key=a')->{json}{counters}[0]{penalty}, 'flood',
@@ -170,7 +165,6 @@ is_deeply($see->delete('/counters?rule=z&key=a')->{json},
           { rule => 'z', reset => JSON::PP::true }, 'no penalty');
 
 # a key by another variable is another one
-
 advance(1);
 $one->get('/?k=b', 'X-Other: c') for 1 .. 4;
 is(kinds('?key=c'), 'other', 'the longer one');
@@ -178,7 +172,6 @@ ok(!exists $see->get('/counters?rule=z&key=c')->{json}{penalty},
    'the rule does not count by that');
 
 # a key that JSON or the list cannot have as it is, is named by its hash
-
 for my $key ('k' x 100, "\xff<b>", '<b>') {
     $one->get("/?k=1$key", "X-Other: $key") for 1 .. 4;
     my $name = $key eq '<b>' ? $key : 'sha256:' . sha256_hex($key);

@@ -57,7 +57,6 @@ sub get { return $gateway->get($_[0], 'X-API-Key: ' . ($_[1] // 'sk_1'))->{statu
 is_deeply(list($api), { rejections => [], total => 0 }, 'none so far');
 
 # one, with all that it has
-
 is(get('/v1/orders/7'), $_) for 200, 200, 429;
 
 my $all = list($api);
@@ -75,7 +74,6 @@ is($all->{total}, 1, 'how many there were');
 unlike($gateway->log, qr/sk_1/, 'the log has no key');
 
 # others: the newest first
-
 my $begun = $gateway->begin(1, '/slots', 'X-API-Key: sk_1');
 my $held = $upstream->accept;
 is(get('/slots'), 429, 'requests in flight');
@@ -95,7 +93,6 @@ is(join(' ', map { $_->{number} } @{ list($api)->{rejections} }), '5 4 3 2 1',
    'numbers');
 
 # of one key, one rule, since
-
 is(rules(list($api, '?key=sk_2')), 'first', 'by key');
 is(rules(list($api, '?key=' . hash('sk_2'))), 'first', 'by its hash');
 is(rules(list($api, '?key=sk_3')), '', 'of a key without any');
@@ -124,14 +121,12 @@ is($api->send($_, '/rejections')->{status}, 405, "405: $_")
     for 'DELETE', 'POST';
 
 # another zone has its own, one without an endpoint none
-
 is(get("/addresses"), $_) for 200, 429;
 get('/other?k=a') for 1, 2;
 is(rules(list(t::Api->new($gateway, '/rl-a'))), 'from', 'of another zone');
 is(rules(list($api, '?rule=from')), '', 'not of this');
 
 # its keys are addresses of four bytes
-
 my $bytes = t::Api->new($gateway, '/rl-a');
 
 is(list($bytes)->{rejections}[0]{key}, hash(pack 'C4', 127, 0, 0, 1),
@@ -149,7 +144,6 @@ is($bytes->get('/counters?rule=from&key=::1')->{json}{used}, 0,
    'and no other one');
 
 # a route that is too long
-
 my $long = '/v1/orders/' . 'x' x 200;
 get($long);
 ($newest) = @{ list($api)->{rejections} };
@@ -157,7 +151,6 @@ is($newest->{route}, substr($long, 0, 112), 'a route is cut');
 is_deeply($newest->{cut}, ['route'], 'and says so');
 
 # a thousand of them
-
 get('/first', 'sk_many') for 1;
 is(tally($gateway->burst(500, '/first', 'X-API-Key: sk_many')), '500 x 429',
    'many') for 1 .. 3;
@@ -168,7 +161,6 @@ is($all->{rejections}[0]{number}, 1507, 'the newest');
 is($all->{rejections}[-1]{number}, 508, 'the oldest');
 
 # a reload, with workers that go on; killed ones
-
 $gateway->reload;
 is(list($api)->{total}, 1507, 'a reload keeps them');
 t::Clock::go();
@@ -179,7 +171,6 @@ is(rules(list($api, '?key=sk_2')), '', 'overwritten');
 $gateway->stop('QUIT', qr/\[alert\] .* exited on signal 9$/);
 
 # in clear, and by workers together
-
 t::Clock::stop();
 $gateway = gateway('keys_in_clear=on', workers => 2);
 $api = t::Api->new($gateway);
@@ -208,14 +199,12 @@ is(list($from)->{rejections}[0]{key}, '127.0.0.1', 'an address is readable');
 is(rules(list($from, '?key=127.0.0.1')), 'from', 'and is found');
 
 # a rule that is gone
-
 $gateway->configure(http => $gateway->{http} =~ s/^ratelimit_rule from .*$//mr);
 $gateway->reload;
 is_deeply([map { $_->{counted_by} } @{ list($from, '?rule=from')->{rejections} }],
           [undef], 'a rule that is gone counts by nothing');
 
 # without keys_in_clear no key that was kept before is shown
-
 $gateway->configure(http => $gateway->{http} =~ s/keys_in_clear=on//gr);
 t::Clock::go();
 $gateway->reload;
@@ -224,7 +213,6 @@ $gateway->stop;
 
 # a value of a request that looks like a hash is none, unless $ratelimit_api_key
 # has made it
-
 for my $clear ('', 'keys_in_clear=on') {
     my $hashes = t::Gateway->limited(
         zone => { z => "key=\$http_x_tenant $clear" }, api => 1,

@@ -23,7 +23,6 @@ sub limit {
 }
 
 # nothing yet
-
 my $answer = $api->get('/document');
 
 is_deeply($answer->{json}, { version => 0, rules => [] }, 'nothing yet');
@@ -34,7 +33,6 @@ is($api->get('/versions/1')->{status}, 404, 'no version 1');
 is_deeply($api->get('/allow')->{json}, [], 'no allow list');
 
 # the whole document
-
 my %orders = (
     id => 'orders', match => { route => '/v1/orders/**', methods => ['GET'] },
     key => ['$ratelimit_api_key'], algorithm => 'fixed_window',
@@ -59,7 +57,6 @@ is(limit('a', '/v2'), '200 ', 'no rule');
 is($api->get('/document')->{body}, $answer->{body}, 'GET /document');
 
 # conditions
-
 for (['', '428 precondition-required'], ['If-Match: "0"', '412 conflict'],
      ['If-Match: "1"', '412 conflict'],
      ['If-Match: "1-0000000000000001"', '412 conflict'],
@@ -97,7 +94,6 @@ is($api->get("/allow", "If-None-Match: $now")->{status}, 304,
    'the tag of any resource is the version');
 
 # all rules: the rest of the document stays
-
 {
     my %rest = (allow => ['sk_a*'], deny => ['sk_b*'],
                 tier_of => { patterns => [{ pattern => 'x*', tier => 'pro' }] });
@@ -132,7 +128,6 @@ is($api->get("/allow", "If-None-Match: $now")->{status}, 304,
 }
 
 # what clients log in with is no part of a rule: it would be shown
-
 for (['key', { key => '$http_authorization' }],
      ['key/1', { key => ['$arg_k', '${HTTP_Cookie}-x'] }],
      ['cost', { cost => '$http_proxy_authorization' }],
@@ -148,7 +143,6 @@ for (['key', { key => '$http_authorization' }],
 }
 
 # one rule
-
 $answer = $api->change('PUT', '/rules/orders', \%orders);
 is($api->get('/rules/orders')->{json}{id}, 'orders', 'GET /rules/{id}');
 is($api->change('PUT', '/rules/second', { params => { limit => 3, window => 60 },
@@ -167,7 +161,6 @@ t::Api::problem_ok($api->get('/rules/second'), '404 not-found', 'it is gone');
 is($api->get('/rules/second')->{etag}, $answer->{etag}, 'and as of when');
 
 # what is not valid changes nothing, and says all of it
-
 $now = $api->get('/document')->{etag};
 $answer = $api->change('PUT', '/document', { rules => [
     { %orders, params => { capacity => 0, refill_rate => 1 },
@@ -201,7 +194,6 @@ is($api->change('PUT', '/document', { rules => [\%orders] })->{status}, 200,
    'and back');
 
 # tiers, and who has one
-
 is($api->change('PUT', '/tiers/pro', { limit => 500, capacity => 500 })
        ->{status}, 200, 'PUT /tiers/pro');
 is_deeply($api->get('/tiers/pro')->{json},
@@ -227,7 +219,6 @@ is(limit($_, '/v1/orders/1'), '200 500', "$_ is pro") for qw( sk_prod_1 sk_a );
 is(limit('other', '/v1/orders/1'), '200 10', 'another is not');
 
 # overrides
-
 $answer = $api->change('POST', '/overrides', { key => 'sk_a', rule => 'orders',
     type => 'multiplicative', value => 5, reason => 'launch week' });
 is($answer->{status}, 201, 'POST /overrides');
@@ -251,7 +242,6 @@ is_deeply($api->get('/overrides?key=%FF*')->{json}, [],
           'no override has a key that is not UTF-8');
 
 # lists
-
 for (['deny', 403, 'sk_revoked_1'], ['allow', 200, 'sk_internal_1']) {
     my ($list, $status, $key) = @$_;
     is($api->change('PUT', "/$list", [$key =~ s/1$/*/r])->{status}, 200,
@@ -275,7 +265,6 @@ for (['deny', 403, 'sk_revoked_1'], ['allow', 200, 'sk_internal_1']) {
 }
 
 # versions
-
 $answer = $api->get('/versions');
 
 my @versions = @{ $answer->{json}{versions} };
@@ -311,7 +300,6 @@ is(t::Api::said($api->change('PUT', '/document', {}, "X-Ratelimit-Reason: $_->[0
         ["\xc3\xa9" x 128, 200, '256 bytes'];
 
 # status
-
 $answer = $api->get('/status');
 is_deeply([@{ $answer->{json} }{qw( zone format redis warnings )}],
           ['one', '1.0', undef, 0], 'status');
@@ -321,7 +309,6 @@ ok(wait_for(sub { $api->get('/status')->{json}{state}{saved} }),
 like($answer->{json}{since}, qr/^\d{4}-/, 'status: since');
 
 # rules of nginx.conf beside those of a document; keys in the clear
-
 my $clear = t::Api->new($gateway, '/clear');
 
 is(t::Api::said($clear->change('PUT', '/document',
@@ -348,7 +335,6 @@ is($clear->change('PUT', '/tier_of/%ff', { tier => 'x' })->{status}, 400,
    'a name that is no UTF-8');
 
 # overrides that a rule cannot take
-
 $clear->change('PUT', '/document', { rules => [
     { id => 'running', algorithm => 'concurrency', params => { limit => 3 } }] });
 
@@ -375,7 +361,6 @@ is(t::Api::said($clear->change('PUT', '/overrides/c',
    . 'capacity, since the algorithm is no bucket', 'one of a rule of the document');
 
 # a full state folder: it is said that it is not saved
-
 $now = $api->get('/document')->{etag};
 unlink "$gateway->{dir}/rules.state.tmp";
 mkdir "$gateway->{dir}/rules.state.tmp";

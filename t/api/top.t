@@ -51,7 +51,6 @@ is($none->{others_at_most}, 0, 'for certain');
 
 # few are all taken, and exact: one after the other, because a worker that finds
 # the list locked adds its request to the next one
-
 for (['sk_a', 3, '3 x 200'], ['sk_b', 20, '5 x 200, 15 x 429'],
      ['sk_c', 8, '5 x 200, 3 x 429'])
 {
@@ -86,7 +85,6 @@ is(keys_of($two), hash('sk_b') . ' 20 ' . hash('sk_c') . ' 8', 'two of them');
 is($two->{others_at_most}, 3, 'what others have at most');
 
 # what is no request, and keys of other rules
-
 $gateway->get('/', 'X-API-Key: sk_c',
               'X-RateLimit-Explain: abcdefghijklmnopqrst') for 1 .. 5;
 is(top($api)->{total}, 31, 'an explained request is none');
@@ -110,7 +108,6 @@ for my $query ('by=x', 'by=', 'n=0', 'n=101', 'n=x', 'n=', 'key=a', 'by=requests
 is($api->send('POST', '/top')->{status}, 405, '405');
 
 # a reload, a killed worker, and many keys
-
 my $total = top($api)->{total};
 $gateway->reload;
 is(top($api)->{total}, $total, 'a reload keeps them');
@@ -131,7 +128,6 @@ ok($many->{keys}[0]{at_least} <= 20 && $many->{keys}[0]{at_most} >= 20,
 $gateway->stop('QUIT', qr/\[alert\] .* exited on signal 9$/);
 
 # in clear
-
 $gateway = gateway('keys_in_clear=on');
 $gateway->get('/', 'X-API-Key: sk_a') for 1 .. 6;
 is(keys_of(top(t::Api->new($gateway))), 'sk_a 6', 'in clear');

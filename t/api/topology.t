@@ -78,7 +78,6 @@ sub follows {
 }
 
 # a Cluster: keys on all shards; a seed that has not the slot
-
 my @ports = cluster_start();
 my @fleet = map { gateway("cluster 127.0.0.1:$_") } @ports[0, 1];
 
@@ -87,13 +86,11 @@ resets('Cluster', \@fleet, $_, 'a') for sort keys %RULES;
 resets('Cluster', \@fleet, 'token_bucket', "k$_") for 1 .. 8;
 
 # one key, one tag, for the document and its history
-
 my %on = map { $_ => 1 } map { split /\n/, redis_cli($_, '--scan', '--pattern',
                                      "$prefix:{rules:z}*") } @ports;
 is(join(' ', sort keys %on), "$prefix:{rules:z}", 'the document is one key');
 
 # a slot that moves, with its bucket; MOVED is followed by a reset, too
-
 sub nodes {
     return map { /^(\w+) \S+?:(\d+)@\S* (\S+) (\S+) .*?connected ?(.*)$/
                  ? { id => $1, port => $2, flags => $3, of => $4, slots => $5 }
@@ -163,7 +160,6 @@ my $home = owner(redis_cli($ports[0], 'cluster', 'keyslot', $document));
 my ($away) = grep { $_->{port} != $home->{port} && $_->{slots} ne '' } nodes();
 
 # it has no history yet: of one key here and one there Redis tells nothing
-
 ok(move($document, $away, sub {
        is(t::Api->new($fleet[0])->delete(counter('token_bucket', 'n'))->{status},
           200, 'a reset waits for the slot of the document');
@@ -174,7 +170,6 @@ ok(move($document, $home), 'and back');
 resets('the document is back', \@fleet, 'fixed_window', 'm');
 
 # all buckets of a few clients, wherever they are, on their way
-
 for my $key ('o', 'p') {
     resets('before its bucket moves', \@fleet, 'fixed_window', $key);
     my ($bucket) = bucket_of('strict', $key);
@@ -189,7 +184,6 @@ for my $key ('o', 'p') {
 }
 
 # a replica takes over from the primary that has the document
-
 $home = owner(redis_cli($ports[0], 'cluster', 'keyslot', $document));
 my ($replica) = grep { $_->{of} eq $home->{id} } nodes();
 
@@ -209,7 +203,6 @@ follows('behind a failover', \@fleet, 70, 3);
 $_->stop for @fleet;
 
 # Sentinels: a master, its replica, and a switch
-
 my ($one, $two) = (redis_start(), redis_start());
 redis_cli($two, 'replicaof', '127.0.0.1', $one);
 
@@ -251,7 +244,6 @@ is(redis_cli($sentinels[0], 'sentinel', 'failover', 'm'), 'OK', 'a switch');
 ok(wait_for(sub { master() ne $was }, 60), 'another master');
 
 # until then a worker may find nobody, a replica, or him who was the master
-
 ok(ready(), 'he that was the master is a replica');
 ok($_->becomes('PASSED', '/strict', 'X-API-Key: %s'),
    "behind the switch: each worker of $_->{name} finds the master") for @fleet;

@@ -84,7 +84,6 @@ for my $of (sort keys %edit) {
 }
 
 # validations need no right to write: they keep no change out, and it goes first
-
 hold();
 
 my $validations = begin(1, 'validation');
@@ -111,7 +110,6 @@ is(header($made, 'ETag') =~ s/-.*//r, header($_, 'ETag') =~ s/-.*//r,
 t::Gateway::finish($validations);
 
 # clients that leave
-
 hold();
 
 my $first = begin(1, 'change');
@@ -125,7 +123,6 @@ is(tally(t::Gateway::finish($waiting)), "$WAITING{change} x 200",
    'their places were free');
 
 # a body that does not come: its right ends, too
-
 my $text = '{"allow":["late*"]}';
 my $socket = $gateway->connect_to;
 

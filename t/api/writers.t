@@ -78,7 +78,6 @@ ok(wait_for(sub { $_->get('/versions')->{status} == 200 }), 'Redis is there')
 race('two gateways', $ROUNDS, @api);
 
 # a version that the other gateway has just made may be named here at once
-
 for (1 .. 20) {
     my $one = $api[$_ % 2]->change('PUT', "/tier_of/next$_", { tier => 'x' });
     my $two = $api[1 - $_ % 2]->put("/tier_of/again$_", { tier => 'x' },
@@ -87,7 +86,6 @@ for (1 .. 20) {
 }
 
 # any version: all of them succeed, as long as there are no more than it tries
-
 my @any = t::Gateway::send_all([map {
     $api[$_ % 2]->request('PUT', "/tier_of/any$_", { tier => 'x' },
                           'If-Match: *')
@@ -100,7 +98,6 @@ ok(wait_for(sub {
 $_->stop for @gateways;
 
 # one gateway, its own two workers
-
 my $alone = t::Gateway->limited(workers => 2, api => 1,
                                 zone => 'state=rules.state');
 

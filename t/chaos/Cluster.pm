@@ -41,7 +41,6 @@ sub address {
 sub nodes { return 0 .. NODES - 1 }
 
 # The processes.
-
 sub start {
     my ($self, $node) = @_;
     my $dir = "$self->{dir}/$node";
@@ -199,7 +198,6 @@ sub used_slots {
 
 # The watcher: a process that writes to each part of the slots all the time, and
 # notes down each change: when, and whether all of them took it.
-
 sub watch {
     my $self = shift;
     my $file = $self->{watched} = "$self->{dir}/watched";

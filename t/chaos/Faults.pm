@@ -247,7 +247,6 @@ sub alone {
 }
 
 # The network
-
 sub cut {
     my ($run, %is) = @_;
     my $node = '';

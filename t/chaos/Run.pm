@@ -108,7 +108,6 @@ CONF
 }
 
 # What a fault calls.
-
 sub ok {
     my ($self, $is, $what) = @_;
     return Test::More::ok($is, "$self->{fault}{name}: $what");

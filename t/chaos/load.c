@@ -245,7 +245,6 @@ request_start(long n)
 
 
 /* An idle connection or a new one; NULL when there are too many. */
-
 static conn_t *
 conn_take(int gateway)
 {
@@ -263,7 +262,6 @@ conn_take(int gateway)
 
 
 /* fd stays -1 where there is no connection. */
-
 static conn_t *
 conn_open(int gateway)
 {
@@ -346,7 +344,6 @@ conn_event(conn_t *c, uint32_t events)
 
 
 /* 0, or -1: the connection is gone. */
-
 static int
 conn_write(conn_t *c)
 {
@@ -433,7 +430,6 @@ answered(conn_t *c)
 
 
 /* A header's number, and the first letter of its text. */
-
 static long
 header(const conn_t *c, const char *name, char *first)
 {
@@ -461,7 +457,6 @@ header(const conn_t *c, const char *name, char *first)
 
 
 /* The request has ended, and so it is written down. */
-
 static void
 record(conn_t *c, char end)
 {
@@ -489,7 +484,6 @@ record(conn_t *c, char end)
 
 
 /* Ends what has waited long enough. */
-
 static void
 look_after(void)
 {

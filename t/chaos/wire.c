@@ -139,7 +139,6 @@ tun_open(const char *name)
 
 
 /* 0, or -1 at the end. */
-
 static int
 commands_read(void)
 {
@@ -248,7 +247,6 @@ packet(char *data, size_t len, int from_gateway, int back, int on)
 
 
 /* One in so many packets begins a fault of its connection. */
-
 static void
 faulty(char *data, size_t len, int from_gateway, int back, int on, int packets)
 {
@@ -301,7 +299,6 @@ faulty(char *data, size_t len, int from_gateway, int back, int on, int packets)
 
 
 /* The reset that answers a segment (RFC 9293, 3.10.7.1). */
-
 static void
 refuse(char *data, size_t len, int back)
 {
@@ -326,7 +323,6 @@ refuse(char *data, size_t len, int back)
 
 
 /* A reset in answer to a segment, or, forth, in its place. */
-
 static void
 reset_send(struct ip *ip, struct tcphdr *tcp, int fd, int forth, size_t payload)
 {
@@ -381,7 +377,6 @@ reset_send(struct ip *ip, struct tcphdr *tcp, int fd, int forth, size_t payload)
 
 
 /* The Internet checksum (RFC 1071), not inverted; len is even. */
-
 static uint16_t
 sum(uint32_t start, const void *data, size_t len)
 {
@@ -400,7 +395,6 @@ sum(uint32_t start, const void *data, size_t len)
 
 
 /* Behind all that are due as early. */
-
 static void
 late(char *data, size_t len, int on, int64_t due_us)
 {
@@ -437,7 +431,6 @@ late(char *data, size_t len, int on, int64_t due_us)
 
 
 /* Sends what is due; the milliseconds until the next is, or -1. */
-
 static int
 late_send(void)
 {

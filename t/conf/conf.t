@@ -77,7 +77,6 @@ sub with_penalty { return "$ZONE ratelimit_penalty p zone=z $_[0];" }
 sub with_rule { return "$ZONE ratelimit_rule r zone=z $_[0];" }
 
 # one of each directive, and its number of arguments
-
 refused(in_server('%1'), '"%2" directive is duplicate',
     (map { ["$_->[0] $_->[1]; $_->[0] $_->[2];", $_->[0]] }
      ['ratelimit_tier', 'a', 'b'], ['ratelimit_log_level', 'info', 'warn'],
@@ -105,7 +104,6 @@ refused('server { %1 }', '"%2" directive is not allowed here',
     ['ratelimit_metrics;', 'ratelimit_metrics']);
 
 # ratelimit_zone
-
 refused('ratelimit_zone %1 zone=z:1m rate=1r/s;',
         '"ratelimit_zone" has an empty key, expected a value with variables',
         '""', 'key=');
@@ -153,7 +151,6 @@ refused(with_rate('1r/s %1'), '"ratelimit_zone" has "%1", but "%n" is a '
 
 # a name that is written wrongly: letters that are missing, too many, others,
 # swapped; its beginning alone; with a value, or without
-
 refused(with_zone('%1'), '"ratelimit_zone" has an unknown parameter "%1", '
         . 'did you mean "%2"?',
         ['bust=5', 'burst='], ['burrst=5', 'burst='], ['brust=5', 'burst='],
@@ -181,7 +178,6 @@ refused(with_rate('1r/s redis=gone') . ' %1',
         ["ratelimit_redis gnoe { $REDIS }", 'did you mean "gnoe"?']);
 
 # rates and capacities
-
 for (['a number of requests from 0 to 1073741824',
       map { "${_}r/s" } '', '-1', '1073741825', '99999999999999999999'],
      [$RATE, '5', '100', '5/s', '5q/s', '5r'],
@@ -213,7 +209,6 @@ invalid(with_rate('10r/s shards=%1'), 'ratelimit_zone', 'shards=',
         '', '0', '1', '65', '-2', '2.5', 'x', '$arg_n');
 
 # algorithms, limits and windows
-
 invalid(with_rule('rate=1r/s algorithm=%1'), 'ratelimit_rule', 'algorithm=',
         '"token_bucket", "leaky_bucket", "fixed_window", "sliding_window", '
         . '"sliding_log" or "concurrency"',
@@ -231,7 +226,6 @@ invalid(with_rule("algorithm=leaky_bucket rate=1r/s $_=%1"), 'ratelimit_rule',
         '1073741824') for 'burst', 'delay';
 
 # what goes together: what stands last does not fit the algorithm
-
 for (['capacity=5', 'leaky_bucket', 'token_bucket'],
      ['capacity=5', 'fixed_window', 'token_bucket'],
      ['burst=5', 'token_bucket', 'leaky_bucket'],
@@ -358,7 +352,6 @@ refused(with_rule('shards=4 %1'),
      . 'is multiplied by the shards']);
 
 # which requests, and what they cost
-
 for (['tier=', 'the name of a tier: 1 to 64 bytes without variables and control '
       . 'characters', '', '$arg_t', 'a$arg_t'],
      ['percent=', 'a whole number from 1 to 100', '', '0', '101', '-1', '5%'],
@@ -434,7 +427,6 @@ refused(with_rule('rate=1r/s active=%1'),
         'mon,09:00-09:00', '00:00-00:00');
 
 # ratelimit_rule
-
 refused("$ZONE ratelimit_rule r rate=1r/s;",
         '"ratelimit_rule" "r" has no zone, expected "zone=<name>"');
 refused("$ZONE ratelimit_rule %1 zone=z rate=1r/s;",
@@ -482,7 +474,6 @@ like($gateway->verdict($_->[0]),
         [with_rule('rate=1r/s') . ' ratelimit_rule r zone=z rate=2r/s;', ''];
 
 # ratelimit
-
 refused(in_server('ratelimit %1;'), '"ratelimit" has an unknown parameter "%1", '
         . 'expected "off", or one each of "zone=", "rule=", "look", "burst=", "nodelay", '
         . '"delay="', 'on', 'z');
@@ -524,7 +515,6 @@ refused(in_server('ratelimit off zone=z;'),
         '"ratelimit" directive "off" takes no parameter');
 
 # ratelimit_penalty
-
 accepted(with_penalty($_))
     for 'after=1r/s time=1s', 'after=10000r/d time=366d', 'after=5r/1m time=1m '
         . 'key=$arg_a$arg_b action=ban on=rejected growth=1 max=1m',
@@ -576,7 +566,6 @@ refused("$ZONE ratelimit_penalty p zone=y after=1r/m time=1m;",
         '"ratelimit_penalty" "p" has an unknown "zone=y", expected "z"');
 
 # the small ones
-
 for (['ratelimit_phase', 'one of "before_auth", "after_auth"', 'during_auth'],
      ['ratelimit_log_level', 'one of "info", "notice", "warn", "error"',
       'crit', '5', 'debug'],
@@ -627,7 +616,6 @@ refused(in_server('ratelimit_headers keep;'),
         . ' beside it');
 
 # ratelimit_redis
-
 refused('ratelimit_redis r;',
         'directive "ratelimit_redis" has no opening "{"');
 invalid("ratelimit_redis %1 { $REDIS }", 'ratelimit_redis', '', $NAME,
@@ -667,7 +655,6 @@ refused(in_redis('%1%2;'), '"ratelimit_redis" "r" has an invalid address "%2" '
         ['server ', ':6379', 'no host']);
 
 # what cannot be a name, with a resolver that would be asked for it too
-
 refused('%1' . in_redis('%2%3;'), '"ratelimit_redis" "r" has an invalid address '
         . '"%3" (invalid host), expected "host:port"',
         map { my $resolver = $_; map { [$resolver, /^(.* )(\S+)$/] }
@@ -729,7 +716,6 @@ refused(in_redis("$REDIS %1 %2; %1 %2;"),
         'tls_name a', 'tls_certificate a', 'tls_certificate_key a');
 
 # accepted
-
 accepted(with_rate($_))
     for '1r/s', '10r/5s', '100r/m', '1r/366d', '1073741824r/h', '1r/31622400s',
         '1r/s capacity=1073741824', '5r/m capacity=1', '$arg_r',
@@ -826,7 +812,6 @@ accepted(in_redis($_))
         "$REDIS secret_file $gateway->{dir}/pw;";
 
 # the order of what names and what is named does not matter
-
 accepted("server { ratelimit zone=z rule=r; } "
          . 'ratelimit_rule r zone=z rate=1r/s sync=strict; '
          . 'ratelimit_zone $arg_k zone=z:1m redis=r; '
@@ -834,7 +819,6 @@ accepted("server { ratelimit zone=z rule=r; } "
 accepted("ratelimit zone=z; $ZONE");
 
 # what needs Redis
-
 for my $more ('sync=lease', 'sync=lease fail_mode=local', 'sync=async cost=2',
               'sync=lease cost=$arg_c cost_header=X-Cost',
               'sync=async cost_header=X-Cost dry_run',
@@ -861,7 +845,6 @@ accepted("ratelimit_zone \$arg_k zone=z:1m redis=r $_;" . in_redis($REDIS))
          'shards=2 algorithm=fixed_window limit=5 window=calendar:month');
 
 # what is accepted, and hardly meant
-
 my $USED = 'server { ratelimit zone=z; }';
 my $UNUSED = '"ratelimit_zone" "z" limits nothing, expected a '
              . '"ratelimit zone=z"';
@@ -923,7 +906,6 @@ for ('tier=pro', 'tiers=pro:5r/s') {
 }
 
 # a bucket in shared memory, whose time is counted in milliseconds
-
 sub slow {
     my ($most, $expected) = @_;
     return "rule \"r\" of zone \"z\" admits at most $most requests a second, "
@@ -976,7 +958,6 @@ for ('key:sk_*', 'key:*', 'key:plain:jwt:*') {
 warned("$ZONE $USED ratelimit_allow zone=z $_;") for 'key:sk_1', 'key:jwt:*', 'key:sk\\\\*';
 
 # the place of a mistake that only the whole configuration shows
-
 $gateway->configure(http => "\n\n    $ZONE\n    server {\n"
                             . "        ratelimit zone=gone;\n    }\n");
 my ($ok, $text) = $gateway->check;

@@ -116,7 +116,6 @@ for my $zone (qw( local redis )) {
 }
 
 # another algorithm under the same name: it never reads what is not its own
-
 row(3, "/$_?k=c") for map { ("$_/token", "$_/leaky", "$_/token_window") }
                       qw( local redis );
 

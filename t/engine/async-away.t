@@ -39,7 +39,6 @@ t::Clock::go();
 redis_stop($port);
 
 # none is let pass too many, and none is shut out for ever
-
 my %passed;
 my $begin = t::Clock::now();
 
@@ -59,7 +58,6 @@ for my $rule (qw( bucket fixed sliding )) {
 }
 
 # a client that has gone is asked about no more
-
 $gateway->get("/bucket?k=gone$_") for 1 .. 100;
 
 my ($before, $after) = (0, 1);

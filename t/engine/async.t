@@ -77,7 +77,6 @@ t::Clock::stop();
 
 # a share of what is left is spent shortly before a sweep, which so finds
 # nothing to debit
-
 $gateway->get('/year?k=a&cost=1');
 becomes(1, 'the first one at once');
 later(0.05);
@@ -88,13 +87,11 @@ $gateway->get('/year?k=a&cost=1');
 becomes(5, 'one behind a sweep');
 
 # nobody sweeps when the response is there
-
 later(0.3);
 $gateway->get('/year?k=a&cost=0&more=2');
 becomes(7, 'what a response costs');
 
 # a window ends before the sweep
-
 redis_cli($port, 'FLUSHALL');
 t::Clock::align($WINDOW, $WINDOW - 1);
 $gateway->get('/short?k=a');
@@ -104,7 +101,6 @@ sleep 0.3;
 $gateway->get('/short?k=a') for 1 .. 2;
 
 # a call that is under way would come to Redis in the next window
-
 sleep 0.3;
 later(0.1);
 is(passed(map { $gateway->get('/short?k=a') } 1 .. 12), 10,
@@ -112,7 +108,6 @@ is(passed(map { $gateway->get('/short?k=a') } 1 .. 12), 10,
 
 # tokens that come back while their debit is under way; each answer of Redis
 # says what is left
-
 my @RULES = qw( bucket year sliding );
 
 sub left {
@@ -140,7 +135,6 @@ for my $rule (@RULES) {
 }
 
 # all tokens come back: the gateway's own counter has heard of some alone
-
 for my $rule (@RULES) {
     my @requests;
     # a response tells that it costs nothing, and Redis has heard of the cost
@@ -164,7 +158,6 @@ for my $rule (@RULES) {
 }
 
 # a debit that Redis has not run is told again; one that may have run is not
-
 my @GOOD = ("*4\r\n:1\r\n:9\r\n:360000\r\n:0\r\n") x 9;
 
 for (['that did not run: LOADING', "-LOADING x\r\n", 2],
@@ -189,7 +182,6 @@ for (['that did not run: LOADING', "-LOADING x\r\n", 2],
 
 # gateways that have spent a limit together, and more than it: each tells Redis
 # once, and nobody calls for no request
-
 my @fleet = ($gateway, map { t::Gateway->new(http => $conf)->start } 1 .. 2);
 
 for my $rule (@RULES) {

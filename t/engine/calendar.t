@@ -39,7 +39,6 @@ my $gateway = t::Gateway->limited(
 my $probes = 0;
 
 # A window ends at a whole second, however the clocks that know of it differ.
-
 for my $zone (sort keys %SYNC) {
     my %ends = map { header($gateway->get("/$zone/utc?k=r$_"), 'X-RateLimit-Reset')
                      % $DAY => 1 } 1 .. 40;
@@ -100,7 +99,6 @@ my $year = 1 + (gmtime t::Clock::now())[5] + 1900;
 my $leap = $year % 4 == 0;
 
 # a billing month, 31 January until the last day of February
-
 my $january = timegm(0, 0, 0, 31, 0, $year) - 3600;
 my $february = timegm(0, 0, 0, $leap ? 29 : 28, 1, $year) - 3600;
 my $march = timegm(0, 0, 0, 31, 2, $year) - 7200;
@@ -111,7 +109,6 @@ window('bill', $january, $february, 'from 31 January on');
 window('bill', $february, $march, 'from the end of February on');
 
 # the night of the change to summer time, 0:30
-
 my $spring = change($year + 1, 3);
 my $begin = $spring - 2 * 3600;
 
@@ -138,7 +135,6 @@ t::Clock::go();
 
 # a zone that is none: refused by nginx -t and by the endpoint, skipped where
 # a document has it
-
 my %day = (algorithm => 'fixed_window',
            params => { limit => 3, window => 'calendar:day',
                        tz => 'Europe/Berln' });
@@ -169,7 +165,6 @@ t::Api::problem_ok($api->put('/rules/new', \%day, 'If-None-Match: *'),
 $gateway->stop;
 
 # a debt counts in the next window, whether a client comes then or not
-
 my $up = t::Gateway::free_port();
 
 t::Clock::stop();

@@ -154,7 +154,6 @@ sub takes {
 }
 
 # All of the slots, one more, and all of them back.
-
 for my $path (qw( /api /missing/x /redirect /after )) {
     my $key = $path =~ s/\W//gr;
     my @clients = map { client("$path?k=$key") } 1 .. 5;
@@ -170,7 +169,6 @@ for my $path (qw( /api /missing/x /redirect /after )) {
 }
 
 # Each way to end: four take a slot and end so, a fifth stays.
-
 my %ways = (
     'the API answers' => ['/api', sub { answer($_[1]) }],
     'a HEAD' => ['HEAD /api', sub { answer($_[1], '') }],
@@ -237,7 +235,6 @@ for my $way (sort keys %ways) {
 }
 
 # without the API
-
 is($gateway->get('/refused?k=short')->{status}, 502, 'no API');
 is(in_use('short'), 0, 'no API: given back');
 is($gateway->get('/short?k=short')->{status}, 200, 'a short request');
@@ -253,14 +250,12 @@ like(do { sysread $lingers, my $text, 65536; $text }, qr/^HTTP\S+ 405/,
 becomes('l', 0, 'lingering: given back when that has ended');
 
 # by another rule
-
 is($gateway->get('/one?k=rule')->{status}, 200, 'another rule passes');
 is($gateway->get('/one?k=rule')->{status}, 429, 'another rule denies')
     for 1 .. 10;
 is(in_use('rule'), 0, 'another rule denies: given back');
 
 # and the other way around
-
 my @clients = map { client('/api?k=full') } 1 .. 5;
 my @held = map { held() } 1 .. 5;
 is($gateway->get('/one?k=full')->{status}, 429, 'full: rejected');
@@ -270,7 +265,6 @@ is($gateway->get('/one?k=full')->{status}, 200,
    'full: the other rule was not charged');
 
 # during a delay
-
 $gateway->get('/slow?k=delay');
 @clients = map { client('/slow?k=delay') } 1 .. 4;
 becomes('delay', 4, 'a delayed request has its slot');
@@ -278,7 +272,6 @@ close $_ for @clients;
 becomes('delay', 0, 'during the delay: given back');
 
 # while Redis is asked
-
 kill STOP => redis_pid($redis);
 @clients = map { client('/and-fleet?k=wait') } 1 .. 4;
 becomes('wait', 4, 'a request that waits for Redis has its slot');
@@ -287,7 +280,6 @@ becomes('wait', 0, 'while it waits: given back');
 kill CONT => redis_pid($redis);
 
 # streams of HTTP/2
-
 my $http2 = t::Http2->new("$gateway->{dir}/h2.sock");
 
 $http2->get($_, '/api?k=h2') for 1, 3, 5, 7, 9;
@@ -304,7 +296,6 @@ $http2->close;
 becomes('h2', 0, 'HTTP/2: the connection ends');
 
 # a reload: the old worker's requests still have theirs
-
 @clients = map { client('/api?k=reload') } 1 .. 3;
 @held = map { held() } 1 .. 3;
 $gateway->signal('HUP');
@@ -320,7 +311,6 @@ becomes('reload', 0, 'a reload: given back');
 $gateway->stop;
 
 # workers: that are told to end, or killed
-
 $gateway = gateway(workers => 2);
 
 for my $signal (qw( TERM KILL QUIT )) {
@@ -342,7 +332,6 @@ for my $signal (qw( TERM KILL QUIT )) {
 }
 
 # one of two is killed: the other's stay
-
 my %of;
 
 for (1 .. 50) {
@@ -378,7 +367,6 @@ takes('half', 5, 'one worker is killed: all are given back');
 $gateway->stop('QUIT', qr/\[alert\] .* exited on signal 9$/);
 
 # in Redis: two gateways share the slots
-
 $gateway = gateway(zone => 'redis=r');
 my $other = gateway(zone => 'redis=r');
 
@@ -466,7 +454,6 @@ close $_ for @clients;
 freed('Redis: during the delay: given back');
 
 # while Redis is asked: what it took then is given back behind that
-
 sub taken { return redis_cli($redis, 'info', 'commandstats')
                    =~ /cmdstat_zadd:calls=(\d+)/ ? $1 : 0 }
 
@@ -493,7 +480,6 @@ ok(wait_for(sub { taken() >= $taken + 5 }),
 freed('Redis: the client leaves while it waits: given back');
 
 # Redis answers too late: the request passes, and what it took comes back
-
 kill STOP => redis_pid($redis);
 my $before = t::Gateway::unread($redis);
 my $late = client('/api?k=late');
@@ -508,7 +494,6 @@ like(whole($late), qr/X-Status: DEGRADED/, 'Redis: the request was let pass');
 freed('Redis: too late: given back');
 
 # a long request renews its lease (looked at below)
-
 my $long = client('/api?k=long');
 my $long_held = held();
 later(20);
@@ -517,7 +502,6 @@ cmp_ok($deadline, '>', 0, 'Redis: a lease');
 cmp_ok($deadline, '<', 12, 'Redis: as it would be after 20 s');
 
 # a reload: the old worker gives back what its requests had
-
 @clients = map { client('/api?k=fleet-reload', undef, $other) } 1 .. 3;
 @held = map { held($other) } 1 .. 3;
 $other->signal('HUP');
@@ -528,7 +512,6 @@ whole($_) for @clients;
 ok(wait_for(sub { leases() eq '1' }), 'Redis: a reload: given back');
 
 # it renews three times in its life of 30 s, so each 10
-
 advance(10);
 ok(wait_for(sub { deadline() > 20 }),
    'Redis: a long request renews its lease') or diag(deadline());
@@ -537,7 +520,6 @@ whole($long);
 freed('Redis: the long request ends');
 
 # a worker is killed: its leases end by themselves
-
 @clients = map { client('/api?k=killed') } 1 .. 5;
 @held = map { held() } 1 .. 5;
 kill KILL => $gateway->workers;
@@ -551,7 +533,6 @@ takes('killed', 5, 'Redis: and then all are free', $other);
 freed('Redis: nothing is left of it');
 
 # Redis is away when a request ends
-
 my $away = client('/api?k=away', undef, $other);
 my $away_held = held($other);
 redis_stop($redis);
@@ -568,7 +549,6 @@ freed('Redis is back: given back');
 $gateway->stop('QUIT', qr/\[alert\] .* exited on signal 9$/);
 
 # a quit: what the last requests had is given back
-
 @clients = map { client('/api?k=quit', undef, $other) } 1 .. 5;
 @held = map { held($other) } 1 .. 5;
 is(leases(), 5, 'Redis: a quit');

@@ -42,7 +42,6 @@ sub recovers {
 }
 
 # a real server that is not there, comes, is stopped, killed, full, lost
-
 my $port = t::Gateway::free_port();
 my $gateway = gateway($port, 2);
 
@@ -94,7 +93,6 @@ redis_cli($port, 'replicaof', 'no', 'one');
 recovers($gateway, 'not read-only');
 
 # silent under load, and back: whatever is answered is an answer
-
 kill STOP => redis_pid($port);
 
 my @answers = $gateway->burst(200, '/?k=' . rand);
@@ -118,7 +116,6 @@ $gateway->stop;
 redis_stop($port);
 
 # a server that answers nonsense
-
 my $good = "*4\r\n:1\r\n:9\r\n:360000\r\n:0\r\n";
 
 for (['an error', "-ERR no\r\n"],
@@ -159,7 +156,6 @@ for (['an error', "-ERR no\r\n"],
 }
 
 # one reply too many, and replies in single bytes
-
 my $fake = t::FakeRedis->new(sub { $good . $good });
 $gateway = gateway($fake->{port});
 is(tally($gateway->burst(50, '/?k=a')), '50 x 200', 'replies to nobody');

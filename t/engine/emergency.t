@@ -98,7 +98,6 @@ like(header($answer, 'RateLimit'), qr/^"z";r=0;t=\d+;pk=/, 'nothing is left');
 is(header($answer, 'RateLimit-Limit'), '2, 2;w=3600', 'draft3');
 
 # of every algorithm, whatever a request costs
-
 is(tally_of($gateway, 9, '/open?k=a'), '3 x 200, 6 x 429', 'fail_mode=open');
 is(tally_of($gateway, 9, '/cost?k=a&c=90'), '2 x 200, 7 x 429',
    'a request is one');
@@ -127,7 +126,6 @@ $gateway->reload;
 is(tally_of($gateway, 9, '/?k=a'), '9 x 429', 'a reload forgets nothing');
 
 # with Redis it is not there
-
 redis_start(port => $port);
 ok($gateway->becomes('PASSED', '/?k=%s'), 'Redis answers all workers');
 is(tally_of($gateway, 50, '/?k=a'), '50 x 200', 'the rule\'s own limit');
@@ -143,7 +141,6 @@ is(tally_of($gateway, 9, '/?k=d'), '2 x 200, 7 x 429', 'a new client');
 $gateway->stop;
 
 # Its counters are not those of fail_mode=local, that the rule had before.
-
 sub before {
     my ($mode) = @_;
     return <<"CONF";

@@ -95,7 +95,6 @@ sub refused {
 }
 
 # the plain answer
-
 my $answer = $gateway->get('/?k=a');
 refused($answer, 'GET');
 is(header($answer, $_->[0]), $_->[1], $_->[0])
@@ -121,7 +120,6 @@ is(tally($gateway->burst(50, '/?k=a')), '50 x 503', 'all at once');
 is($gateway->get('/?k=')->{status}, 200, 'without a key: not limited');
 
 # its forms
-
 $answer = $gateway->get('HEAD /?k=a');
 refused($answer, 'HEAD');
 is($answer->{body}, '', 'HEAD: no body');
@@ -180,7 +178,6 @@ is(told($gateway->get('/plain/open?k=a')), '200 DEGRADED -1',
    'a location of its own');
 
 # gRPC
-
 $answer = $gateway->get('POST /?k=a', 'Content-Type: application/grpc',
                         'Content-Length: 0');
 is($answer->{status}, 200, 'gRPC: its HTTP status');
@@ -194,7 +191,6 @@ $answer = $gateway->get('POST /off?k=a', 'Content-Type: application/grpc',
 refused($answer, 'gRPC with off');
 
 # what only tries a rule, or says open, or has none
-
 is(told($gateway->get('/dry?k=a')), '200 DEGRADED ', 'dry_run');
 is(told($gateway->get('/try?k=a')), '200 DEGRADED ', 'ratelimit_dry_run');
 is(header($gateway->get('/dry?k=a'), 'Retry-After'), '', 'no Retry-After');
@@ -207,7 +203,6 @@ is($gateway->get('/sub?k=a')->{status}, 200, 'a subrequest is not limited');
 refused($gateway->get('/status?k=a'), 'count_status');
 
 # what others granted is given back; a known denial outweighs
-
 refused($gateway->get('/node?k=a'), "in vain $_") for 1 .. 3;
 is(told($gateway->get('/alone?k=a')), '200 PASSED 0',
    'a token of this node was given back');
@@ -231,7 +226,6 @@ is(told($answer), '429 REJECTED 0', 'Redis\' denial outweighs');
 is(header($answer, 'X-Rule'), 'live', 'and is told');
 
 # Redis comes, through a reload, and goes
-
 redis_start(port => $dead);
 $gateway->reload;
 ok($gateway->becomes('PASSED', '/?k=%s'),
@@ -269,7 +263,6 @@ $gateway->stop;
 redis_stop($alive);
 
 # Retry-After is when Redis will be asked again
-
 my $fake = t::FakeRedis->new(sub { '' });
 $gateway = t::Gateway->new(http => <<"CONF")->start;
     ratelimit_redis r { server 127.0.0.1:$fake->{port}; timeout 50ms; }

@@ -56,7 +56,6 @@ sub admits {
 }
 
 # nobody has said how many there are
-
 {
     my $gateway = gateway(t::Gateway::free_port());
     admits($gateway, '/fixed?k=a', 100, 'unknown');
@@ -64,7 +63,6 @@ sub admits {
 }
 
 # seven
-
 {
     my $fake = fake(7);
     my $gateway = gateway($fake->{port});
@@ -93,7 +91,6 @@ sub admits {
 }
 
 # few have told a Redis that came back empty, and went again
-
 {
     my $fake = fake(5, 5, 1);
     my $gateway = gateway($fake->{port});

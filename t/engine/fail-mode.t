@@ -43,7 +43,6 @@ sub tally_of {
 }
 
 # Two gateways and a Redis that dies: each goes on from what it knew.
-
 sub fleet {
     my ($port) = @_;
     my $zones = join '', map {
@@ -122,7 +121,6 @@ for my $gateway ($one, $two) {
 }
 
 # of a fixed window clients are never told more than before
-
 t::Clock::stop();
 
 for (sort keys %ALGORITHMS) {
@@ -132,7 +130,6 @@ for (sort keys %ALGORITHMS) {
 }
 
 # what another gateway gave back, or Redis forgot, is known with the next answer
-
 redis_cli($port, 'flushall');
 is(told($two->get("/$_?k=b")), '200 PASSED 9', "$_: as if fresh")
     for sort keys %ALGORITHMS;
@@ -149,7 +146,6 @@ $_->stop for $one, $two;
 redis_stop($port);
 
 # Requests in flight: those that Redis let in are known here, too.
-
 sub flights {
     my ($port) = @_;
     my $gateway = t::Gateway->new(workers => 2, http => <<"CONF");
@@ -219,7 +215,6 @@ ok(wait_for(sub { $gateway->get('/?k=a')->{status} == 200 }),
    'a slot that Redis had granted is free again');
 
 # granted here, and denied by another rule: it is given back
-
 is($gateway->get('/both?k=c')->{status}, 200, 'another rule passes once');
 is(tally_of($gateway, 10, '/both?k=c'), '10 x 429', 'and then denies');
 is(tally_of($gateway, 1, '/?k=c'), '1 x 200', 'the slots are back');
@@ -239,7 +234,6 @@ $gateway->stop;
 
 # What a rule's other parameters do without Redis. A server that nobody started
 # has no answer from the first request on; the other one has them all.
-
 my $dead = t::Gateway::free_port();
 my $alive = redis_start();
 
@@ -366,7 +360,6 @@ is(join(' / ', sort keys %part), '1 x 200, 2 x 429 / 3 x 200',
    'a share of the keys');
 
 # all or nothing, over what is here and what is in Redis
-
 is(tally_of($gateway, 10, '/two?k=a'), '1 x 200, 9 x 429', 'the tight one');
 is(tally_of($gateway, 10, '/wide?k=a'), '9 x 200, 1 x 429',
    'the wide one got back what the tight one denied');
@@ -405,7 +398,6 @@ is($body->{error}{code}, 'RATE_LIMIT_EXCEEDED', 'JSON of a rejection');
 $gateway->stop;
 
 # What stands here for Redis is charged, and gets back, what Redis is.
-
 $port = redis_start();
 $gateway = t::Gateway->new(http => <<"CONF")->start;
     ratelimit_redis r { server 127.0.0.1:$port; timeout 5s; }
@@ -451,7 +443,6 @@ is($gateway->get("/status/$_?k=a")->{status}, $_, "status $_")
     for 200, 401, 401;
 
 # taken here, since Redis is full: what comes back is not given to Redis
-
 $gateway->{api} = IO::Socket::UNIX->new(Listen => 100,
                                         Local => "$gateway->{dir}/api.sock")
     or die "api.sock: $!";
@@ -477,7 +468,6 @@ is($gateway->get('/status/401?k=a')->{status}, 429, 'was the last');
 $gateway->stop;
 
 # Redis answers, and says nothing, and answers, as a file says.
-
 $gateway = t::Gateway->new(http => '')->configure(http => '');
 my $mood = $gateway->write('mood', 'good');
 
@@ -535,7 +525,6 @@ $gateway->stop;
 $fake->stop;
 
 # What nginx -t says.
-
 sub refuses {
     my ($zone, $rest, $message) = @_;
     my $gateway = t::Gateway->new(http => <<"CONF");

@@ -24,7 +24,6 @@ CONF
 } 1 .. 2;
 
 # 1,500 requests to both at once, a limit that does not come back meanwhile
-
 my @answers = t::Gateway::send_all(
     [map { [$fleet[$_ % 2], '/hour?k=a'] } 1 .. 1500], 60);
 
@@ -37,7 +36,6 @@ is_deeply([sort { $a <=> $b } @left], [0 .. 999],
           'no two were told the same rest');
 
 # many clients at once, on all shards
-
 @answers = t::Gateway::send_all(
     [map { [$fleet[$_ % 2], '/hour?k=many' . int $_ / 20] } 0 .. 999], 60);
 my %rest;
@@ -47,7 +45,6 @@ is(join(' ', map { scalar @{ $rest{"200 PASSED $_"} // [] } } 980 .. 999),
    join(' ', (50) x 20), 'each of 50 clients was counted by itself');
 
 # 100 a minute, 500 in a second over two gateways
-
 my $begin = time;
 @answers = t::Gateway::send_all(
     [map { [$fleet[$_ % 2], '/', 'X-API-Key: burst'] } 1 .. 500]);

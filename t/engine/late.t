@@ -55,7 +55,6 @@ sub adds_up {
 }
 
 # a rate that is worth a lease
-
 for my $k (qw( a b )) {
     my @answers = map { $gateway->burst(10, "/?k=$k") } 1 .. 3;
     is(passed(@answers), 30, "$k: passed");

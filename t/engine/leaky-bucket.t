@@ -185,12 +185,10 @@ advance(1);
 is((burst(1, '/b?k=retry'))[0]{status}, 200, 'a retry at that time passes');
 
 # nobody waits for another
-
 is(outcome(burst(120, '/fast?k=a')),
    '99 x 200 DELAYED, 1 x 200 PASSED, 20 x 429 REJECTED', 'a hundred at once');
 
 # clients leave
-
 my @clients = map { client('/slow?k=gone') } 1 .. 50;
 wait_for(sub { delayed('/slow?k=gone') == 49 });
 close $_ for @clients;
@@ -200,7 +198,6 @@ is(scalar(grep { /^499 DELAYED \[\d+\.\d\d\d\]/ } @gone), 49,
 
 # a client that has left when the delay begins: the worker is held up until
 # the request and the end of the connection are both there
-
 client('/slow?k=left');
 logged('/slow left');
 
@@ -212,7 +209,6 @@ like((logged('/slow left', 2))[1] // '', qr/^499 DELAYED \[60\.000/,
      'a client that had left before');
 
 # of HTTP/2, one stream leaves
-
 my $http2 = t::Http2->new("$gateway->{dir}/h2.sock");
 
 $http2->get($_, '/b?k=h2') for 1, 3, 5, 7;
@@ -235,7 +231,6 @@ is(scalar(grep { /^499 DELAYED/ } logged('/slow h2', 20)), 19,
    'HTTP/2: the connection ends');
 
 # a connection goes on
-
 my $client = client('/b?k=keep');
 syswrite $client, "GET /b?k=keep HTTP/1.1\r\nHost: a\r\n\r\n" x 2;
 my $text = '';
@@ -251,7 +246,6 @@ is(join(' ', $text =~ /^X-Status: (\S+?)\r$/mg), 'PASSED DELAYED DELAYED',
    'pipelined requests are delayed one after the other');
 
 # bodies
-
 sub delayed_posts {
     my $n = shift;
     wait_for(sub {
@@ -288,7 +282,6 @@ like($gateway->read('access.log'), qr/^\/body body 200 .*\[later\]$/m,
      'the body was read');
 
 # all or nothing
-
 $gateway->get('/two?k=both') for 1 .. 2;
 my @answers = $gateway->burst(3, '/and-two?k=both');
 is(outcome(@answers), '3 x 429 REJECTED', 'another rule denies at once');
@@ -341,7 +334,6 @@ like((logged('/slow-fleet gone', 2))[1] // '', qr/^499 DELAYED \[59\.999/,
      'Redis: a client leaves during the delay');
 
 # a reload, a quit: who is delayed is served, and nobody else waits for that
-
 my @pending = map { client('/b?k=reload', 'Connection: close') } 1 .. 4;
 wait_for(sub { delayed('/b?k=reload') == 3 });
 $gateway->signal('HUP');
@@ -363,7 +355,6 @@ is(scalar(() = $text =~ /HTTP\/1\.1 200/g), 4, 'a quit: all are served');
 $gateway->stop;
 
 # an end at once
-
 $gateway = gateway();
 @pending = map { client('/slow?k=term', 'Connection: close') } 1 .. 4;
 wait_for(sub { delayed('/slow?k=term') == 3 });
@@ -372,7 +363,6 @@ $gateway->stop('TERM');
 redis_stop($redis);
 
 # a burst that no timer can delay: 24 days are the most
-
 sub accepts {
     my $more = shift;
     my ($ok, $said) = t::Gateway->new(http => <<"CONF")->check;
@@ -398,7 +388,6 @@ for ('rate=1r/m burst=34560', 'rate=1r/m burst=34600 delay=40',
 }
 
 # and the longest that there is ends with its client, too
-
 $gateway = t::Gateway->new(http => <<'CONF')->start;
     log_format rl '$uri $arg_k $status $ratelimit_status [$ratelimit_delay] x';
     access_log %%DIR%%/access.log rl;

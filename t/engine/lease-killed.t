@@ -30,7 +30,6 @@ sub debited {
 
 # a worker is killed, with tokens in hand; no call is under way then, since a
 # grant that nobody has read is lost
-
 t::Clock::stop();
 
 my $spent = 0;
@@ -54,7 +53,6 @@ wait_for(sub {
 });
 
 # the next worker spends of them, slowly: the others go back to the fleet
-
 my %sources;
 
 my $back = wait_for(sub {
@@ -72,7 +70,6 @@ ok($back, 'what a killed worker had in hand goes back');
 ok($sources{lease}, 'but for what was spent of it');
 
 # requests that leave while they wait; the call that they wait for goes on
-
 $spent = 0;
 $spent += passed($gateway->burst(10, '/?k=b')) for 1 .. 3;
 ok(wait_for(sub { debited('b') == $spent }), 'nothing in hand');
@@ -102,7 +99,6 @@ for (@waiting[10 .. 19]) {
 is($answered, 10, 'who stays is answered');
 
 # those that left were counted or not; no other token is lost
-
 sub debited_later {
     advance(0.4);
     $gateway->settled($port);
@@ -120,7 +116,6 @@ ok($settled, "and what nobody spent goes back: $debited of 20 are debited");
 is(debited_later(), $debited, 'once');
 
 # a reload while requests wait
-
 my @old = $gateway->workers;
 
 t::Clock::stop();

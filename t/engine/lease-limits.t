@@ -34,7 +34,6 @@ sub mixed {
 
 # Of buckets each limit sees the share that is used: of 10,000 a day one is a
 # thousandth of what one of 10 is. What comes back meanwhile is known.
-
 my $begin = time;
 my $got = mixed('/bucket?k=a', '10000r/d', '10r/d');
 my $used = $got->{large} + 1000 * $got->{small};
@@ -46,7 +45,6 @@ cmp_ok($got->{large}, '>=', 990, 'bucket: and the large one the rest');
 
 # A window counts requests, by either limit: the small one pays one at first,
 # then the large one has used more than that.
-
 $got = mixed('/window?k=a', 600, 60);
 
 is($got->{small}, 1, 'window: the small limit sees what the large one has used');

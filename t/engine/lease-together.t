@@ -31,7 +31,6 @@ my $other = gateway('lease');
 
 # Each rule in turn is the one that denies: what the others granted is there
 # for the next, and in the end the tightest of all is spent exactly.
-
 my $passed = 0;
 $passed += passed($gateway->burst(50, '/all/here?k=a&s=a&p=a1')) for 1 .. 8;
 is($passed, 200, 'a local rule denies');
@@ -45,7 +44,6 @@ $passed += passed($gateway->burst(50, '/all/x?k=a&s=b&p=b')) for 1 .. 8;
 is($passed, 200, 'a split rule denies');
 
 # what a lease holds comes back when it is swept: so many in the end, no more
-
 my $n = 0;
 my $tries = sub {
     $n++;
@@ -61,7 +59,6 @@ is($passed, 500, 'leased rules deny: 1000 less all of those');
 $gateway->stop;
 
 # a limit that is hit on one is so on all, at once
-
 my $fleet = [$other, gateway('lease')];
 
 my ($hit, $first, $last);
@@ -85,7 +82,6 @@ $_->stop for @$fleet;
 
 # What goes back to a window is said to be as old as the window: so it is never
 # given to the next one, however late it comes.
-
 my $given = t::Gateway::dir("given") . "/given";
 
 my $fake = t::FakeRedis->new(sub {

@@ -8,7 +8,6 @@ use Time::HiRes qw( sleep time );
 my $port = redis_start();
 
 # The same counters, by their names; only how they are followed differs.
-
 sub gateway {
     my ($sync, %self) = @_;
     my $window = 'algorithm=fixed_window limit=1000 window=calendar:day';
@@ -68,7 +67,6 @@ wait_for(sub {
 wait_for(sub { $_->get('/bucket?k=0')->{status} == 200 }) for @fleet, $strict;
 
 # a burst on a counter that nobody knows
-
 my ($calls, @answers) = costs(sub {
     return $fleet[0]->burst(900, '/window?k=cold');
 });
@@ -83,7 +81,6 @@ cmp_ok($rest[0], '>=', 0, 'no rest is below nothing');
 cmp_ok($rest[-1], '<=', 999, 'nor above the limit');
 
 # what is denied is remembered: the first time for 100 ms, then to the end
-
 sleep 0.2;
 $_->burst(60, '/window?k=cold') for @fleet, @fleet;
 sleep 0.3;
@@ -98,7 +95,6 @@ like(header($answers[-1], 'Retry-After'), qr/^[1-9]\d*$/,
      'and says when to come again');
 
 # exact over the fleet, whatever the algorithm
-
 for my $path (qw( /bucket /window /sliding /leaky )) {
     my $key = "$path?k=exact";
     my $loads = 12;
@@ -121,7 +117,6 @@ for my $path (qw( /bucket /window /sliding /leaky )) {
 }
 
 # what is not spent goes back, though nobody asks for that counter any more
-
 for my $path (qw( /bucket /window /sliding /leaky )) {
     my $key = "$path?k=back";
     @answers = load(20, 10, $key);
@@ -136,7 +131,6 @@ for my $path (qw( /bucket /window /sliding /leaky )) {
 }
 
 # a request that is too many for one rule costs the other nothing
-
 @answers = load(20, 5, '/both/few?k=a');
 is(passed(@answers), 10, 'a second rule admits fewer');
 
@@ -152,7 +146,6 @@ is($_->get('/both/few?k=a')->{status}, 429, 'and is so on every node')
     for @fleet, $strict;
 
 # costs
-
 @answers = map { $fleet[$_ % 2]->get('/cost?k=c&c=' . (1 + $_ % 7)) } 1 .. 400;
 my $sum = 0;
 $sum += 1 + $_ % 7 for grep { $answers[$_ - 1]{status} == 200 } 1 .. 400;
@@ -160,7 +153,6 @@ cmp_ok($sum, '<=', 1000, 'costs: no more than the limit');
 cmp_ok($sum, '>=', 994, 'costs: nor less than fits');
 
 # the rest never rises within a fixed window, on each gateway
-
 @answers = load(20, 20, '/window?k=told');
 
 for my $i (0, 1) {
@@ -176,7 +168,6 @@ for my $i (0, 1) {
 }
 
 # nor is a client told more than there can be, whatever order answers came in
-
 my $many = 0;
 
 for my $key (1 .. 10) {
@@ -191,7 +182,6 @@ for my $key (1 .. 10) {
 is($many, 0, 'what is left of a bucket counts all that was spent');
 
 # a worker that quits gives back what it holds
-
 @answers = load(30, 10, '/window?k=quit');
 is(passed(@answers), 600, '600 pass');
 $_->reload for @fleet;

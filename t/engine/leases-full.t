@@ -15,7 +15,6 @@ my @ALGORITHMS = (
 );
 
 # 64k have about 400 places
-
 sub gateway {
     my ($workers, $zone, $async, $rules) = @_;
     return t::Gateway->new(workers => $workers, http => <<"CONF")->start;
@@ -67,7 +66,6 @@ sub left {
 }
 
 # what Redis has denied for long is remembered for as long
-
 for my $from (map { 100 * $_ } 0 .. 14) {
     my @keys = $from + 1 .. $from + 100;
     for my $gateway ($strict, @full) {
@@ -76,7 +74,6 @@ for my $from (map { 100 * $_ } 0 .. 14) {
 }
 
 # no more than the limit, whatever the algorithm
-
 my %sources;
 
 for (@ALGORITHMS) {
@@ -101,7 +98,6 @@ for (@ALGORITHMS) {
 cmp_ok($sources{local}, '>', $sources{lease} // 0, 'the lease table is full');
 
 # what the others have spent counts here, too
-
 $strict->burst(100, '/wide?k=a');
 
 my $passed = 0;
@@ -113,7 +109,6 @@ cmp_ok($passed, '<', 100, 'what others have spent is learned');
 
 # what comes back comes back here, too: 3 + 3 would be more than 5. With one
 # worker, since what another one has asked meanwhile may take it away again
-
 my @answers = map { $full[0]->get("/cost?k=a&few=a$_") }
               '1&c=3&x=1', '2&c=3&x=3', '3&c=1&x=1', '4&c=1&x=1';
 
@@ -127,14 +122,12 @@ is(join(' ', map { $_->{status} } @answers), '200 200 200 200 429',
    'which costs this one nothing');
 
 # a charge beyond the cost: 1 and 3 more
-
 @answers = map { $full[0]->get("/cost?k=c&few=d$_") }
            '1&c=1&x=4', '2&c=1&x=1', '3&c=1&x=1';
 is(join(' ', map { $_->{status} } @answers), '200 200 429',
    'a response that cost more is charged more');
 
 # a split counter that is spent costs no call, let alone one for each part
-
 is(passed($full[0]->burst(30, '/split?k=a')), 8, 'shards: the limit');
 
 @answers = map { $full[0]->burst(25, '/split?k=a') } 1 .. 4;

@@ -50,7 +50,6 @@ for my $zone (sort keys %ZONES) {
 $_->stop for @fleet;
 
 # async, and a Redis that is away
-
 my $away = t::Gateway->limited(
     workers => 2, redis => 'server 127.0.0.1:1; timeout 100ms',
     zone => {

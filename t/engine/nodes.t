@@ -83,7 +83,6 @@ sub fake {
 }
 
 # a fleet of two, over all that may happen to it
-
 {
     my $port = redis_start();
     my $idle = "ratelimit_redis idle { server 127.0.0.1:$port; prefix i; }";
@@ -143,7 +142,6 @@ sub fake {
 }
 
 # in a cluster the nodes are on one shard
-
 {
     my $cluster = join ' ', map { "127.0.0.1:$_" } cluster_ports();
     my $prefix = key_prefix();
@@ -153,7 +151,6 @@ sub fake {
 }
 
 # one worker at a time, no matter which; one that is stopped is stood in for
-
 {
     my $fake = fake(sub { $SEVEN });
     my $begin = t::Clock::now();
@@ -173,7 +170,6 @@ sub fake {
 }
 
 # a worker that drains leaves it to the new ones
-
 {
     my $fake = fake(sub { $SEVEN });
     my $gateway = gateway("server 127.0.0.1:$fake->{port};", workers => 1);
@@ -202,7 +198,6 @@ sub fake {
 }
 
 # an answer behind the timeout is as good
-
 {
     my $fake = fake(sub { later(0.5); $SEVEN });
     my $gateway = gateway("server 127.0.0.1:$fake->{port}; timeout 50ms;");
@@ -216,7 +211,6 @@ sub fake {
 }
 
 # whatever comes instead, in time or late, there is a next one
-
 {
     my @answers = (
         ['the end of the connection', undef], ['NOSCRIPT', "-NOSCRIPT x\r\n"],
@@ -263,7 +257,6 @@ sub fake {
 }
 
 # what somebody must mend is said, once a minute
-
 {
     my $fake = fake(sub { "-NOPERM x\r\n" });
     my $gateway = gateway("server 127.0.0.1:$fake->{port};");
@@ -277,7 +270,6 @@ sub fake {
 }
 
 # while a breaker is open no heartbeat is sent, and what is known stays
-
 {
     my $flag = "$flags/oom";
     my $beaten = "$flags/beaten";
@@ -310,7 +302,6 @@ sub fake {
 }
 
 # nobody waits for it: not a worker that exits, however long the timeout is
-
 {
     my $fake = fake(sub { '' });
     my $gateway = gateway("server 127.0.0.1:$fake->{port}; timeout 10s;");

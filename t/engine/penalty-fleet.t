@@ -67,7 +67,6 @@ for (['a server', $SERVER],
 }
 
 # Redis loses its data
-
 redis_cli($SERVER, 'flushall');
 
 my ($one, $two) = fleet($SERVER);
@@ -86,13 +85,11 @@ for my $key (split ' ', redis_cli($SERVER, 'keys', '*penalties*')) {
 }
 
 # what is forgotten leaves no key without a time to live
-
 redis_cli($SERVER, '--eval', 'lua/penalties.lua', 'c', 'p', ',', 0, 0,
           'n', 0, 0, 0, 'r');
 is(redis_cli($SERVER, 'exists', 'c', 'p') =~ s/\D//gr, 0, 'no key');
 
 # what Redis has, or has later, it does not take once more
-
 sub script {
     my @words = split ' ', redis_cli($SERVER, '--raw', '--eval',
                                      'lua/penalties.lua', 'c', 'p', ',', @_);
@@ -113,7 +110,6 @@ is((script(17, $last + 1e9))[6], 'ended', 'and for one of another data set');
 is((script(0, 0))[0], $set, 'the id stays');
 
 # its clock is set back: what it has is of the future
-
 redis_cli($SERVER, 'hset', 'p', 'n', '9000000000000000 9000000000000000 '
                                      . '8000000000000000 future');
 is((script($set, 0, 'n', 9e5, 9e6, 500, 'now'))[6], 'now', 'the clock set back');
@@ -122,7 +118,6 @@ isnt((script(0, 0, 'n', 9e5, 9e6, 0, 'one'))[0], $set,
      'half of a data set is lost: another id');
 
 # Redis is emptied, and the first that it hears of is one more penalty
-
 redis_cli($SERVER, 'flushall');
 wait_for(sub { redis_cli($SERVER, 'keys', '*penalties*')
                            =~ /changes/ });
@@ -144,7 +139,6 @@ ok(known($two, 10), 'a gateway that starts has all of them');
 
 # a replica is promoted that has not got one of the last changes: the last one, or
 # one before it, which no number tells of
-
 my ($changes, $hash) = map { redis_cli($SERVER, 'keys', "*penalties*$_") }
                        ':changes', '}';
 
@@ -172,7 +166,6 @@ is(lose(-2), 11, 'the one before the last is lost');
 }
 
 # Redis is away
-
 redis_stop($SERVER);
 ok(penalized($_, 'lost'), 'without Redis it is in force') for $one, $two;
 ok(wait_for(sub { $one->log =~ /its penalties do not reach other gateways/ }),
@@ -182,7 +175,6 @@ ok(wait_for(sub { penalized($two, 'lost') }), 'and afterwards');
 $_->stop for $one, $two;
 
 # under a secret nobody learns from Redis whose penalties these are
-
 for my $secret ('', 'secret_file secret;') {
     redis_cli($SERVER, 'flushall');
     my ($one, $two) = map {

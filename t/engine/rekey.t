@@ -56,7 +56,6 @@ like(left(), qr/ 92$/, 'the other zone kept its counters all the time');
 is(bytes(), $mapped, 'the master has as much memory mapped as at first');
 
 # the same where Redis comes and goes: half of the memory is for leases then
-
 for my $redis ('redis=r', '', 'redis=r', '') {
     $gateway->configure(http => <<"CONF");
     ratelimit_redis r { server 127.0.0.1:1; }
@@ -87,7 +86,6 @@ is(left(), '99 91', 'the other zone has kept its counters');
 is(bytes(), $mapped, 'as much memory is mapped as at first');
 
 # a new key in a configuration that is refused changes nothing
-
 $gateway->configure(http => conf('$arg_k$arg_m', 'ratelimit zone=gone;'));
 $gateway->signal('HUP');
 ok(wait_for(sub { $gateway->log =~ /\[emerg\].*zone=gone/ }),

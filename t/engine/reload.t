@@ -28,13 +28,11 @@ sub left {
 my $gateway = t::Gateway->new(workers => 2, http => conf())->start;
 
 # a reload
-
 is(left($gateway, '/?k=a'), 999, 'the first request');
 $gateway->reload;
 is(left($gateway, '/?k=a'), 998, 'counters survive a reload');
 
 # reloads under load
-
 my @answers;
 
 for (1 .. 6) {
@@ -47,7 +45,6 @@ is(t::Gateway::tally(@answers), '1000 x 200, 200 x 429',
 wait_for(sub { $gateway->workers == 2 });
 
 # a worker is killed
-
 for (1 .. 3) {
     my @workers = $gateway->workers;
     kill KILL => $workers[0];
@@ -59,7 +56,6 @@ for (1 .. 3) {
 }
 
 # a reload that is refused
-
 my $refused = 0;
 
 for my $change ([zone => 'gone'], [size => '1k'], [key => '""'],
@@ -76,7 +72,6 @@ for my $change ([zone => 'gone'], [size => '1k'], [key => '""'],
 
 # a table of another layout, as another version of the module would have made:
 # the number of its layout stands behind its magic word
-
 sub layout {
     my ($gateway, $layout, $magic) = @_;
     no warnings 'portable';
@@ -107,7 +102,6 @@ $gateway->reload;
 is(left($gateway, '/?k=a'), 989, 'nor has a counter been lost');
 
 # a limit is another one
-
 $gateway->configure(http => conf(rate => '2000r/366d'));
 $gateway->reload;
 is(header($gateway->get('/?k=a'), 'X-RateLimit-Limit'), 2000,
@@ -115,7 +109,6 @@ is(header($gateway->get('/?k=a'), 'X-RateLimit-Limit'), 2000,
 cmp_ok(left($gateway, '/?k=a'), '<', 1990, 'and what was used counts');
 
 # another size, another key
-
 unlike($gateway->log, qr/start anew/, 'nothing has started anew yet');
 
 $gateway->configure(http => conf(size => '2m'));
@@ -132,7 +125,6 @@ like($gateway->log, qr/\[notice\] .*ratelimit zone "z" changes key from "\$arg_k
 
 # Redis comes, stays, and goes; its answers nobody has, so each tells but
 # whether it passed
-
 my %few = (size => '2m', rate => '3r/h');
 my %redis = (%few, redis => 'redis=r');
 my $anew = qr/, its counters on this gateway start anew/;
@@ -177,7 +169,6 @@ $gateway->reload;
 is(tally(), '5 x 429', 'and stays through a reload');
 
 # the least size has room for both
-
 for my $redis ('', 'redis=r') {
     $gateway->configure(http => conf(%few, size => '64k', redis => $redis));
     $gateway->reload;
@@ -185,5 +176,4 @@ for my $redis ('', 'redis=r') {
 }
 
 # it was refused six times, and a worker killed three times
-
 $gateway->stop('QUIT', qr/\[emerg\]|\[alert\] .* exited on signal 9$/);

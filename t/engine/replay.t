@@ -48,7 +48,6 @@ for my $name (sort keys %limits) {
 }
 
 # a gateway that rejects lets a replay pass
-
 for my $name (qw( lease strict shards async )) {
     my $path = "/$name?k=b";
     is($one->get($path, $KEY)->{status}, 200, "$name: paid");
@@ -59,7 +58,6 @@ for my $name (qw( lease strict shards async )) {
 }
 
 # what one rule takes comes back if another rejects, and so does the replay
-
 is($one->told('/both?k=c', $KEY), '200 PASSED 9', 'two rules');
 wait_for(sub { $one->get('/lease?k=c')->{status} == 429 });
 is($one->get('/both?k=c', "$KEY-2")->{status}, 429, 'one is spent');
@@ -68,18 +66,15 @@ is($one->get('/both?k=c', $KEY)->{status}, 429, 'and pays afterwards');
 is($two->told('/strict?k=c'), '200 PASSED 8', 'the other rule has counted once');
 
 # a replay runs, so it takes a permit
-
 is($one->told('/slots?k=d', $KEY), '200 PASSED 9', 'a permit');
 is($one->told('/slots?k=d', $KEY), '200 PASSED 9', 'is taken by a replay, too');
 
 # each gateway has its own
-
 is($one->told('/strict?k=e', $KEY), '200 PASSED 9', 'at one gateway');
 is($two->told('/strict?k=e', $KEY), '200 PASSED 8', 'at the other it costs');
 is($two->told('/strict?k=e', $KEY), '200 PASSED 8', 'and is marked');
 
 # tokens that come back are not lost ones
-
 for (1 .. 3) {
     is($one->told('/header?k=a', "$KEY-$_"), '200 PASSED 100', 'sixty are taken, and come back');
     t::Clock::advance(1);
@@ -89,7 +84,6 @@ like($one->get('/metrics')->{body}, qr/^ratelimit_state_lost_total\S* 0$/m,
      'and come back: Redis has lost none');
 
 # without Redis
-
 is($one->told('/strict?k=f', $KEY), '200 PASSED 9', 'paid');
 redis_stop($port);
 

@@ -43,7 +43,6 @@ sub row {
 }
 
 # each request is the only one, so the workers have one time
-
 row('/?k=a', '200 PASSED 0', 'the token');
 row('/?k=a', '429 REJECTED 0 60', 'the wait');
 row('/?k=a', '429 REJECTED 0 60', 'a request that was on its way');
@@ -66,7 +65,6 @@ advance(60);
 row('/?k=a', '200 PASSED 0', 'for so long');
 
 # nobody is rejected for coming at the named moment, jitter or none
-
 row('/?k=c', '200 PASSED 0', 'another client');
 
 for my $path ('/?k=c', '/page?k=c') {
@@ -76,7 +74,6 @@ for my $path ('/?k=c', '/page?k=c') {
 }
 
 # early requests cost nothing, and are told when all is back
-
 row('/cost?k=a&c=10', '200 PASSED 0', 'ten tokens');
 row('/cost?k=a&c=10', '429 REJECTED 0 60', 'ten more');
 advance(30);
@@ -92,14 +89,12 @@ row('/cost?k=a&c=11', '429 REJECTED 0', 'more than there can be');
 row('/cost?k=a&c=0', '200 PASSED 0', 'which is no wait');
 
 # a wait of more than the maximum does not grow
-
 row('/long?k=a', '200 PASSED 0', 'a token a day');
 row('/long?k=a', '429 REJECTED 0 86400', 'the wait');
 advance(3600);
 row('/long?k=a', '429 REJECTED 0 82800', 'is as long as before');
 
 # a second rule: the request costs neither, and both are named
-
 row('/two?k=a', '200 PASSED 0', 'two rules');
 row('/two?k=a', '429 REJECTED 0 60', 'one rejects');
 advance(1);
@@ -114,7 +109,6 @@ $answer = $gateway->get('/two?k=a');
 like(header($answer, 'RateLimit'), qr/"plain";r=9;/, 'the other was not charged');
 
 # another limit is another wait; a dry run has none
-
 row('/limit?k=a&limit=1r/h', '200 PASSED 0', 'a token an hour');
 row('/limit?k=a&limit=1r/h', '429 REJECTED 0 3600', 'the wait');
 row('/limit?k=a&limit=5r/h', '429 REJECTED 0 720', 'that of another limit');
@@ -134,7 +128,6 @@ row('/?k=d', '429 REJECTED 0 59', 'leaves no wait');
 row('/dry?k=d', '200 REJECTED_DRY_RUN', 'and knows none');
 
 # an operator resets the counter
-
 advance(1);
 row('/?k=d', '429 REJECTED 0 118', 'grown');
 is(t::Api->new($gateway)->delete('/counters?rule=z&key=d')->{status}, 200,
@@ -146,7 +139,6 @@ is(t::Api->new($gateway)->patch('/counters?rule=z&key=d', { add => 1 })
 row('/?k=d', '200 PASSED 0', 'and this wait is forgotten');
 
 # where a penalty of another zone is in force, no wait is left
-
 row('/bad?k=e', $_, 'a rejection of that zone')
     for '200 PASSED 0', ('429 REJECTED 0 3600') x 2;
 row('/both?k=x', $_, 'of both') for '200 PASSED 0', '429 REJECTED 0 3600';
@@ -154,7 +146,6 @@ row('/both?k=e', '429 PENALIZED  3600', 'the penalty');
 row('/?k=e', '200 PASSED 0', 'the other zone was not asked');
 
 # operators see the wait, and that no request passes though tokens are back
-
 my $api = t::Api->new($gateway);
 my $EXPLAIN = 'X-RateLimit-Explain: a-token-of-32-bytes-0123456789ab';
 
@@ -180,7 +171,6 @@ is(seen('/?k=nobody'), '1 1 1 -', 'explained: no wait');
 row('/?k=g', '429 REJECTED 0 240', 'nobody made it longer but the client');
 
 # parts of one bucket share the wait
-
 is($gateway->statuses(('/part/a?k=p') x 3), '200 200 200', 'parts: spent');
 row('/part/b?k=p', '429 REJECTED 0 20', 'parts: the wait');
 
@@ -193,7 +183,6 @@ for ([a => 40], [b => 80], [a => 160], [b => 320]) {
 $gateway->stop;
 
 # each gateway of a fleet has waits of its own; a reset is for all of them
-
 my ($one, $two) = t::Gateway->limited(
     gateways => 2, redis => redis_port(), api => 1,
     zone => 'rate=1r/m sync=strict retry=growth');

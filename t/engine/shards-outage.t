@@ -87,7 +87,6 @@ is($calls, 1, 'and there is none for another part');
 # a full lease table: a request that is rejected asks no part again, though one
 # has no answer; after a second that one is asked once more, and for good when
 # it has answered
-
 my $first;
 my $answers = t::RateLimit::folder() . '/answers';
 my $fake = t::FakeRedis->new(sub {

@@ -122,7 +122,6 @@ for my $case (['a reload', sub { }],
 }
 
 # Redis does not answer at all
-
 my ($k) = reload_ends_streams(sub { kill STOP => redis_pid($redis) },
                               'without Redis');
 kill CONT => redis_pid($redis);

@@ -38,7 +38,6 @@ sub rules {
 }
 
 # the responses that fail are written here
-
 my $listener = IO::Socket::INET->new(Listen => 16, LocalAddr => '127.0.0.1')
                // die "listen: $!";
 my $logins = $listener->sockport;
@@ -68,7 +67,6 @@ sub calls {
 t::Clock::stop();
 
 # another request at the moment of Retry-After passes
-
 for my $rule (sort keys %LIMITS) {
     my @answers = map { $gateway->get("/$rule?k=a") } 1 .. 3;
     is(passed(@answers), 2, "$rule: the limit");
@@ -90,7 +88,6 @@ for my $rule (sort keys %LIMITS) {
 }
 
 # a token that another gateway has taken and gives back at once
-
 for my $rule (sort keys %LIMITS) {
     $gateway->get("/$rule?k=back") for 1 .. 3;
     redis_cli($port, 'FLUSHALL');
@@ -100,7 +97,6 @@ for my $rule (sort keys %LIMITS) {
 }
 
 # an operator resets it; a lower cost; another limit
-
 for my $rule (sort keys %LIMITS) {
     $gateway->get("/$rule?k=reset") for 1 .. 3;
     is($api->delete("/counters?rule=$rule&key=reset")->{status}, 200,
@@ -109,7 +105,6 @@ for my $rule (sort keys %LIMITS) {
 }
 
 # what Redis says in the millisecond of a reset is not remembered
-
 advance(1);
 $gateway->get('/cost?k=a&cost=7');
 is($gateway->get("/cost?k=a&cost=$$_[0]")->{status}, $$_[1], "a cost of $$_[0]")
@@ -120,7 +115,6 @@ is($gateway->get("/variable?k=a&n=$$_[0]")->{status}, $$_[1], "a limit of $$_[0]
     for [2, 429], [3, 200], [3, 429], [2, 429];
 
 # the last entry that a log takes says nothing of the oldest one
-
 $gateway->get('/oldest?k=a');
 advance(50);
 is($gateway->get('/oldest?k=a')->{status}, 200, 'the last entry of a log');
@@ -129,7 +123,6 @@ is($gateway->get('/oldest?k=a')->{status}, 200, 'the oldest one is over');
 is($gateway->get('/oldest?k=a')->{status}, 429, 'and no other one');
 
 # what responses charge behind the rejection makes the wait longer
-
 my $failing = $gateway->begin(6, '/failed?k=a');
 my @failures = map { scalar $listener->accept } 1 .. 6;
 
@@ -152,20 +145,17 @@ is(header($gateway->get('/failed?k=a'), 'Retry-After'), 4800,
 t::Gateway::finish($failing);
 
 # a dry run passes, and other counters of the client are asked
-
 is(passed(map { $gateway->get('/tried?d=a&k=a') } 1 .. 4), 4, 'a dry run');
 is(header($gateway->get('/tried?d=a&k=a'), 'X-RateLimit-Remaining'), 45,
    'the counter beside it goes on');
 
 # tokens that come back because another counter rejects
-
 $gateway->get('/both?a=x&k=b') for 1 .. 2;
 $gateway->get('/both?a=y&k=b') for 1 .. 2;
 is($gateway->get('/both?a=y&k=c')->{status}, 200, 'none of them was charged');
 
 # a token that comes back because a counter in another Redis rejects, later than
 # this one has rejected another request
-
 $gateway->get('/far?a=g');
 kill STOP => redis_pid($far);
 
@@ -179,7 +169,6 @@ is(t::Gateway::tally(t::Gateway::finish($both)), '1 x 429', 'so is who took it')
 is($gateway->get('/given/one?k=g')->{status}, 200, 'it has come back');
 
 # permits come back at any time
-
 my $held = t::Gateway::connect_to($gateway);
 
 print $held "POST /permits?k=a HTTP/1.1\r\nHost: t\r\nConnection: close\r\n"
@@ -195,7 +184,6 @@ ok(wait_for(sub { $gateway->get('/permits?k=a')->{status} == 200 }),
    'the next one has it');
 
 # a worker that dies leaves what Redis has rejected, and not for longer
-
 $gateway->get('/bucket?k=died') for 1 .. 3;
 advance(0.2);
 
@@ -211,7 +199,6 @@ is($gateway->get('/bucket?k=died')->{status}, 200, 'until Retry-After');
 
 # tokens of a cost that the response tells come back at any time; no lease names
 # a moment that is too far
-
 for my $path ('/told?k=a', '/later?k=a') {
     $gateway->get($path) for 1 .. 2;
     my $calls = calls();
@@ -220,7 +207,6 @@ for my $path ('/told?k=a', '/later?k=a') {
 }
 
 # Redis is away: clients that are over their limits stay so
-
 $gateway->get("/$_?k=away") for map { ($_) x 3 } sort keys %LIMITS;
 advance(0.2);
 $gateway->get("/$_?k=away") for sort keys %LIMITS;

@@ -33,7 +33,6 @@ sub silent { kill STOP => redis_pid($redis) }
 sub speaks { kill CONT => redis_pid($redis) }
 
 # many wait at once, and are answered when Redis is
-
 my $gateway = gateway('10s');
 
 silent();
@@ -42,7 +41,6 @@ is(tally(@answers), '400 x 200', 'those who waited are answered');
 is(scalar(grep { told($_) =~ /PASSED/ } @answers), 400, 'by Redis');
 
 # clients leave while they wait
-
 t::Clock::stop();
 silent();
 
@@ -61,7 +59,6 @@ for my $request ("GET /?k=gone HTTP/1.1\r\nHost: a\r\n\r\n",
 }
 
 # a client sends the next requests behind the first
-
 my $client = $gateway->connect_to;
 print $client "GET /?k=p HTTP/1.1\r\nHost: a\r\n\r\n" x 3;
 $client->flush;
@@ -69,7 +66,6 @@ wait_for(sub { $gateway->waiting == 1 });
 speaks();
 
 # the clock stands until all are answered: it jumps then, over a deadline, too
-
 my $text = '';
 wait_for(sub {
     sysread $client, $text, 65536, length $text;
@@ -83,7 +79,6 @@ close $client;
 is(told($gateway->get('/?k=' . rand)), '200 PASSED 999', 'the gateway goes on');
 
 # a reload: the old workers wait for their replies, then leave
-
 silent();
 @answers = meanwhile($gateway, 200, sub {
     $gateway->signal('HUP');
@@ -95,7 +90,6 @@ is(scalar(grep { told($_) =~ /PASSED/ } @answers), 200, 'a reload: by Redis');
 ok(wait_for(sub { $gateway->workers == 2 }), 'a reload: the old workers leave');
 
 # a quit: the same
-
 silent();
 @answers = meanwhile($gateway, 200, sub {
     $gateway->signal('QUIT');
@@ -106,7 +100,6 @@ is(tally(@answers), '200 x 200', 'a quit: all are answered');
 $gateway->stop;
 
 # a quit, and Redis never answers: the deadline holds
-
 $gateway = gateway('1s');
 silent();
 
@@ -117,7 +110,6 @@ is(scalar(grep { told($_) eq '200 DEGRADED -1' } @answers), 200,
 $gateway->stop;
 
 # an end at once, while the clock stands: nobody is answered, nothing is left
-
 $gateway = gateway('10s');
 @answers = meanwhile($gateway, 100, sub { $gateway->stop('TERM') });
 is(tally(@answers), '100 x 0', 'nobody was answered');
@@ -125,7 +117,6 @@ is(tally(@answers), '100 x 0', 'nobody was answered');
 speaks();
 
 # late replies belong to nobody
-
 $gateway = gateway('50ms');
 silent();
 @answers = $gateway->burst(100, '/?k=' . rand);

@@ -8,7 +8,6 @@ my $port = redis_start();
 
 # of each rule a path and a zone; to what leases pay nothing comes back
 # meanwhile, however slow the machine is
-
 my %rules = (
     token_bucket => 'limit=100000 window=366d',
     leaky_bucket => 'algorithm=leaky_bucket limit=100000 window=366d '
@@ -68,7 +67,6 @@ sub until {
 sub header { return t::Gateway::header(@_) // '' }
 
 # what pays is named
-
 for my $rule ('token_bucket', 'leaky_bucket', 'fixed_window', 'sliding_window',
               'variable', 'cost', 'lease')
 {
@@ -90,7 +88,6 @@ for my $rule ('token_bucket', 'leaky_bucket', 'fixed_window', 'sliding_window',
 }
 
 # what only Redis can answer it is asked for each time
-
 for my $rule ('strict', 'sliding_log', 'concurrency', 'count_status') {
     my %sources;
     for (1 .. 6) {
@@ -101,7 +98,6 @@ for my $rule ('strict', 'sliding_log', 'concurrency', 'count_status') {
 }
 
 # async never asks before it answers
-
 for my $rule ('async', 'later') {
     my %sources;
     $sources{header($_, 'X-Source')}++ for $gateway->burst(100, "/$rule?k=a");
@@ -109,7 +105,6 @@ for my $rule ('async', 'later') {
 }
 
 # without Redis
-
 is(told($gateway->get('/spent?k=a')), '200 PASSED 19', 'async: one is spent');
 
 redis_stop($port);

@@ -31,7 +31,6 @@ sub client {
 }
 
 # before
-
 my $gateway = gateway(without => ' new_keys=20r/h');
 
 is(tally(attack($gateway, 1000, '198.51.100.%d')), '1000 x 200',
@@ -39,7 +38,6 @@ is(tally(attack($gateway, 1000, '198.51.100.%d')), '1000 x 200',
 $gateway->stop;
 
 # after: 20 keys, and 100 requests a minute of all others
-
 $gateway = gateway(small => 1);
 
 is(client($gateway, '198.51.100.7', 'alice', 'bob'), '200 200', 'clients');
@@ -57,7 +55,6 @@ cmp_ok(passed(attack($gateway, 400, '2001:db8:0:1%02x::1')), '<', 200,
        'addresses of a /56 are one network, too');
 
 # what the attack costs: 20 keys and what else is counted, of 2,000
-
 my $metrics = $gateway->get('/metrics')->{body};
 
 like($metrics, qr/^ratelimit_new_keys_exceeded_total\{zone="keys"\} \d{4}$/m,
@@ -65,7 +62,6 @@ like($metrics, qr/^ratelimit_new_keys_exceeded_total\{zone="keys"\} \d{4}$/m,
 my ($used) = $metrics =~ /^ratelimit_table_used\{zone="keys"\} (\d+)$/m;
 
 # an estimate, by a sample of the table's sets: that of a small table is close
-
 cmp_ok($used, '<', 200, 'the table is not full of them');
 
 $gateway->stop;

@@ -43,7 +43,6 @@ CONF
     });
 
 # one after the other, at once, and in all orders
-
 is(tally(map { $gateway->get('/?k=a', $KEY) } 1 .. 100), '40 x 200, 60 x 429',
    'one after the other');
 is(passed($gateway->burst(100, '/?k=a', $KEY)), 0, 'then none');
@@ -62,7 +61,6 @@ is(passed(map { $gateway->get('/?k=e', "$KEY", "Host: h$_") } 1 .. 100), 10,
    'nor hosts');
 
 # a price that the client makes
-
 $passed = 0;
 
 for (1 .. 50) {
@@ -105,7 +103,6 @@ is($gateway->get('/left?k=b', "X-Port: $up")->{status}, 429,
    'nor does a client that leaves before it is known');
 
 # a full table
-
 sub left {
     my ($k) = @_;
     return $gateway->told("/small?k=$k") =~ /PASSED (\d+)/ ? $1 : 'none';

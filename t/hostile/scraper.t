@@ -26,7 +26,6 @@ sub pages {
 sub passed { return scalar grep { $_->{status} == 200 } @_ }
 
 # 250 addresses of each of four networks; and 1,000 of one /56, in its 250 /64
-
 my @ipv4 = map { my $net = $_; map { "198.18.$net.$_" } 1 .. 250 } 0 .. 3;
 my @ipv6 = map { my $net = sprintf '%x', $_; map { "2001:db8:0:$net\::$_" } 1 .. 4 }
            0 .. 249;
@@ -46,7 +45,6 @@ is(tally(pages(1, map { "192.0.2.$_" } 1 .. 50)), '50 x 200',
 
 # Which networks they are: the endpoint looks at some of the requests of each
 # second, and the scraper goes on.
-
 my $top;
 
 wait_for(sub {
@@ -61,7 +59,6 @@ is($top, '198.18.0.0/24 198.18.1.0/24 198.18.2.0/24 198.18.3.0/24 '
          . '2001:db8::/56', 'the endpoint names the networks');
 
 # they are denied for a day
-
 my $answer = $api->post('/deny', [
     { address => '198.18.0.0/22', duration => '1d', reason => 'scraper' },
     { address => '2001:db8::/56', duration => '1d', reason => 'scraper' },
@@ -87,7 +84,6 @@ like($metrics, qr/^ratelimit_requests_total\{zone="pages",rule="",
                   outcome="denied",source="local"\}\ 2001$/mx, 'of both');
 
 # and served again
-
 $api->delete('/deny?key=198.18.0.0/22', 'If-Match: *');
 ok($api->follows(2), 'a network is taken off the list');
 isnt((pages(1, '198.18.0.1'))[0]{status}, 403, 'and not denied any more');

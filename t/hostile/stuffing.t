@@ -24,7 +24,6 @@ sub login {
 }
 
 # 200 attempts, one after the other, each with another name
-
 my @got = map {
     my $try = login('203.0.113.7', "user$_", $_ % 50 == 49 ? 'right' : "p$_");
     $gateway->get(@$try)
@@ -36,7 +35,6 @@ is(() = $gateway->read('api.log') =~ /^/mg, 6, 'as the API has it');
 cmp_ok(header($got[199], 'Retry-After'), '>', 590, 'for ten minutes');
 
 # people at other addresses
-
 is($gateway->get(@{ login('198.51.100.1', 'alice', 'right') })->{status}, 200,
    'another address logs in');
 is(tally(map { $gateway->get(@{ login("198.51.100.$_", 'bob', 'typo') }) }
@@ -44,7 +42,6 @@ is(tally(map { $gateway->get(@{ login("198.51.100.$_", 'bob', 'typo') }) }
    '8 x 401', 'and may be wrong');
 
 # a hundred connections at once, from twenty addresses
-
 my @many = t::Gateway::send_all([map {
     [$gateway, @{ login('192.0.2.' . $_ % 20, "u$_", 'wrong') }]
 } 1 .. 400], 60);
@@ -66,7 +63,6 @@ like($gateway->log, qr/\[warn\] .*penalty "guesses" of zone "login" begins/,
      'the log has some');
 
 # it hits the wrong one
-
 my $api = t::Api->new($gateway, '/ratelimit', $gateway->{operators});
 
 is($api->get('/penalties')->{json}{total}, 21, 'the endpoint has them');

@@ -111,7 +111,6 @@ is(because('/conf?k=1'), 'office not_active, night applies, else group',
    'by night');
 
 # A Monday, a Tuesday, and a week later
-
 is(join(', ', map { told($gateway, "/$_?k=1") } qw( quota named )),
    '200 PASSED 2, 200 PASSED 1', 'what a client has used');
 at(2, '00:00');
@@ -125,7 +124,6 @@ is(join(', ', map { told($gateway, "/$_?k=1") } qw( named quota )),
 t::Clock::go();
 
 # what PUT says is what GET says, and PATCH changes
-
 my $edit = t::Api->new($gateway, '/edit');
 my %rule = (id => 'r', params => { rate => '1r/h' });
 
@@ -165,7 +163,6 @@ is(told($gateway, '/edited?k=1'), '429 REJECTED 0',
    'at any time, with the counter that it had');
 
 # what a gateway holds when the time ends goes back
-
 my ($sent, %sources) = (0);
 
 t::Clock::stop();

@@ -37,7 +37,6 @@ is_client('/', undef, '127.0.0.1');
 is_client('/24', undef, '127.0.0.0/24');
 
 # unless told otherwise IPv4 as it is, and of IPv6 the first half
-
 is_client('/', '192.0.2.1', '192.0.2.1');
 is_client('/', '2001:db8::1', '2001:db8::/64');
 is_client('/', '2001:db8:0:1:ffff::1', '2001:db8:0:1::/64');
@@ -69,14 +68,12 @@ is_client('/0', '192.0.2.1', '0.0.0.0/0');
 is_client('/0', '2001:db8::1', '::/0');
 
 # IPv4 in IPv6 is IPv4
-
 is_client('/', '::ffff:192.0.2.1', '192.0.2.1');
 is_client('/', '::ffff:c000:201', '192.0.2.1');
 is_client('/24', '::ffff:192.0.2.1', '192.0.2.0/24');
 is_client('/whole', '::fffe:c000:201', '::fffe:c000:201');
 
 # a socket of this machine has no address, unless realip knows one
-
 sub over_socket {
     my $text = output('curl', '-s', '-o', "$gateway->{dir}/body", '-D', '-',
                       '--max-time', 60, '--unix-socket',
@@ -89,7 +86,6 @@ is(over_socket('-H', 'X-Real: 192.0.2.1'), '192.0.2.0/24',
    'a UNIX socket, with an address by realip');
 
 # what is counted
-
 is(statuses('192.0.2.1', '192.0.2.2', '::ffff:192.0.2.1'), '200 200 429',
    'IPv4 by address');
 is(statuses('2001:db8::1', '2001:db8:0:0:ff::', '2001:db8:0:1::1'),
@@ -98,7 +94,6 @@ is(statuses('2001:db8::1', '2001:db8:0:0:ff::', '2001:db8:0:1::1'),
 $gateway->stop;
 
 # what nginx -t says
-
 sub refused {
     my ($directive, $message) = @_;
     is($gateway->verdict("server { listen %%PORT%%; $directive }"), $message,

@@ -38,7 +38,6 @@ is(answers('/page?k=a', '/'), '429 page!', 'with a page of the operator\'s');
 is(answers(('/dry?k=a') x 2), '200 200 429 page!', 'not in a dry run');
 
 # HTTP/2
-
 my $http2 = t::Gateway->limited(zone => 'rate=1r/h', listen => 'http2',
     locations => { '/' => 'ratelimit zone=z; ratelimit_close_after 2;' });
 
@@ -52,14 +51,12 @@ for my $stream (1, 3, 5) {
 is($client->goaway, 5, 'the second rejection sends GOAWAY, and closes');
 
 # many at once
-
 $client = t::Http2->new($http2->{port});
 $client->get($_ * 2 + 1, '/?k=a') for 0 .. 19;
 $client->ended(39);
 ok(defined $client->goaway, 'also among many streams');
 
 # rejections of other connections are not this one's
-
 $client = t::Http2->new($http2->{port});
 $client->get(1, '/?k=a');
 $client->ended(1);

@@ -74,7 +74,6 @@ sub end {
 my @ends = qw( answers fails leaves );
 
 # the same request
-
 my (@running, $n);
 
 for (1 .. 1500) {
@@ -108,7 +107,6 @@ cmp_ok($seen{$_} // 0, '>', 20, "many were $_")
     for qw( PASSED REJECTED_DRY_RUN );
 
 # the same schedule
-
 @running = ();
 @differ = ();
 my %held;

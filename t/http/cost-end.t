@@ -185,7 +185,6 @@ t::Clock::hurry();
 my $k = 0;
 
 # more than it took, less, the same, nothing said, more than all; and no numbers
-
 my @ENDS = ([40, 40], [4, 4], [10, 10], ['', 10], [0, 0], [5000000000, $LIMIT],
             ['99999999999999999999', $LIMIT],
             map { [$_, 10] } qw( x -1 1.5 1+ ));
@@ -227,7 +226,6 @@ sub taken {
 }
 
 # what is owed is waited for; a dry run counts what it has admitted
-
 t::Clock::stop();
 is($gateway->told('/owes?k=a&end=150'), '200 PASSED 99', 'admitted');
 is(header($gateway->get('/owes?k=a'), 'Retry-After'), 36 * 51, 'what it owes');
@@ -242,7 +240,6 @@ is($gateway->told("/dry?k=b&end=$$_[0]"), "200 $$_[1] ", "a dry run: $$_[0] more
 is(taken('dry'), 20, 'a dry run is charged what was said');
 
 # what is known at the end alone: sizes, the status, of a body filter, a trailer
-
 for (['body', 200, 1000], ['status', 200, 5], ['bad', 502, 20],
      ['plain', 200, 3], ['gzip', 200, 30], ['trailer', 200, 25])
 {
@@ -258,13 +255,11 @@ ok($gateway->read('cost.log') =~ /^sent \[sent\] \[(\d+)\] \[(\d+)\] 200 (\d+)$/
    && $1 == $3 && $2 == $LIMIT - $3, 'a map of $bytes_sent');
 
 # a rule beside it that the header charges
-
 $gateway->get('/both?k=b&cost=20&end=30');
 is(left('/both?k=b&end='), $LIMIT - 40, 'cost_end= charges its own counter');
 is(left('/header?k=b'), $LIMIT - 22, 'cost_header= once, too');
 
 # once, whatever becomes of the request inside
-
 for my $case (qw( auth mirror page accel post )) {
     $gateway->get("/$case?k=$case&end=70");
     is(left("/$case?k=$case"), $LIMIT - 10, "$case: once");
@@ -275,7 +270,6 @@ is(left("/local/ten?k=$_"), $REST, "$_: nor is it by the rules of another locati
     for qw( page accel post );
 
 # a client that leaves has cost what it took, or more
-
 for (['late', 1, 50], ['local/slow/ten', 10, 10, 'end=0'],
      ['local/slow/ten', 10, 80, 'end=80'])
 {
@@ -299,7 +293,6 @@ close $delayed;
 logged('w \[waits\] \[30\] \[\d+\] 499 0', 'left while it was delayed');
 
 # on the way: what has been sent, at the end the rest
-
 for my $zone (qw( local strict lease here )) {
     for my $headers (['Connection: close'], ['Upgrade: x', 'Connection: Upgrade']) {
         $k++;
@@ -334,7 +327,6 @@ for my $zone (qw( local strict lease here )) {
 }
 
 # over HTTP/2, where a request has no connection of its own
-
 my $h2 = t::Gateway->limited(listen => 'http2', zone => { local => '' },
     rules => [map { s/Z/local/r } @RULES],
     http => 'log_format cost "$arg_k [$ratelimit_cost] [$ratelimit_remaining]";' . "\n"
@@ -359,7 +351,6 @@ ok(wait_for(sub { $h2->read('cost.log') =~ /^h2 \[30\d+\] \[69\d+\]/m }),
    'HTTP/2: and at the end');
 
 # a stream that its client ends, when the window is full
-
 my $stream = t::Http2->new($h2->{port});
 my ($got, $in) = (0, '');
 
@@ -379,7 +370,6 @@ response('reset');
 $h2->stop;
 
 # rules of a document
-
 my $api = t::Api->new($gateway);
 my $rule = { id => 'end', algorithm => 'fixed_window',
              params => { limit => $LIMIT, window => 'calendar:month' } };
@@ -403,7 +393,6 @@ is($gateway->told('/z?k=a&end=50'), '200 PASSED ' . ($LIMIT - 1), 'it takes');
 is(left('/z?k=a'), $LIMIT - 51, 'and charges at the end');
 
 # a worker that ends still charges
-
 response('quit', 200000);
 my $client = begin('/strict/slow/every?k=quit&c=1', 'Connection: close');
 receive($client, 200000);
@@ -417,7 +406,6 @@ receive($client, 1e9);
 ok(wait_for(sub { $gateway->read('cost.log') =~ /^quit \[every\]/m }), 'its response ends');
 
 # HEAD: a look costs nothing in the end
-
 ok(wait_for(sub { left('HEAD /strict/every?k=quit&c=1') < $LIMIT - 210000 }),
    'and is charged');
 

@@ -52,14 +52,12 @@ sub calls {
 }
 
 # a counter that nobody has used here
-
 my $before = calls();
 
 is(told_of($_, 0), '200 PASSED 10', "$_: nothing is known") for @paths;
 is(calls() - $before, 0, 'and nobody was asked');
 
 # what Redis has said
-
 for my $path (grep { !/shards/ } @paths) {
     is(told_of($path, 4), '200 PASSED 6', "$path: four are taken");
     # async debits behind
@@ -72,7 +70,6 @@ for my $path (grep { !/shards/ } @paths) {
 }
 
 # no Redis
-
 redis_stop($port);
 $gateway->get('/strict-open?k=other') for 1 .. 5;
 

@@ -102,7 +102,6 @@ for my $zone (qw( local redis )) {
 }
 
 # a client writes no line of its own into the log, and no long one
-
 $gateway->get('/captured/x%0A%22y' . 'z' x 100 . '?k=a');
 
 my $quoted = 'x\n\"y' . 'z' x 60 . '...';

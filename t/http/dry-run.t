@@ -97,7 +97,6 @@ for my $zone (qw( local redis )) {
 }
 
 # one of this node, one of the fleet
-
 for (['/local-redis', 'redis'], ['/redis-local', 'local']) {
     my ($path, $zone) = @$_;
     row("$path?k=f", ['200 PASSED tight 0 / 1 0',

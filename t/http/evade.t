@@ -47,7 +47,6 @@ CONF
     });
 
 # blanks around a value, which nginx leaves and the API does not see
-
 is($gateway->statuses(map { ['/', $_] } 'X-Key: a', "X-Key: a\t", "X-Key:\ta",
             "X-Key: \t a \t "), '200 429 429 429', 'blanks around a key');
 
@@ -67,7 +66,6 @@ for my $header ('x-key:a ', 'x-key:a  ', "x-key:a\t", 'authorization:Bearer b ',
 }
 
 # an expression reads a path as one line
-
 is($gateway->statuses(map { ["/line/dot/$_", 'X-Key: e'] } 'a', '%0Ab', 'b%0A', '%0D%0Ac%0A',
             'd%0D%0A'), '200 429 429 429 429', '"." is any byte of a path');
 is($gateway->statuses(map { ["/line/verb/$_", 'X-Key: e'] } 'a', '%0Ab', 'b%0A'),
@@ -76,7 +74,6 @@ is($gateway->statuses(map { ["/line/end$_", 'X-Key: e'] } '', '', '%0A', '%0A'),
    '"$" is the end');
 
 # a path that servers read in different ways: ";" and "\"
-
 my $n = 0;
 
 for my $path ('/p/tree/..;/x', '/p/tree/..%3B/x', '/p/tree/x/..;/..;/q', '/p/y/..;/tree/x',
@@ -102,7 +99,6 @@ is($gateway->statuses(map { [$_, 'X-Key: m'] } '/many/tree/x', '/many/tree/x;y',
    '200 200 400 200 429', 'nor is a rule left out because there are too many');
 
 # variables of nginx as keys: what the API reads is the key
-
 my @ARGS = ('user=eve', 'u%73er=e%76e', 'user=&user=eve', 'user=e%56e&user=eve',
             'USER=x&user=eve', 'user=eve&user=x', 'USER=eve');
 
@@ -144,13 +140,11 @@ is($gateway->statuses(map { ['/z/agent', "User-Agent: $_"] } 'bot', "bot\t", "\t
    '200 429 429', 'a header of which nginx has a variable');
 
 # an empty header before the one that the API may take
-
 is($gateway->statuses(['/', 'X-Key: c'], ['/', 'X-Key:', 'X-Key: c'],
             ['/', "X-Key: \t", 'X-Key: c']), '200 429 429',
    'an empty header of the same name');
 
 # what was read in the server, before there was a location
-
 is($gateway->statuses(map { ['/own', 'X-Key: d', "X-Other: $_"] } 1 .. 2), '200 429',
    'the key is that of the location\'s sources');
 
@@ -164,7 +158,6 @@ $gateway->stop;
 
 # a variable that nginx cannot work out is no empty key: here one of a folder
 # that is not there
-
 my $failing = t::Gateway->limited(
     zone => { failing => 'key=$realpath_root rate=1r/h' },
     server => 'root %%DIR%%/nowhere;',

@@ -14,7 +14,6 @@ my $gateway = t::Gateway->limited(workers => 2, listen => 'reuseport',
                    map { ("/$_" => "ratelimit zone=$_;") } qw( slow fast ) });
 
 # two workers, 400 connections
-
 my @answers = $gateway->burst(400, '/?k=a');
 is(tally(@answers), '100 x 200, 300 x 429', 'exactly the limit');
 
@@ -26,14 +25,12 @@ my @left = sort { $b <=> $a } map { header($_, 'X-RateLimit-Remaining') }
 is("@left", join(' ', reverse 0 .. 99), 'no two were told the same rest');
 
 # many keys at once, each with its own count
-
 my @requests = map { my $k = $_; map { [$gateway, "/?k=$k"] } 1 .. 120 }
                'u' .. 'w';
 is(tally(t::Gateway::send_all(\@requests)), '300 x 200, 60 x 429',
    'each key has its limit');
 
 # a client that waits as long as it was told passes
-
 t::Clock::stop();
 t::Clock::align(1, 0.5);
 
@@ -62,7 +59,6 @@ is($gateway->get('/slow?k=a')->{status}, 200, 'then it passes');
 
 # late in a second, where rounding down would be seen most: at Reset the bucket
 # is full
-
 t::Clock::align(1, 0.7);
 $now = t::Clock::now();
 

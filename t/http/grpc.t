@@ -52,7 +52,6 @@ sub headers {
 }
 
 # one HEADERS frame is the whole answer
-
 my $text = frames('/?k=a');
 my $headers = headers($text);
 
@@ -94,7 +93,6 @@ is(headers($text)->{'grpc-status'}, undef, 'error_page: no status of gRPC');
 is(headers($text)->{'content-length'}, 5, 'error_page: its page');
 
 # the connection goes on
-
 my $url = "http://127.0.0.1:$h2->{port}";
 
 $text = `timeout 20 nghttp -vn -H 'content-type: application/grpc' $url/?k=a $url/free 2>&1`;
@@ -103,7 +101,6 @@ is(join(' ', sort $text =~ /:status: (\d+)/g), '200 200',
 like($text, qr/grpc-status: 8/, 'of which one is rejected');
 
 # which types are gRPC
-
 sub type {
     my ($type, $n) = @_;
     my @request = ("POST /?k=type$n", "Content-Type: $type",
@@ -134,7 +131,6 @@ is(tally($h1->burst(2, '/closed?k=f',
 
 # over HTTP/1.1 the answer ends, and the connection does not; the body is read
 # away
-
 my $client = $h1->connect_to;
 my $grpc = "POST /?k=g HTTP/1.1\r\nHost: a\r\n"
            . "Content-Type: application/grpc\r\nContent-Length: 20000\r\n\r\n"

@@ -53,7 +53,6 @@ sub limits {
 sub shown { return limits($gateway->get(@_)) }
 
 # the numbers
-
 is(shown('/minute?k=a'),
    'ratelimit-limit=3, 3;w=30 ratelimit-remaining=2 ratelimit-reset=10',
    'the first of three: full again in ten seconds');
@@ -70,7 +69,6 @@ is(header($answer, 'RateLimit-Reset'),
    header($answer, 'Retry-After'), 'of the same point in time');
 
 # full in thirty seconds, and the next token in ten: what is told is the wait
-
 $gateway->burst(2, '/minute?k=b');
 is(shown('/minute?k=b'), 'ratelimit-limit=3, 3;w=30 ratelimit-remaining=0 '
    . 'ratelimit-reset=10', 'just spent: the next token');
@@ -78,7 +76,6 @@ is(shown('/minute?k=b'), 'ratelimit-limit=3, 3;w=30 ratelimit-remaining=0 '
    . 'ratelimit-reset=10 retry-after=10', 'spent: the next token');
 
 # the strictest of several
-
 is(shown('/two?k=c'),
    'ratelimit-limit=2, 2;w=60 ratelimit-remaining=1 ratelimit-reset=30',
    'of two rules the strictest');
@@ -87,7 +84,6 @@ is(shown('/two?k=c'), 'ratelimit-limit=2, 2;w=60 ratelimit-remaining=0 '
    . 'ratelimit-reset=30 retry-after=30', 'of two rules the one that denies');
 
 # a dry run is not shown; requests in flight have no reset
-
 $gateway->get('/try-small?k=j');
 $answer = $gateway->get('/try-small?k=j');
 is("$answer->{status} " . limits($answer), '200 ratelimit-limit=2, 2;w=60 '
@@ -98,11 +94,9 @@ is(shown('/slots?k=l'), 'ratelimit-limit=2 ratelimit-remaining=1',
    'requests in flight');
 
 # nobody knows what is left where Redis does not answer
-
 is(shown('/lost?k=d'), 'ratelimit-limit=5, 5;w=3600', 'degraded: the limit alone');
 
 # several sets
-
 my $x = qr/x-ratelimit-limit=1 x-ratelimit-remaining=0 x-ratelimit-reset=\d{10}/;
 my $draft3 = 'ratelimit-remaining=0 ratelimit-reset=3600';
 my $pk = qr/;pk=:[\w+\/]{12}:/;
@@ -120,7 +114,6 @@ is("$answer->{status} [" . limits($answer) . ']', '429 []',
    'off: a rejection without any');
 
 # an upstream's: those of a limit go, others stay
-
 is(shown('/via?k=h'), 'ratelimit-limit=1, 1;w=3600 ratelimit-remaining=0 '
    . 'ratelimit-reset=3600 retry-after=73', 'an upstream');
 is(shown('/via-off?k=i'), 'ratelimit=theirs ratelimit-limit=77 '

@@ -15,11 +15,9 @@ my $slow = IO::Socket::INET->new(Listen => 9, LocalAddr => '127.0.0.1')
     or die "listen: $!";
 
 # the longest lists that there are
-
 my @long = map { sprintf 'rule-%02d-%s', $_, 'n' x 56 } 1 .. 16;
 
 # and with names that need their zone's
-
 my ($y, $z) = ('y' x 64, 'z' x 64);
 my @twins = map { my $zone = $_; map { [$zone, sprintf 'twin-%02d-%s', $_,
                                                        't' x 56] } 1 .. 8 }
@@ -126,7 +124,6 @@ sub keys_of {
 }
 
 # one rule
-
 my $answer = $gateway->get('/one?k=a');
 
 like(header($answer, 'RateLimit-Policy'),
@@ -137,7 +134,6 @@ is(join(' ', grep { /ratelimit/ } sort keys %{ $answer->{headers} }),
    'ratelimit ratelimit-policy', 'and none of another set');
 
 # a key: hashed, the same for one client, another for another
-
 my ($alice) = keys_of($answer, 'RateLimit-Policy');
 my ($same) = keys_of($gateway->get('/one?k=a'), 'RateLimit');
 my ($bob) = keys_of($gateway->get('/one?k=b'), 'RateLimit');
@@ -147,7 +143,6 @@ is($same, $alice, 'the same in both, and at each request of a client');
 isnt($bob, $alice, 'another for another client');
 
 # three rules, in their order; two of them with one key
-
 $gateway->burst(9, '/two?k=c&u=u');
 $answer = $gateway->get('/two?k=c&u=u');
 
@@ -163,7 +158,6 @@ is($policy[2], $policy[0], 'rules that count by one key have one');
 isnt($policy[1], $policy[0], 'by another, another');
 
 # one denies: no other is charged, and Retry-After is not before its t
-
 $answer = $gateway->get('/two?k=c&u=u');
 
 is($answer->{status}, 429, 'the second rule denies');
@@ -176,7 +170,6 @@ is(header($answer, 'Retry-After'),
    'Retry-After is the t of the rule that denies');
 
 # as many as there can be
-
 $answer = $gateway->get('/long?k=d');
 
 is(shown($answer), join(' | ',
@@ -185,7 +178,6 @@ is(shown($answer), join(' | ',
    'sixteen rules with the longest names');
 
 # rules of two zones that have one name
-
 is(shown($gateway->get('/read-write?k=d')),
    'read/per_key;q=5;w=3600, own;q=6;w=3600, write/per_key;q=50;w=3600 | '
    . 'read/per_key;r=4;t=720, own;r=5;t=600, write/per_key;r=49;t=72',
@@ -202,7 +194,6 @@ is(shown($answer), join(' | ',
    'sixteen of the longest names');
 
 # each kind of limit; requests in flight have no window
-
 my $begun = $gateway->begin(2, '/kinds?k=k');
 
 wait_for(sub { $gateway->waiting == 2 });
@@ -222,7 +213,6 @@ for my $kind (@kinds) {
 is(header($kinds[1], 'Retry-After'), 1, 'a retry in a second may pass');
 
 # what is tried is not shown
-
 is(shown($gateway->get('/dry?k=k')),
    'real;q=3;w=3600 | real;r=2;t=1200', 'the rule that is enforced');
 $answer = $gateway->get('/dry?k=k');
@@ -244,7 +234,6 @@ is(join(' ', grep { /ratelimit/ } keys %{ $answer->{headers} }), '',
    'a dry run without an answer is not shown either');
 
 # a cost that can never be paid
-
 $answer = $gateway->get('/cost?k=k');
 is($answer->{status} . ' ' . shown($answer), '429 cost;q=2;w=3600 | '
    . 'cost;r=2;t=0', 'more than the limit');
@@ -252,7 +241,6 @@ is(header($answer, 'Retry-After'), '',
    'no retry will pass, and none is promised');
 
 # time that has passed meanwhile
-
 $begun = $gateway->begin(1, '/slow?k=e');
 
 my $asked = $slow->accept;
@@ -263,7 +251,6 @@ is(shown(t::Gateway::finish($begun)), 'day;q=1;w=86400 | day;r=0;t=86398',
    't counts from the response');
 
 # an upstream's go
-
 $answer = $gateway->get('/via?k=f');
 
 is(shown($answer), 'day;q=1;w=86400 | day;r=0;t=86400',
@@ -273,7 +260,6 @@ is(join(' ', map { header($answer, $_) }
    'and so are its other headers of limits');
 
 # in Redis: a client's key is the same on all nodes
-
 my $other = t::Gateway->limited(@conf);
 my @both = map { $_->get('/fleet?k=g&t=t') } $gateway, $other;
 
@@ -286,7 +272,6 @@ is(shown($both[1]), 'fleet;q=20;w=3600, tenant;q=2;w=3600 | '
    . 'fleet;r=18;t=360, tenant;r=0;t=1800', 'what is left in Redis');
 
 # another client in Redis denies: what this one gets back is shown
-
 $answer = $gateway->get('/fleet?k=h&t=t');
 
 is($answer->{status}, 429, 'a rule in Redis denies');
@@ -295,7 +280,6 @@ like(shown($answer), qr/\| fleet;r=20;t=\d+, tenant;r=0;t=\d+$/,
 $other->stop;
 
 # not asked: a rule of this node has denied before
-
 $gateway->get('/both?k=i&t=i');
 $answer = $gateway->get('/both?k=i&t=i');
 
@@ -308,7 +292,6 @@ is_deeply([map { defined ? length : 'none' }
           ['none', 'none', 9], 'and no key');
 
 # degraded
-
 $answer = $gateway->get('/lost?k=j');
 
 is("$answer->{status} " . shown($answer), '200 lost;q=5;w=3600 | ',
@@ -326,7 +309,6 @@ is($answer->{status}, 429, 'is one');
 isnt(header($answer, 'Retry-After'), '', 'with Retry-After');
 
 # nothing that a client sends is shown
-
 $answer = $gateway->get('/two?k=%22%0d%0aX-Evil:1&u=evil%22;q=1',
                         'X-Evil: evil');
 unlike(join("\n", map { "$_: @{ $answer->{headers}{$_} }" }

@@ -54,7 +54,6 @@ my $NAMELESS = token(jti => 1);
 my ($SIGNED) = $NAMELESS =~ /Bearer (.*)\./;
 
 # the name of each
-
 sub is_key {
     my ($key, @headers) = @_;
     is(header($gateway->get('/z', @headers), 'X-Got'), $key, $key);
@@ -72,7 +71,6 @@ is_key("plain:$_", "X-Key: $_")
 is_key($_, "X-Key: $_") for qw( JWT:alice jwt jwt/alice key:alice xjwt: );
 
 # counters: each request is another client's first one
-
 my @ALICE = (user('bob'), basic('bob'), map { "X-Key: $_" }
              qw( bob jwt:bob basic:bob plain:bob plain:jwt:bob ));
 
@@ -81,7 +79,6 @@ is($gateway->statuses(map { ['/z', $_] } @ALICE, @ALICE),
 
 # each source with each text that another one may have: who is who by the kind of
 # the source and its text, and a second request of one is rejected
-
 my %SOURCES = (claim => sub { '/each', user(shift) },
                basic => sub { '/each', basic(shift) },
                header => sub { '/each', 'X-Key: ' . shift },
@@ -130,7 +127,6 @@ is($gateway->statuses(map { ['/other', @$_] } (
    '200 200 200 200 429 429 429 429', 'nor any other key');
 
 # lists, limits and penalties
-
 is($gateway->statuses(map { ['/banned', $_] } user('mallory'), 'X-Key: mallory',
                       'X-Key: jwt:mallory', basic('mallory')),
    '403 200 200 200', 'a deny list of nginx.conf');

@@ -96,7 +96,6 @@ my $ALGORITHM = 'its algorithm is not that of the key';
 my $SIGNATURE = 'its signature is wrong';
 
 # each kind of keys, with and without the name of the key
-
 my @KINDS = ([ rsa => 'RS256' ], [ ec => 'ES256' ], [ p384 => 'ES384' ],
              [ ed => 'EdDSA' ]);
 
@@ -121,7 +120,6 @@ is_refused('all', $SIGNATURE, $_->[0], alg => $_->[1], kid => $_->[2])
         [ ed2 => 'EdDSA', 'ed' ], [ "$SECRET." => 'HS256', 'oct' ];
 
 # a key has one algorithm, by its type or as it says
-
 is_refused('all', $ALGORITHM, 'rsa', alg => $_, kid => 'rsa')
     for qw( RS384 RS512 PS256 );
 is_refused('all', $ALGORITHM, $SECRET, alg => $_, kid => 'oct')
@@ -137,7 +135,6 @@ is(told('strict', t::JWT::signed(t::JWT::content({ alg => 'PS256', kid => 'ps' }
                                  'RS256')), $SIGNATURE, 'the wrong padding');
 
 # none of the public keys is a secret
-
 for my $alg (qw( HS256 none )) {
     for my $secret ($PUBLIC, $PUBLIC =~ s/\n\z//r,
                     decode_base64url(jwk('rsa')->{n}), jwk('rsa')->{n},
@@ -158,7 +155,6 @@ is_refused('all', 'it has critical extensions', 'rsa', alg => 'RS256',
            kid => 'rsa', crit => ['exp']);
 
 # rotation: several keys at once
-
 is_valid('old', 'rsa', alg => 'RS256', kid => '2025');
 is_valid('old', 'rsa2', alg => 'RS256', kid => '2026');
 is_valid('old', 'rsa2', alg => 'RS256');
@@ -169,7 +165,6 @@ is_valid('same', $_->[0], alg => $_->[1], kid => 'k')
         [ rsa2 => 'RS256' ];
 
 # what is not known is ignored
-
 is_valid('mixed', 'ec', alg => 'ES256', kid => 'last');
 is_refused('mixed', $NO_KID, 'rsa2', alg => 'RS256', kid => $_)
     for qw( enc wrap alg oaep short );
@@ -182,7 +177,6 @@ unlike(join('', grep { !/ \[debug\] / } split /^/, $gateway->log), qr/$SECRET/,
        'no log holds a secret');
 
 # what nginx -t says of a file
-
 sub check {
     my $text = shift;
     $gateway->write('a.jwks', ref $text ? t::JWT::json($text) : $text);

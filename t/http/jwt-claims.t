@@ -76,7 +76,6 @@ sub got {
 sub is_claim { is(got($_[0], $_[1]), $_[2], "$_[1]: $_[0]") }
 
 # each kind
-
 is_claim(sub => "{\"sub\":$_->[0]}", $_->[1])
     for ['"alice"', 'alice'], ['"a b"', 'a b'], ['""', ''], ['"\u00e9"', "\xc3\xa9"],
         ['42', '42'], ['-7', '-7'], ['9223372036854775807', '9223372036854775807'],
@@ -92,18 +91,15 @@ is_claim(sub => "{\"sub\":$_->[0]}", $_->[1])
         ['"' . 'k' x 3000 . '"', 'k' x 3000];
 
 # no claim ends a header or a line
-
 is_claim(line => '{"line":"a\r\nX-Evil: 1"}', 'a%0D%0AX-Evil: 1');
 is_claim(line => '{"line":["\u0001","\u007f%0A"]}', '%01,%7F%0A');
 
 # names: small letters, "_" for what a variable's name cannot have
-
 is_claim(tenantid => '{"tenantId":"t"}', 't');
 is_claim(cognito_groups => '{"cognito:groups":["a","b"]}', 'a,b');
 is_claim(https___example_com_id => '{"https://example.com/id":"i"}', 'i');
 
 # the claim of exactly that name is before others, of which there may be one
-
 is_claim(a_b => $_, 'own')
     for '{"a-b":"x","a_b":"own"}', '{"a_b":"own","A-b":"x"}', '{"A:B":"own"}',
         '{"a-b":"x","a_b":"own","A_B":"y"}';
@@ -121,7 +117,6 @@ is_claim(object__a => $_, '')
         '{"object--a":"x","Object":{"a":"y"}}';
 
 # inside another claim
-
 is_claim(object__a => '{"object":{"a":"in"}}', 'in');
 is_claim(object__a => '{"object":{"a":"in"},"object__a":"flat"}', 'flat');
 is_claim(object__b__c => '{"object":{"b":{"c":7}}}', '7');
@@ -139,7 +134,6 @@ is(header(ask('/source', $_->[0]), 'X-Got'), "[$_->[1]]", "source: $_->[0]")
         ['{"Org":{"tenant":"t"}}', ''], ['{"org":{"tenant":true}}', ''];
 
 # no token, no valid one, another key
-
 is(header($gateway->get('/all'), 'X-Got'), '|' x $#VARIABLES, 'no token');
 is(header($gateway->get('/all', 'Authorization: Bearer ' . token({ sub => 'a' })
                                 . 'AAAA'), 'X-Got'),
@@ -150,7 +144,6 @@ is(header(ask('/insecure', { sub => 'a', exp => 1 }), 'X-Got'), '[a]',
 is(header(ask('/set', { sub => 'a' }), 'X-Got'), 'a!a', 'in a rewrite');
 
 # keys, tiers, maps, logs
-
 sub statuses {
     my ($path, $body) = @_;
     return join ' ', map { ask($path, $body)->{status} } 1 .. 4;
@@ -178,7 +171,6 @@ like($gateway->read('access.log'), qr{^/all log a,b$}m, 'a log');
 
 # each request verifies its token once, whoever asks, before limits or after a
 # redirect; another key verifies it anew
-
 sub verified {
     my ($path, @headers) = @_;
     my $from = length $gateway->log;

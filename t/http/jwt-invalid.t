@@ -86,7 +86,6 @@ sub statuses {
 }
 
 # anonymous: any tokens are one client, by its address
-
 my $n = 0;
 
 for my $zone (qw( lone joined source mapped )) {
@@ -134,7 +133,6 @@ is(header(ask('/lone', 'opaque', 'X-Client: 192.0.2.9'), 'X-Got'), '[]',
    'for logs and headers the claim is empty');
 
 # reject: 401, which may be an event of a penalty
-
 is(statuses('/reject/guessed', '192.0.2.40', @INVALID), '401 401 401 429 429',
    'who guesses tokens is banned');
 like(ask('/reject/guessed', $VALID, 'X-Client: 192.0.2.40')->{body}, qr/PENALIZED/,
@@ -144,7 +142,6 @@ is(statuses('/reject/guessed', '192.0.2.50', @INVALID), '401 401 401 401 401',
    'nor who is on the allow list');
 
 # reject: 401, and nothing is counted
-
 for my $zone (qw( lone joined source mapped other )) {
     my $from = length $gateway->log;
     is(statuses("/reject/$zone", '192.0.2.3', @INVALID), '401 401 401 401 401',
@@ -194,7 +191,6 @@ is($answer->{status}, 200, 'gRPC');
 is(header($answer, 'grpc-status'), 16, 'is unauthenticated');
 
 # a network on the deny list costs no signature
-
 for my $path ('/reject/lone', '/lone') {
     $answer = ask($path, 'opaque', 'X-Client: 198.51.100.7');
     is($answer->{status}, 403, "$path: a network that is denied");
@@ -215,7 +211,6 @@ is(header($answer, 'X-Status'), 'DENIED_DRY_RUN', 'says what it would be');
 $gateway->stop;
 
 # the directive
-
 is($gateway->verdict('ratelimit_jwt_invalid rejct;'),
    '"ratelimit_jwt_invalid" has an invalid "rejct", did you mean "reject"?',
    'a wrong value');

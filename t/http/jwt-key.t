@@ -57,7 +57,6 @@ sub refuses {
 }
 
 # public keys
-
 takes($_) for qw( rsa.pub pkcs1.pub ec.pub p384.pub ed.pub );
 takes('crlf.pub', $gateway->read('rsa.pub') =~ s/\n/\r\n/gr);
 takes('text-before.pub', "Our key:\n" . $gateway->read('rsa.pub'));
@@ -84,7 +83,6 @@ refuses($KEY, 'encrypted.pub', "-----BEGIN PUBLIC KEY-----\n"
 refuses($KEY, 'request', $gateway->read('rsa.pub') =~ s/PUBLIC KEY/X/gr);
 
 # secrets are JWKs: no other file becomes one by accident
-
 my $jwk = t::JWT::json(t::JWT::jwk("$dir/rsa"));
 
 takes('secret', t::JWT::json(t::JWT::oct('x' x 32)));
@@ -104,7 +102,6 @@ refuses($KEY, 'bom.jwks', "\xef\xbb\xbf{\"keys\":[$jwk]}");
 refuses($KEY, 'base64.jwks', encode_base64($jwk));
 
 # the file, the parameters
-
 like(check('ratelimit_jwt_key gone;'),
      qr{^open\(\) "\Q$dir\E/gone" failed in "ratelimit_jwt_key"}, 'no file');
 like(check("ratelimit_jwt_key $dir;"),
@@ -134,7 +131,6 @@ is(check('ratelimit_jwt_key secret; ratelimit_jwt_key secret;'),
    '"ratelimit_jwt_key" directive is duplicate', 'two keys');
 
 # a source without a key
-
 my $KEY = 'ratelimit_jwt_key secret;';
 my $SOURCE = 'ratelimit_api_key header:A jwt:sub;';
 

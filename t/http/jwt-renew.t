@@ -87,7 +87,6 @@ like($gateway->log, qr/\[notice\] .*"ratelimit_jwt_key" has read "\Q$dir\E\/a\.j
      'the log says so');
 
 # what is no set of keys
-
 my $whole = set('three');
 my $KEY = 'a JWK Set, a JWK \(of type "oct" for a secret\) or a public key in PEM';
 
@@ -121,7 +120,6 @@ replace('b.pub', $gateway->read('two.pub'));
 takes('b.pub', 'two');
 
 # a secret, too
-
 takes('secret', 'secret');
 replace('secret', set('one'));
 replace('b.pub', $gateway->read('three.pub'));
@@ -129,7 +127,6 @@ takes('b.pub', 'three');
 takes('secret', 'one');
 
 # a worker that comes later, and a reload, have the keys that are there now
-
 $gateway->kill_workers;
 takes('a.jwks', 'one', 'two');
 takes('b.pub', 'three');

@@ -111,7 +111,6 @@ my $rs = t::JWT::signed(content('RS256'), $rsa);
 my $es = t::JWT::signed(content('ES256'), $ec);
 
 # each key with its algorithm
-
 is_valid('hs', $hs, 'alice', 'HS256');
 is_valid($_, $rs, 'alice', 'RS256') for qw( rs two );
 is_valid('es', $es, 'alice', 'ES256');
@@ -122,7 +121,6 @@ is(header($gateway->get('/hs', "Authorization: bearer \t$hs "),
                       'X-Got'), '[jwt:alice]', 'the scheme in any case, blanks');
 
 # a number with a leading zero: one of 128 signatures has one
-
 my $zero;
 
 for my $n (1 .. 2000) {
@@ -136,7 +134,6 @@ for my $n (1 .. 2000) {
 is_valid('es', $zero, 'alice', 'a leading zero');
 
 # another key, another algorithm, none
-
 is_refused('hs', t::JWT::hs256(content('HS256'), "$SECRET."), $SIGNATURE,
            'another secret');
 is_refused($_->[0], $_->[1] =~ s{[^.]+\z}{
@@ -169,7 +166,6 @@ is_refused('hs', with_header($_), $ALGORITHM, "header $_")
         '{"alg":"HS256","alg":"none"}';
 
 # what everybody knows is no secret: the public key as that of HS256
-
 for my $file ('rsa.pub', 'ec.pub') {
     my $text = $gateway->read($file);
     my $where = { 'rsa.pub' => 'rs', 'ec.pub' => 'es' }->{$file};
@@ -184,7 +180,6 @@ for my $file ('rsa.pub', 'ec.pub') {
 }
 
 # a signature of the other kind under this algorithm's name
-
 is_refused('rs', t::JWT::signed(content('RS256'), $ec), $SIGNATURE,
            'an EC signature');
 is_refused('es', t::JWT::signed(content('ES256'), $rsa), $SIGNATURE,
@@ -196,7 +191,6 @@ is_refused('es', content('ES256') . '.' . encode_base64url("\0" x 64),
            $SIGNATURE, 'zeros');
 
 # the header's other members
-
 is_valid('hs', with_header({ alg => 'HS256', typ => $_ }), 'alice', "typ $_")
     for 'at+jwt', 'jwt', 'secevent+jwt';
 is_valid('hs', with_header('{"alg":"HS256","kid":"x","x5t":1}'), 'alice',
@@ -206,7 +200,6 @@ is_refused('hs', with_header("{\"alg\":\"HS256\",\"crit\":$_}"),
     for '["exp"]', '["b64"],"b64":false', '[]', 'null', '""', '"exp"';
 
 # broken tokens
-
 for my $where (qw( hs rs es )) {
     my $token = { hs => $hs, rs => $rs, es => $es }->{$where};
     my ($header, $body, $signature) = split /\./, $token;
@@ -253,7 +246,6 @@ is_refused('hs', with_body($_), 'its body is no JSON object', "body $_")
         '[' x 3000 . ']' x 3000;
 
 # size: 8192 bytes
-
 sub of_size {
     my $size = shift;
     for my $n (reverse 5900 .. 6100) {
@@ -271,7 +263,6 @@ is_refused('hs', $more, 'it has more than 8192 bytes', length($more) . ' bytes')
 is_refused('rs', 'x' x 12000, 'it has more than 8192 bytes', '12000 bytes');
 
 # when: no leeway
-
 my $now = time;
 
 is_valid('hs', hs256(%$_), 'alice', t::JWT::json($_))
@@ -305,7 +296,6 @@ is_refused('hs', with_body("{\"sub\":\"alice\",\"exp\":1,\"n\":1$_}"),
            'it has expired', 'a large number beside exp') for '0' x 19;
 
 # in one and the same second
-
 for (1 .. 10) {
     my $second = time;
     my @got = map { header(ask('/hs', hs256(%$_), 'X-Key: next'),
@@ -325,7 +315,6 @@ is_valid('hs', with_body('{"sub":"alice","exp":9223372036854775807}'), 'alice',
 
 # a token has one spelling: the bits that the last characters have too many are
 # zero
-
 sub respelled {
     my ($text, $bits) = @_;
     my @alphabet = ('A' .. 'Z', 'a' .. 'z', 0 .. 9, '-', '_');
@@ -358,7 +347,6 @@ for my $part (0, 1) {
 }
 
 # for whom
-
 is_valid('aud', hs256(aud => $_), 'alice', 'aud ' . (ref $_ ? "[@$_]" : $_))
     for $API, [$API], ['other', $API], [$API, 'other'], ['a"b\\', $API];
 is_refused('aud', hs256(aud => $_), 'it is for another audience',
@@ -369,7 +357,6 @@ is_refused('aud', $hs, 'it is for another audience', 'no aud');
 is_valid('hs', hs256(aud => 'other'), 'alice', 'aud where no audience is set');
 
 # by whom
-
 is_valid('iss', hs256(iss => $API), 'alice', 'iss');
 is_refused('iss', hs256(@$_), 'it is of another issuer', t::JWT::json({ @$_ }))
     for [], [iss => "$API/"], [iss => ''], [iss => [$API]], [iss => undef],
@@ -377,7 +364,6 @@ is_refused('iss', hs256(@$_), 'it is of another issuer', t::JWT::json({ @$_ }))
 is_valid('hs', hs256(iss => 'any'), 'alice', 'iss where no issuer is set');
 
 # the leeway: two minutes
-
 is_valid('late', hs256(%$_), 'alice', t::JWT::json($_))
     for { exp => $now - 60 }, { nbf => $now + 60 }, { nbf => $now + 60.5 },
         { exp => $now - 60, nbf => $now + 60 };
@@ -386,7 +372,6 @@ is_refused('late', hs256(exp => $now - $_), 'it has expired', "exp $_ s ago")
 is_refused('late', hs256(nbf => $now + 3600), 'it is not valid yet', 'nbf');
 
 # what a claim may be
-
 is_valid('hs', with_body("{\"sub\":$_->[0]}"), $_->[1], "claim $_->[0]")
     for [ '"a b"', 'a b' ], [ '"\u00e9"', "\xc3\xa9" ], [ '"\""', '"' ],
         [ '42', '42' ], [ '0', '0' ], [ '-7', '-7' ], [ '"42"', '42' ],
@@ -426,7 +411,6 @@ is_valid('names', hs256(%{ $_->[0] }), $_->[1], "the first claim: $_->[1]")
         [ {}, 'alice' ];
 
 # insecure: nothing is verified
-
 is_valid('insecure', $_->[0], 'alice', $_->[1])
     for [ $hs, 'HS256' ], [ $rs, 'RS256' ], [ $es, 'ES256' ],
         [ content('none') . '.', 'none' ], [ content('EdDSA') . '.x-_y', 'EdDSA' ],
@@ -437,7 +421,6 @@ is_refused('insecure', 'e30.eA.', 'its body is no JSON object', 'no JSON');
 
 # One verification serves all rules, headers and logs of a request: a reason
 # is logged once.
-
 my $from = length $gateway->log;
 
 is(ask('/limited', "${hs}AAAA", 'X-Key: once')->{status}, 200, 'two rules, one key');
@@ -450,13 +433,11 @@ is(ask('/limited', hs256(n => $_))->{status}, $_ == 1 ? 200 : 429,
 
 # OpenSSL's errors of a wrong signature are not those of the next connection,
 # which nginx would log as an alert
-
 is(ask('/tls', $_)->{status}, 200, 'a TLS upstream')
     for t::JWT::signed(content('RS256'), $other_rsa), $rs, "${rs}AAAA",
         $rs =~ s/\w{20}$/x/r;
 
 # a reload reads the key anew
-
 $gateway->write('secret', t::JWT::json(
     t::JWT::oct('another-secret-of-33-bytes-------')));
 $gateway->reload;
@@ -469,7 +450,6 @@ is_valid('hs', t::JWT::hs256(content('HS256'),
 $gateway->stop;
 
 # but for lines of debug, in which nginx shows the headers
-
 unlike(join('', grep { !/ \[debug\] / } split /^/, $gateway->log)
        . $gateway->read('access.log'), qr/$hs|$SECRET/,
        'no log holds a token or a secret');

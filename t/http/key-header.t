@@ -26,7 +26,6 @@ my %servers = (
 );
 
 # of each name what follows "X-Key" and the like; "~" stands for the name
-
 my @CASES = (
     ['~: a'], ['~: b'], [], ['~:'], ['~: a'], ['~: B'],
     ['~: a', '~: b'], ['~: a, b'], ['~: b', '~: a'], ['~: a', '~: a'],

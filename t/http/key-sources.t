@@ -37,7 +37,6 @@ sub is_key {
 sub basic { return 'Authorization: Basic ' . encode_base64(shift, '') }
 
 # basic: the user, in each spelling of the credentials
-
 is_key('basic:alice', '/basic', basic('alice:secret'));
 is_key('basic:alice', '/basic', basic('alice:'));
 is_key('basic:alice', '/basic', basic('alice:a:b'));
@@ -60,7 +59,6 @@ is($gateway->get('/basic', $_, basic('alice:x'))->{status}, 400,
     for 'Authorization:', 'Authorization: Bearer x';
 
 # HTTP/2: nginx leaves spaces before a value
-
 for my $value (' Basic YWxpY2U6eA==', 'Basic YWxpY2U6eA== ') {
     like(output('nghttp', '-v', '-H', "authorization:$value",
                 "http://127.0.0.1:$h2/basic"),
@@ -68,7 +66,6 @@ for my $value (' Basic YWxpY2U6eA==', 'Basic YWxpY2U6eA== ') {
 }
 
 # query: decoded names and values, the first that is not empty
-
 is_key('x', "/query?$_")
     for 'api_key=x', 'api%5Fkey=x', 'api%5fkey=x', '%61pi_key=x', 'api_key=%78',
         'a=1&api_key=x', 'api_key=x&api_key=y', 'api_key=&api_key=x',
@@ -93,7 +90,6 @@ is_key('', "/query$_")
         '?api%255Fkey=x', '?b=api_key=x', '?api_key%00=x';
 
 # cookie: without quotes, blanks and escapes
-
 is_key('x', '/cookie', "Cookie: $_")
     for 'api=x', 'a=1; api=x', 'a=1;api=x;b=2', 'api=x; api=y', 'api=; api=x',
         'api=""; api=x', 'api; api=x', ' api = x ', "api=\tx\t", 'api="x"',
@@ -112,7 +108,6 @@ is_key('', '/cookie', "Cookie: $_")
     for '', 'API=x', 'api', 'api=', 'api=""', 'apix=1', '=api', 'a=api=x';
 
 # several sources, in their order
-
 my @all = ('X-Key: h', 'Authorization: Bearer b', 'Cookie: k=c');
 
 is_key('h', '/all?k=q', @all);
@@ -125,11 +120,9 @@ is_key('c', '/all', 'Authorization: Basic !!!!', $all[2]);
 is_key('', '/all');
 
 # nginx keeps headers in lists of 20
-
 is_key('h', '/all', (map { "X-$_: x" } 1 .. 50), $all[0]);
 
 # long keys, and control characters
-
 my $LONGEST = 'k' x 256;
 
 sub hashed { return 'sha256:' . sha256_hex(shift) }
@@ -146,7 +139,6 @@ is_key(hashed("basic:\x7f"), '/basic', basic("\x7f:x"));
 is_key(hashed('k' x 300), '/cookie', 'Cookie: api="' . 'k' x 300 . '"');
 
 # a name and three bytes for each that is counted
-
 is_key('k' x 256, '/query?api_key=' . '%6b' x 256);
 
 is($gateway->statuses(map { ["/limited?k=$_"] } 'a%00b', 'a%00c', 'a%00b', 'a', 'a'),

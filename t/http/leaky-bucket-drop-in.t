@@ -55,7 +55,6 @@ CONF
 t::Clock::stop();
 
 # the same request
-
 my $sent = 0;
 
 while ($sent < 4000) {
@@ -95,7 +94,6 @@ cmp_ok($seen{$_} // 0, '>', 50, "many were $_")
 Test::More::note("seed $seed: ", join ', ', map { "$seen{$_} $_" } sort keys %seen);
 
 # one schedule, two locations: a token each 500 ms
-
 my @waves = ([0, 8], [1.25, 4], [2, 1], [3.75, 6]);
 my ($now, $all, @begun, %told) = (0, 0);
 
@@ -135,7 +133,6 @@ for (@lines[$sent .. $#lines]) {
 
 # The delays of a wave, of two requests a second. limit_req's log says by how
 # many a request is above the rate; "delay=2" delays none of the first two.
-
 sub delays_of_limit_req {
     my ($i, $at) = @_;
     return map { sprintf '%.3f', ($_ - ($real[$i] =~ /delay=(\d)/ ? $1 : 0)) / 2 }
@@ -175,7 +172,6 @@ $gateway->stop;
 
 # limit_req and limit_conn together: the two configurations of the page for
 # those who have them, and what it says of 40 requests at once to a fast API
-
 my ($theirs, $ours) = do {
     local $/;
     open my $in, '<', 'docs/from-limit-req.md' or die "docs: $!";

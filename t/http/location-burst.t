@@ -67,7 +67,6 @@ is(told(2, '/strict/one?k=2'), '200 1 0, 429 1 0', 'no burst, with Redis');
 is(told(1, '/all?k=2'), '200 10 7', 'the burst of the rule, and its own nodelay');
 
 # when a retry succeeds
-
 my $answer = $gateway->get('/three?k=1');
 is(header($answer, 'Retry-After'), 8 * 360, 'eight have to drain');
 $answer = $gateway->get('/strict/three?k=1');
@@ -75,7 +74,6 @@ is(header($answer, 'Retry-After'), 8 * 360, 'with Redis, too');
 is(header($gateway->get('/?k=1'), 'Retry-After'), 360, 'of the whole one has');
 
 # another limit than the rule's own
-
 is(told(4, '/tiers/three?k=3', 'X-Plan: pro'),
    '200 3 2, 200 3 1, 200 3 0, 429 3 0', 'of a tier');
 is(header($gateway->get('/tiers/three?k=3', 'X-Plan: pro'), 'Retry-After'), 180,
@@ -84,14 +82,12 @@ is(told(4, '/rate/three?k=3', 'X-Rate: 20r/h'),
    '200 3 2, 200 3 1, 200 3 0, 429 3 0', 'of a variable');
 
 # what an explained request shows
-
 for my $base ('', '/strict') {
     like($gateway->get("$base/three?k=4", "X-RateLimit-Explain: $TOKEN")->{body},
          qr/"limit":3,.*"remaining":3,/, "$base: explained");
 }
 
 # what has no part
-
 my $other = t::Gateway->limited(start => 0);
 my $zone = 'ratelimit_zone $arg_k zone=z:1m';
 my $leaky = 'algorithm=leaky_bucket rate=1r/s burst=9';

@@ -27,7 +27,6 @@ my %LIMITS = (
 my @local = grep { !/async|strict|closed|local/ } keys %LIMITS;
 
 # $ratelimit_status has BYPASSED where nothing counts
-
 my ($one, $two) = t::Gateway->limited(
     gateways => 2, redis => { r => $redis }, workers => 2,
     zone => { fleet => 'redis=r', here => '' },
@@ -68,7 +67,6 @@ for my $name (sort keys %LIMITS) {
 }
 
 # one that has nothing left, and one without Redis
-
 is(tally($two->burst(100, '/fleet/strict?k=b')), '100 x 200', 'all is spent');
 is($two->told('/fleet/strict?k=b'), '429 REJECTED 0', 'a request is rejected');
 is($two->told('/usage/fleet/strict?k=b'), '200 PASSED 0', 'a look is not');

@@ -90,7 +90,6 @@ sub metric {
 }
 
 # values of one network
-
 is(network('/?k=a', '198.51.100.1'), 'own', 'a first value');
 is(network("/?k=e$_", '198.51.100.1'), 'own', 'explained, not counted')
     for 1 .. 5;
@@ -107,7 +106,6 @@ is(ask('/', '198.51.100.3', ('k=') x 5), '200 200 200 200 200',
 is(metric('z'), 7, 'the metric');
 
 # elsewhere
-
 is(ask('/', '203.0.113.1', 'k=a', 'k=c', 'k=c'), '429 200 200',
    'another network: what is known is known, the rest has its own');
 is(ask('/', '198.51.100.3', 'k=c', 'k=c'), '200 429',
@@ -118,7 +116,6 @@ is(ask('/', '2001:db8:0:1ff::1', 'k=o', 'k=p', 'k=q', 'k=r'),
 is(ask('/', '2001:db8:0:200::1', 'k=r', 'k=r'), '200 200', 'its neighbour');
 
 # a value that looks like the key of a network
-
 is(ask('/', '192.88.99.1', ('k=network:203.0.113.0/24') x 2, 'k=network:x',
        'k=network:203.0.113.0/24'),
    '200 200 200 429', 'a network does not speak for another one');
@@ -126,7 +123,6 @@ is(ask('/', '203.0.113.1', 'k=s', 'k=t', 'k=u', 'k=v', 'k=w'),
    '200 200 200 200 429', 'whose limit it leaves');
 
 # a UNIX socket
-
 my @socket = map {
     output('curl', '-s', '-o', "$gateway->{dir}/body", '-w', '%{http_code}',
            '--max-time', 60, '--unix-socket', "$gateway->{dir}/socket",
@@ -136,7 +132,6 @@ my @socket = map {
 is("@socket", '200 200 200 200 200 429', 'all without an address are one');
 
 # without the parameter, and in a dry run
-
 is(ask('/plain', '198.51.100.1', map { "k=$_" } 1 .. 9),
    join(' ', (200) x 9), 'a zone without it');
 is(tally(map { $gateway->get("/dry?k=dry$_", 'X-Address: 192.0.2.1') } 1 .. 9),
@@ -147,7 +142,6 @@ is(network('/?k=dry1', '192.0.2.1'), 'own', 'its values are known');
 is(network('/?k=dry3', '192.0.2.1'), '192.0.2.0/24', 'as many as are allowed');
 
 # the address as the key
-
 is(ask('/address', '198.51.100.1', 1), '200', 'an address');
 is(ask('/address', '198.51.100.2', 1), '200', 'a second one is the network');
 is(ask('/address', '198.51.100.3', 1), '429', 'as the third');
@@ -156,7 +150,6 @@ is(ask('/address', '2001:db8::ffff', 1), '200', 'the network');
 is(ask('/address', '2001:db8:0:ff:1::', 1), '429', 'the same');
 
 # several keys in a zone: each has its values; a network of all
-
 is(ask('/several', '198.51.100.1', 'k=a&u=ann'), '200', 'two keys');
 is(network('/several?k=a&u=bob', '198.51.100.1') =~ s/own own/own/r,
    'own 198.51.100.0/24', 'one is known');
@@ -171,7 +164,6 @@ is(ask('/both', '192.0.2.1', 'k=new1&u=new1', 'k=new2&u=new2'), '429 429',
 is(metric('several'), 1, 'not in the second');
 
 # keys of several parts, and the endpoint
-
 my $api = t::Api->new($gateway);
 
 is(t::Api::said($api->put('/document', { rules => [{
@@ -194,7 +186,6 @@ is(ask('/doc', '198.51.100.1', map { "k=$_&u=$_" } 1 .. 4),
    '200 200 200 429', 'it is fresh again');
 
 # requests in flight
-
 my (@held, @api);
 
 for my $value (qw( a b )) {
@@ -212,7 +203,6 @@ ok(wait_for(sub { ask('/busy', '198.51.100.2', 'k=c') eq '200' }),
 is(ask('/busy', '198.51.100.2', 'k=d', 'k=a'), '200 200', 'and the other');
 
 # penalties
-
 is(ask('/banned', '198.51.100.1', 'k=a', 'k=b', 'k=c', 'k=d', 'k=e'),
    '200 200 429 429 429', 'invented keys are rejected');
 is(header($gateway->get('/banned?k=f', 'X-Address: 198.51.100.1'), 'X-Status'),
@@ -226,7 +216,6 @@ is(ask('/failed', '198.51.100.1', 'k=k&u=ann', map { "k=k&u=$_" } 1 .. 5),
 is(ask('/failed', '198.51.100.1', 'k=k&u=ann'), '401', 'a known one goes on');
 
 # tokens that nobody has signed: the address is the key
-
 my $good = t::JWT::hs256(t::JWT::content({ alg => 'HS256' }, { sub => 'ann' }),
                          $SECRET);
 
@@ -243,7 +232,6 @@ is(sub_key('198.51.100.3', "$good-x"), 429, 'another address');
 is(sub_key('203.0.113.1', "$good-x"), 200, 'another network');
 
 # a table that is full
-
 my @flood = map { [$gateway, "/full?k=$_", "X-Address: 10.0." . $_ % 250 . '.1'] }
             1 .. 5000;
 
@@ -259,7 +247,6 @@ cmp_ok(scalar(grep { ask('/full', '192.0.2.1', "k=f$_") == 200 } 1 .. 100),
        '<', 20, 'limits hold');
 
 # a reload, and time
-
 is(ask('/lasting', '198.51.100.1', 'k=a', 'k=b', 'k=c'), '200 200 200',
    'two values');
 $gateway->reload;

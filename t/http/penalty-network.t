@@ -14,7 +14,6 @@ my $REALIP = 'set_real_ip_from 127.0.0.1; real_ip_header X-From;';
 my $FAIL = 'proxy_pass http://127.0.0.1:%%PORT%%/404;';
 
 # all gateways have it
-
 my $server = redis_start();
 my ($one, $two) = t::Gateway->limited(
     gateways => 2, redis => $server, api => 1,
@@ -74,7 +73,6 @@ t::Clock::stop();
 # two networks may share a number: rows are counted 100 ms apart
 
 # a /56
-
 my $NET = '2001:db8:0:';
 
 fails("${NET}7f::1");
@@ -112,7 +110,6 @@ unlike($api->get("/counters?rule=z&key=${NET}183::/64")->{body}, qr/"penalty"/,
        'and for no other');
 
 # it ends with the first one of the keys, and there is one more
-
 advance(58.4);
 is(header(from("${NET}82::1"), 'Retry-After'), 1, 'the rest of its time');
 advance(0.5);
@@ -129,7 +126,6 @@ is($api->delete("/penalties?key=$KEY")->{body}, "{\"ended\":1}\n",
 is(from("${NET}84::1")->{status}, 404, 'it is not there');
 
 # a /48: at most 256 keys and /56
-
 advance(7200);
 fails(sprintf '2001:db8:1:%x::1', $_ << 8) for 0 .. 255;
 is(from('2001:db8:1:1::1')->{status}, 404, '256 keys of a /48: others pass');
@@ -145,7 +141,6 @@ like($gateway->get('/', 'X-From: 2001:db8:1:77::1', "X-RateLimit-Explain: $TOKEN
      qr/"network":\s*"network:2001:db8:1::\/48"/, 'explain names it');
 
 # a /24, by a key that has more than the address
-
 fails('192.0.2.9', "/user?k=$_") for 1 .. 256;
 is(from('192.0.2.10', '/user?k=a')->{status}, 404, '256 keys of a /24');
 advance(1);
@@ -156,7 +151,6 @@ $gateway->log_has(qr/penalty "u" .* key "network:192\.0\.2\.0\/24"/,
                   'the log names it');
 
 # /top marks addresses of the network
-
 my $clear = t::Gateway->limited(api => 1,
     zone => { z => 'key=$ratelimit_client rate=1000r/s keys_in_clear=on' },
     http => "$REALIP ratelimit_penalty p zone=z after=1r/1m time=1m on=404;",
@@ -175,7 +169,6 @@ is("@marked{'2001:db8:0:ff::/64', '2001:db8:0:1ff::/64'}", '1 0',
 $clear->stop;
 
 # keys without an address are no network
-
 advance(3600);
 fails('192.0.2.9', "/keys?k=$_") for 1 .. 257;
 is(from('192.0.2.9', '/keys?k=other')->{status}, 404, 'other keys pass');

@@ -71,7 +71,6 @@ sub told {
 t::Clock::stop();
 
 # rejections
-
 is(told('/?k=a', 6), '200, 200, 200, 429, 429, 429', 'three rejections');
 
 my $answer = $gateway->get('/?k=a');
@@ -102,7 +101,6 @@ $gateway->log_has(qr/\[warn\] .* ratelimit\ penalty\ "flood"\ of\ zone
                      \ number\ 1\ of\ this\ key/x, 'the log has it');
 
 # it ends at the moment that Retry-After named, and touched no counter
-
 advance(59);
 is(header($gateway->get('/?k=a'), 'Retry-After'), 1, 'a second before its end');
 advance(1);
@@ -122,19 +120,16 @@ advance(3600);
 is(told('/?k=a', 3), '200, 200, 200', 'the counter is full again');
 
 # too few in the time are none
-
 is(told('/?k=slow', 5), '200, 200, 200, 429, 429', 'two');
 advance(60);
 is(told('/?k=slow', 3), '429, 429, 429', 'and three more, a minute later');
 is(told('/?k=slow'), '429 flood', 'of which the third was too many');
 
 # a reload
-
 $gateway->reload;
 is(told('/?k=slow'), '429 flood', 'a reload keeps it');
 
 # statuses
-
 is(told('/login?ip=1&s=401', 2), '401, 401', 'two failures');
 is(told('/login?ip=1&s=200', 9), join(', ', (200) x 9), 'others do not count');
 is(told('/login?ip=2&s=401'), '401', 'of another key');
@@ -149,43 +144,36 @@ is(told('/login?ip=1&s=401', 4), '401, 401, 401, 429 login', 'a repetition');
 is(header($gateway->get('/login?ip=1'), 'Retry-After'), 90, '"growth=1.5"');
 
 # of two penalties that of the longer wait
-
 is(told('/login?ip=5&k=x&s=404', 6), join(', ', (404) x 6), 'not found');
 is(told('/login?ip=5&k=x'), '429 missing', 'the key of the zone');
 is(told('/login?ip=5&k=y'), '200', 'is not that of another penalty');
 is(told('/login?ip=1&k=x'), '429 login', 'the longer one');
 
 # a request is one event of a penalty, for several reasons
-
 for my $path ('/ones', '/ones/page', '/ones/rules') {
     is(told("$path?k=$path", 5), '200, 429, 429, 429, 429 once', "$path: one");
 }
 
 # a request that no key names
-
 is(told('/login?s=401', 9), join(', ', (401) x 9), 'an empty key is none');
 
 # only the zone that rejects
-
 is(told('/both?k=c', 2), '200, 429', 'two zones');
 is(told('/both?k=c', 2), '429, 429 end', 'of which one has rejected');
 is(told('/?k=c', 4), '200, 200, 429, 429', 'the other has counted one request');
 
 # also if another one has the longer wait
-
 is(told('/?k=q', 3), '200, 200, 200', 'a limit is spent');
 is(told('/quota?k=e&q=q', 2), '200, 429', 'and that of another zone');
 is(told('/quota?k=q&q=q', 4), '429, 429, 429, 429 flood', 'a zone that rejects');
 is(told('/quota?k=e&q=q', 9), join(', ', (429) x 9), 'one that does not');
 
 # action=close
-
 $answer = $gateway->raw("GET /close?k=c HTTP/1.1\r\nHost: t\r\n\r\n" x 3);
 is(() = $answer =~ /^HTTP/mg, 1, 'no answer behind that of the penalty');
 like($answer, qr/^Connection: close\r$/m, 'and the connection is closed');
 
 # action=delay
-
 is(told('/delay?k=d', 3), '200, 429, 429', 'rejected');
 
 my $begun = $gateway->begin(2, '/delay?k=d');
@@ -201,7 +189,6 @@ is(told('/delay?k=d'), '429', 'the penalty is over, too');
 $gateway->stop;
 
 # the most at once: an eighth of a worker's 2,048 connections
-
 my $few = t::Gateway->limited(zone => 'rate=1r/h',
     http => 'ratelimit_penalty hold zone=z after=1r/1h time=20s action=delay;');
 
@@ -211,7 +198,6 @@ ok(wait_for(sub { t::Gateway::answered($begun) == 4 && $few->waiting == 256 }),
    'others are answered at once');
 
 # a client that leaves gives its place back
-
 my ($fd) = keys %{ $begun->{open} };
 my $left = delete $begun->{open}{$fd};
 
@@ -231,7 +217,6 @@ is($few->get('/?k=d')->{status}, 429, 'it serves');
 $few->stop;
 
 # HTTP/2
-
 my $http2 = t::Gateway->limited(zone => 'rate=1r/h', listen => 'http2',
     http => 'ratelimit_penalty end zone=z after=1r/1m time=1h action=close;');
 my $client = t::Http2->new($http2->{port});
@@ -247,7 +232,6 @@ is($client->goaway, 7, 'and GOAWAY is sent');
 $http2->stop;
 
 # a zone that gets another size: its counters start anew, its penalties go on
-
 sub sized {
     return <<"CONF";
     ratelimit_zone \$arg_k zone=s:$_[0] rate=1r/h;
@@ -270,7 +254,6 @@ $sized->stop;
 
 # addresses: one of IPv6 is banned with its /64, and a network, which may be that
 # of one client, has but a part of the places
-
 my $nets = t::Gateway->limited(
     zone => 'rate=1000r/s',
     http => <<'CONF',

@@ -68,7 +68,6 @@ within(both($ten, $half), 400, 600, 'and so are those of 10 and 50 percent');
 within(share($gateway, '/all'), KEYS, KEYS, '100 percent');
 
 # one key alone can be out of the share, the other in it
-
 my ($in, $out) = map { "key-$_" } index($half, 1), index($half, 0);
 
 is($gateway->get("/half?k=$in")->{status}, 200, 'a key of the share');
@@ -76,7 +75,6 @@ is($gateway->told("/half?k=$out"), '200 BYPASSED ', 'a key that is not');
 is($gateway->told('/half'), '200 BYPASSED ', 'no key');
 
 # a restart makes another table under another random key
-
 $gateway->stop;
 $gateway->start;
 
@@ -94,7 +92,6 @@ ok(both($twenty, $ten) eq $ten, 'it contains the smaller one');
 $second->stop;
 
 # Redis is asked for the rules that apply, and for nothing where none does
-
 my @fleet = map { "key-$_" } 0 .. 39;
 my @told = map { $gateway->told("/fleet?k=$_&t=x$_") } @fleet;
 

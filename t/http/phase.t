@@ -134,7 +134,6 @@ sub lines {
 }
 
 # before: all count, and a limited client is not asked for more
-
 for (['basic', 401, $BAD], ['basic', 200, $GOOD],
      ['request', 401], ['request', 403, 'X-User: mallory'],
      ['request', 200, 'X-User: alice'],
@@ -162,7 +161,6 @@ is(statuses(5, '/before/return?k=return'), '200 200 200 200 200',
    'before: what "return" answers is not checked');
 
 # after: who was refused does not count
-
 for (['basic', 401, [$BAD], [$GOOD]], ['request', 401, [], ['X-User: a']],
      ['request', 403, ['X-User: mallory'], ['X-User: a']],
      ['any-basic', 401, [$BAD], [$GOOD]],
@@ -195,7 +193,6 @@ is(statuses(5, '/after/return?k=return'), '200 200 200 200 200',
    'after: what "return" answers is not checked');
 
 # after: by what authentication says
-
 is(statuses(4, '/after/login', $GOOD), '200 200 200 429',
    'after: by $remote_user');
 is($gateway->statuses(['/after/login', basic('bob', 'secret')]), '200',
@@ -206,7 +203,6 @@ is($gateway->statuses(['/after/user', 'X-User: bob']), '200', 'after: another us
 is(statuses(5, '/after/user'), '401 401 401 401 401', 'after: nobody');
 
 # the error page of who was refused
-
 is(statuses(5, '/after/page-401?k=page'), '401 401 401 401 401',
    'the error page of a refused client');
 is(statuses(5, '/after/page-403?k=page'), '403 403 403 403 403',
@@ -215,7 +211,6 @@ is($gateway->told('/after/page-401?k=page'), '401  ', 'is not checked');
 is($gateway->told('/after/plain?k=page'), '200 PASSED 2', 'nor counted');
 
 # a page with a status of its own counts by its location
-
 for my $page ('', '-named', '-before') {
     is($gateway->told("/after/page-200$page?k=own$page"),
        '200 PASSED 2', "error_page 403 =, $page: checked");
@@ -229,7 +224,6 @@ is(statuses(4, '/after/page-200-off?k=own'), '200 200 200 200',
    'error_page 403 =, where nothing is limited: not counted');
 
 # once a request
-
 for my $path (qw( /after/plain /after/try /after/mirror /after/ssi.shtml
                   /after/dir/ /after/page-404 /after/to-named
                   /after/to-before /after/to-off /after/error-before
@@ -249,7 +243,6 @@ is(statuses(5, '/unlimited/plain?k=off'), '200 200 200 200 200',
    '"ratelimit off"');
 
 # a rejected request is not copied
-
 ok(wait_for(sub { lines('copies.log', 'aftermirror') == 2 }),
    'what passed was copied');
 is(statuses(3, '/after/mirror?k=aftermirror'), '429 429 429',

@@ -80,7 +80,6 @@ sub in_short {
 }
 
 # a problem
-
 my $answer = second('/problem-503?k=a');
 
 is(in_short($answer), '503 application/problem+json', 'a problem');
@@ -95,7 +94,6 @@ is(header($answer, 'Content-Length'), length $answer->{body}, 'its length');
 isnt(header($answer, 'Retry-After'), '', 'its Retry-After');
 
 # all rules that have denied, in their order, and no other
-
 $answer = second('/problem?k=b');
 
 is(in_short($answer), '429 application/problem+json', 'of three rules');
@@ -117,7 +115,6 @@ is(violated($problem), 'node node/hour.x fleet/hour.x',
    'rules of one id are named with their zones, as in the headers');
 
 # JSON, and none of ours
-
 $answer = second('/json?k=d');
 is(in_short($answer), '429 application/json', 'json');
 like($answer->{body}, qr/^\{"error":\{"code":"RATE_LIMIT_EXCEEDED"/,
@@ -138,7 +135,6 @@ is(in_short(second('/off-any?k=g')), '403 text/html',
    'off: a rejection is no vote under "satisfy any"');
 
 # a dry run violates nothing
-
 $answer = second('/dry?k=h');
 $problem = problem($answer);
 
@@ -172,7 +168,6 @@ is_deeply(denied('/flight/json?k=j'), { error => {
 } }, 'requests in flight: JSON');
 
 # what a limit is a number of, and its window, in words
-
 for (['month', 'Rate limit of 1 request in 1 month exceeded', 'requests'],
      ['day', 'Rate limit of 3 tokens in 1 day exceeded', 'tokens'],
      ['arg', 'Rate limit of 2 tokens in 90 seconds exceeded', 'tokens'],
@@ -186,7 +181,6 @@ for (['month', 'Rate limit of 1 request in 1 month exceeded', 'requests'],
 }
 
 # a cost that can never be paid
-
 $answer = $gateway->get('/cost/problem?k=l');
 $problem = problem($answer);
 is("$answer->{status} " . violated($problem), '429 cost',
@@ -198,7 +192,6 @@ like($answer->{body}, qr/"retry_after_seconds":null,/,
 is(header($answer, 'Retry-After'), '', 'and no Retry-After');
 
 # an error page answers in place of each
-
 for my $kind (qw( json problem off )) {
     $answer = second("/page/$kind?k=$kind");
     is("$answer->{status} $answer->{body}", "429 slow\n",
@@ -207,7 +200,6 @@ for my $kind (qw( json problem off )) {
 }
 
 # a HEAD is told the type and the length, and gets no body
-
 for (['/problem', 'problem+json'], ['/json', 'json']) {
     my ($path, $type) = @$_;
     $answer = second("HEAD $path?k=head$path");
@@ -221,7 +213,6 @@ $answer = second('HEAD /off?k=head');
 is(in_short($answer) . $answer->{body}, '429 text/html', 'HEAD /off: no body');
 
 # nothing that a client has sent comes back
-
 for my $path (qw( /problem /json /off )) {
     $answer = second("$path?k=evil%22%7d%3cscript%3e",
                      'Evil: evil', 'User-Agent: evil', 'X-API-Key: evil');
@@ -233,7 +224,6 @@ for my $path (qw( /problem /json /off )) {
 
 # a rejection in odd places: after another error, where an error page may not
 # follow; without any answer; of a client that asks whether to send its body
-
 $answer = second('/after-error?k=m');
 is($answer->{status}, 429, 'after an error');
 is(problem($answer)->{error}{code}, 'RATE_LIMIT_EXCEEDED',

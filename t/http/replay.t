@@ -72,7 +72,6 @@ sub row {
 sub replay { return [$_[0], $KEY, @_[1 .. $#_]] }
 
 # a mark has three free replays
-
 for my $name (sort keys %limits) {
     row(replay("/$name?k=a"), '200 PASSED 9', "$name: a request costs");
     row(replay("/$name?k=a"), '200 PASSED 9', "$name: a replay does not") for 1 .. 3;
@@ -85,7 +84,6 @@ for my $name (sort keys %limits) {
 }
 
 # what else is another request
-
 row(replay('/?k=b'), '200 PASSED 9', 'a request');
 row(['/?k=b', "$KEY-"], '200 PASSED 8', 'another key');
 row(replay('/?k=b&x'), '200 PASSED 7', 'another query');
@@ -110,7 +108,6 @@ row(['/?k=long', "$long$_->[0]"], "200 PASSED $_->[1]", 'a long key')
     for ['a', 9], ['a', 9], ['b', 8], ['b', 8];
 
 # no tokens are left
-
 row(replay('/one?k=a'), '200 PASSED 0', 'the last token');
 row(replay('/one?k=a'), '200 PASSED 0', 'a replay passes');
 row('/one?k=a', '429 REJECTED 0', 'others do not');
@@ -120,7 +117,6 @@ row(['/one?k=a', "$KEY-2"], '200 PASSED 0', 'which had no mark');
 row(['/one?k=a', "$KEY-2"], '200 PASSED 0', 'and has one now');
 
 # its time
-
 row('/other?k=d&once=1', '200 PASSED 9', 'a mark');
 advance(9);
 row('/other?k=d&once=1', '200 PASSED 9', 'lives');
@@ -128,7 +124,6 @@ advance(2);
 row('/other?k=d&once=1', '200 PASSED 8', 'for its time');
 
 # whoever came back too early may replay
-
 row(replay('/two?k=a'), '200 PASSED 1', 'paid');
 row('/two?k=a', '200 PASSED 0', 'and another');
 row('/two?k=a', '429 REJECTED 0', 'too many');
@@ -137,7 +132,6 @@ is(header($gateway->get('/two?k=a'), 'Retry-After'), 1800,
    'and grows no wait');
 
 # another rule rejects
-
 row(replay('/both?k=a'), '200 PASSED 0', 'two rules');
 
 t::Clock::go();
@@ -162,7 +156,6 @@ row(replay('/both?k=a'), '200 PASSED 0', 'the fourth');
 row('/?k=a', '200 PASSED 6', 'costs');
 
 # prices
-
 row(replay('/cost?k=a', 'X-Cost: 5'), '200 PASSED 95', 'five were paid');
 row(replay('/cost?k=a', 'X-Cost: 5'), '200 PASSED 95', 'five are free');
 row(replay('/cost?k=a', 'X-Cost: 30'), '200 PASSED 70', 'what is more costs');
@@ -178,7 +171,6 @@ row(replay('/header?k=b', 'X-Says: 0'), '200 PASSED 100', 'all came back');
 row(replay('/header?k=b', 'X-Says: 50'), '200 PASSED 50', 'nothing was paid');
 
 # a charge of the end is not in the response's headers
-
 sub left {
     my ($path) = @_;
     my $left = '';
@@ -213,7 +205,6 @@ row(replay('/login?k=a', 'X-To: 401'), '401 PASSED 9', 'one that was counted doe
 row(replay('/login?k=a', 'X-To: 401'), '401 PASSED 8', 'three times');
 
 # dry runs, penalties, one counter for all
-
 sub dry { return $gateway->get('/dry?k=a', @_)->{headers}{'x-status'}[0] }
 
 is(join(' ', map { dry($KEY) } 1 .. 4), join(' ', ('PASSED') x 4),
@@ -229,7 +220,6 @@ row(replay('/all?k=a'), '200 PASSED 1', 'one counter for all');
 row(replay('/all?k=a'), '200 PASSED 1', 'a replay');
 
 # explain
-
 my $rule = explained('/?k=e', $KEY);
 
 is("$rule->{cost} $rule->{replay}", '1 0', 'explain: it would cost');
@@ -243,7 +233,6 @@ is("$rule->{cost} $rule->{replay}", '1 0', 'explain: they are used up');
 is(exists explained('/?k=e')->{replay}, '', 'explain: no key');
 
 # marks survive
-
 row(replay('/?k=f'), '200 PASSED 9', 'paid');
 $gateway->reload;
 row(replay('/?k=f'), '200 PASSED 9', 'a reload keeps marks');
@@ -251,7 +240,6 @@ $gateway->kill_workers;
 row(replay('/?k=f'), '200 PASSED 9', 'and so do workers that are killed');
 
 # the metric counts what was paid
-
 my ($cost) = $gateway->get('/metrics')->{body}
              =~ /^ratelimit_cost_total\{zone="leaky"\S* (\d+)$/m;
 

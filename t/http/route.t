@@ -64,7 +64,6 @@ sub unmerged {
 }
 
 # the most specific
-
 is(route($_->[0]), $_->[1], "$_->[0] is $_->[1]")
     for ['/v1/users/me', '/v1/users/me'],
         ['/v1/users/7', '/v1/users/{id}'],
@@ -78,7 +77,6 @@ is(route($_->[0]), $_->[1], "$_->[0] is $_->[1]")
         ['/', '/'];
 
 # what no template describes is folded; templates of http are not inherited
-
 is(route($_->[0]), $_->[1], "$_->[0] is $_->[1], folded")
     for ['/v1/users/7/orders', '/v1/users/{id}/orders'],
         ['/of/http/7', '/of/http/{id}'],
@@ -87,7 +85,6 @@ is(route($_->[0]), $_->[1], "$_->[0] is $_->[1], folded")
         ['/v1/users/7/x', '/v1/users/{id}/x'];
 
 # the same path, written to be another one
-
 is(route($_), '/v1/users/me', "$_ is /v1/users/me")
     for '/v1/users/me/', '/v1/users/me?a=/b', '//v1///users/me//',
         '/v1%2Fusers%2fme', '/v1/users/%6de', '/v1/x/../users/me',
@@ -104,7 +101,6 @@ is(route($_), '/folded/{id}', "$_ is /folded/{id}")
 # a location's own
 
 # another template in another reading
-
 is(route("/two/$_->[0]"), $_->[1], "two readings: $_->[0]")
     for ['search/..;/7', '/'], ['search/..%3B/7', '/'], ['search/..;/x/7', '/'],
         ['search/7;a', '/two/search/**'], ['7;a', '/two/{id}'], ['search;a', '/two/search/**'],
@@ -115,7 +111,6 @@ is(route('/own/7/8'), '/{a}/{b}/{c}', 'the location\'s, of wildcards');
 is(route('/own'), '/own', 'none of the server\'s');
 
 # nothing of a client's path ends a header
-
 my $answer = $gateway->get('/x%0d%0aX-Evil:%201');
 
 is(header($answer, 'X-Route'), '/x%0D%0AX-Evil: 1',
@@ -123,7 +118,6 @@ is(header($answer, 'X-Route'), '/x%0D%0AX-Evil: 1',
 is(header($answer, 'X-Evil'), '', 'and make no header');
 
 # counted as what it is
-
 is($gateway->statuses('/limited/7', '/limited/8', '//limited///9', '/limited/7;a',
             '/limited%2F7', '/limited/x/..;/7/', '/limited/x/../7',
             '/limited/seven'), '200 429 429 429 429 429 429 200',
@@ -137,7 +131,6 @@ is($gateway->statuses('/regex1', '/regex2;v', '/regex', '/regex'), '200 429 200 
    'a rule by its expression');
 
 # under merge_slashes off nginx leaves the slashes
-
 is(join(', ', unmerged('/limited//7', '//limited/8', '/limited/9//')),
    '429 /limited/{id}, 429 /limited/{id}, 429 /limited/{id}',
    'empty segments make no other route');
@@ -147,12 +140,10 @@ is(join(', ', unmerged('/user/1', '/user//1', '/user///2//')),
    '429 /user/{id}, 429 /user/{id}, 429 /user/{id}', 'nor another rule');
 
 # the route that was checked, by the templates of where it was
-
 is(route('/from/7'), '/from/{x}', 'after an error page');
 is(route('/rewritten/7'), '/to/{y}', 'after a rewrite, the place of the check');
 
 # a thousand
-
 is(join(' ', grep { route("/many/t$_/7") ne "/many/t$_/{id}"
                     || route("/many/t$_/7/8") ne "/many/t$_/**"
                     || route("/many/t$_/x/y") ne "/many/t$_/x/y" }
@@ -160,7 +151,6 @@ is(join(' ', grep { route("/many/t$_/7") ne "/many/t$_/{id}"
 is(route('/many/t334/7'), '/many/t334/{id}', 'none of 999 templates');
 
 # paths made to cost
-
 is(route($_ x (8000 / length)), '/', "8,000 bytes of $_")
     for '/', '/..;', '/.', '/;x', '/x/..';
 is(route('/a' x 4000), '/a' x 4000, '8,000 bytes of /a');
@@ -169,7 +159,6 @@ is(route('/many/t1' . '/a' x 3900), '/many/t1/**', '7,800 bytes below **');
 $gateway->stop;
 
 # what nginx -t says
-
 sub refused {
     my ($http, $message) = @_;
     is($gateway->verdict("server { $http }"), $message,

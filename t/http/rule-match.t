@@ -48,7 +48,6 @@ sub limit {
 }
 
 # hosts: whole, by a glob, in any case, whatever the port
-
 is(rule('/hosts?k=1', "Host: $_"), 'PASSED host', "host $_")
     for 'api.example.com', 'API.Example.COM', 'api.example.com:8080',
         'a.example.org', 'a.b.EXAMPLE.org', 'api.example.com.';
@@ -65,7 +64,6 @@ is(rule('/named?k=1', 'Host: other.example'), 'BYPASSED ',
    'is for its hosts alone there, too');
 
 # methods: HEAD is not GET
-
 for (['get', GET => 'PASSED get'], ['get', HEAD => 'BYPASSED '],
      ['get', POST => 'BYPASSED '], ['head', HEAD => 'PASSED head'],
      ['head', POST => 'PASSED head'], ['head', GET => 'BYPASSED '])
@@ -75,7 +73,6 @@ for (['get', GET => 'PASSED get'], ['get', HEAD => 'BYPASSED '],
 }
 
 # API keys
-
 is(rule('/keys?k=1', "X-API-Key: $_"), 'PASSED key', "API key $_")
     for 'sk_', 'sk_live_1', 'one1', 'hashed';
 is(rule('/keys?k=1', "X-API-Key: $_"), 'BYPASSED ', "no rule for API key $_")
@@ -85,7 +82,6 @@ is(rule('/keys?k=1', 'Authorization: Bearer sk_2'), 'PASSED key',
    'from any source of the location');
 
 # tiers: another limit of the same counter
-
 is(limit('/tiers/rate?k=1', 'X-Plan: none'), '200 3 2', 'the rule itself');
 is(limit('/tiers/rate?k=2', 'X-Plan: pro'), '200 3 2',
    'another rate, the same capacity');

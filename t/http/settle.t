@@ -121,11 +121,9 @@ sub then_told {
 }
 
 # an hour's bucket gets a token in 36 seconds, which a busy machine may need
-
 t::Clock::stop();
 
 # more than the request took
-
 is($gateway->told('/tokens?k=a&cost=30'), '200 PASSED 70', 'charged, and told at once');
 is($gateway->told('/tokens?k=a&cost=1'), '200 PASSED 69', 'what it took already');
 is($gateway->told('/tokens?k=a'), '200 PASSED 68', 'no header: the cost it has');
@@ -141,7 +139,6 @@ is(header_of('/both?k=a2&other=5', 'X-Other'), '',
    'also where its rule does not apply');
 
 # what the client does not get, it still costs
-
 is($gateway->told('/hidden?k=h&cost=30'), '200 PASSED 70', 'hidden by nginx');
 is($gateway->told('/accel?k=h&cost=30'), '200 PASSED 40', 'behind X-Accel-Redirect');
 is($gateway->told('/intercepted?k=h&cost=30'), '404 PASSED 10', 'behind an error page');
@@ -154,7 +151,6 @@ is($gateway->told('/elsewhere?k=h5&cost=30'), '200 PASSED 70',
    'behind an error page of another upstream');
 
 # more than is left: the rest is owed, so it is not free for ever
-
 is($gateway->told('/tokens?k=b&cost=40'), '200 PASSED 60', 'forty');
 is($gateway->told('/tokens?k=b&cost=40'), '200 PASSED 20', 'forty again');
 is($gateway->told('/tokens?k=b&cost=40'), '200 PASSED 0', 'and forty of twenty');
@@ -194,7 +190,6 @@ for my $zone (qw( local fleet )) {
 }
 
 # a response that takes four seconds, from when the API has the request
-
 sub delayed {
     return $gateway->get('/metrics')->{body}
                =~ /^ratelimit_requests_total\{zone="slow",.*"delayed",.*\} (\d+)$/m ? $1 : 0;
@@ -215,7 +210,6 @@ for my $name ('late', 'hour') {
 }
 
 # less than it took
-
 is($gateway->told('/reserve?k=c&cost=4'), '200 PASSED 96', 'given back');
 is($gateway->told('/reserve?k=c&cost=0'), '200 PASSED 96', 'all of it');
 is($gateway->told('/reserve?k=c&cost=10'), '200 PASSED 86', 'or nothing');
@@ -223,7 +217,6 @@ is($gateway->told('/window?k=c&cost=4'), '200 PASSED 96', 'of a window too');
 is($gateway->told('/window?k=c&cost=40'), '200 PASSED 56', 'and charged to it');
 
 # what is no cost
-
 for my $cost ('x', '-1', '1.5', '1+') {
     my $before = $gateway->told("/tokens?k=d&cost=$cost");
     $before =~ s/(\d+)$/$1 - 1/e;
@@ -235,21 +228,18 @@ ok(index($gateway->log, 'ratelimit rule "tokens" has a cost of "x" in the '
              . 'is not counted') > 0, 'and says so');
 
 # more than a counter holds
-
 for my $cost (qw( 1073741824 1073741825 99999999999999999999 )) {
     is($gateway->told("/large?k=$cost&cost=$cost"), '200 PASSED 0',
        "$cost is all of it");
 }
 
 # a dry run counts what it would have admitted
-
 is($gateway->told('/dry?k=e&cost=2'), '200 PASSED ', 'admitted');
 is($gateway->told('/dry?k=e&cost=2'), '200 REJECTED_DRY_RUN ', 'would be rejected');
 like($gateway->get('/metrics')->{body},
      qr/^ratelimit_cost_total\{zone="local",rule="dry"\} 2$/m, 'and is not charged');
 
 # failed logins
-
 is($gateway->told('/logins?k=f'), '200 PASSED 3', 'success does not count');
 is($gateway->told('/logins?k=f&to=401'), '401 PASSED 2', 'a failure does');
 is($gateway->told('/logins?k=f&to=403'), '403 PASSED 1', 'of each status named');
@@ -260,7 +250,6 @@ is($gateway->told('/logins?k=f'), '429 REJECTED 0', 'then all are denied');
 is($gateway->told('/costly?k=f&to=401'), '401 PASSED 6', 'at its cost');
 
 # in Redis
-
 is($gateway->told('/fleet-tokens?k=a&cost=30'), '200 PASSED 70', 'told at once');
 is(then_told('/fleet-tokens?k=a&cost=4'), '200 PASSED 66', 'and charged behind it');
 is(then_told('/fleet-tokens?k=a'), '200 PASSED 56', 'given back behind it');
@@ -268,7 +257,6 @@ is($gateway->told('/fleet-tokens?k=b&cost=1000'), '200 PASSED 0', 'all of it');
 is(then_told('/fleet-tokens?k=b'), '429 REJECTED 0', 'the next pays for it');
 
 # a bucket that fills within the timeout
-
 is($gateway->told('/fleet-quick?k=c&cost=0'), '200 PASSED 1', 'given back');
 is(then_told('/fleet-quick?k=c&cost=0'), '200 PASSED 1', 'in Redis, too');
 
@@ -278,7 +266,6 @@ is(then_told('/fleet-logins?k=f&to=401'), '401 PASSED 0', 'the last');
 is(then_told('/fleet-logins?k=f'), '429 REJECTED 0', 'then all are denied');
 
 # the log has what a request has cost in the end
-
 for (['/reserve?k=g1&cost=40', 'g1 reserve 40', 'charged'],
      ['/reserve?k=g2&cost=4', 'g2 reserve 4', 'given back'],
      ['/reserve?k=g3', 'g3 reserve 10', 'no header'],

@@ -60,7 +60,6 @@ is(join(' ', map { "$_->{rule} $_->{limit} $_->{remaining}" }
 $gateway->stop;
 
 # constants, tiers and documents
-
 my $words = t::Gateway->new(
     workers => 1,
     http => t::Gateway::redis_block('r', redis_port()) . <<'CONF');

@@ -37,7 +37,6 @@ sub value {
 }
 
 # every outcome of local rules; one that rejects counts the request alone
-
 my $local = t::Gateway->limited(workers => 2, listen => 'reuseport',
     zone => { z => 'rate=3r/d', two => 'rate=100r/d', leaky => '',
               dry => 'rate=1r/d', deny => 'state=deny.state', many => 'rate=9r/d',
@@ -68,7 +67,6 @@ is(join(' ', values %{ series($local, 'ratelimit_requests_total{zone="z"') }),
    '0 0', 'two zeros at first');
 
 # what can be is there at 0, what cannot be is not
-
 sub zeros {
     my ($gateway, $rule, $zone) = @_;
     my $series = series($gateway, 'ratelimit_requests_total');
@@ -133,7 +131,6 @@ is(requests($local, '', 'deny'), 'denied local 2, denied_dry_run local 1',
    'is of the zone');
 
 # a reload, killed workers, a document in which a rule is gone, and comes again
-
 my $before = $local->get('/metrics')->{body};
 
 sub same {
@@ -160,7 +157,6 @@ is(requests($local, 'cost', 'two'), 'passed local 3', 'a rule that is gone');
 $local->stop('QUIT', qr/exited on signal 9/);
 
 # rules of a document, through its versions
-
 my $document = t::Gateway->limited(zone => 'state=rules.state', api => 1,
                                    workers => 2);
 my $api = t::Api->new($document);
@@ -192,7 +188,6 @@ is(requests($document, 'two'), 'passed local 3', 'the other is gone now');
 $document->stop;
 
 # Redis: strict, leased, remembered, and none
-
 my $redis = t::Gateway->limited(workers => 2, listen => 'reuseport',
     redis => { r => $port, gone => t::Gateway::free_port() },
     zone => { z => 'redis=r', gone => 'redis=gone' },
@@ -272,7 +267,6 @@ is(value($redis, 'ratelimit_redis_clock_offset_seconds{redis="gone"}'), undef,
    'not known without an answer');
 
 # Redis loses all of it; the gateway knows what was in use
-
 is(value($redis, 'ratelimit_state_lost_total{zone="z"}'), 0, 'nothing is lost');
 $redis->get('/spent?k=lost');
 select undef, undef, undef, 0.1;
@@ -284,7 +278,6 @@ $redis->get('/spent?k=never');
 is(value($redis, 'ratelimit_state_lost_total{zone="z"}'), 1, 'once; no new one is');
 
 # tables
-
 cmp_ok(value($redis, 'ratelimit_lease_used{zone="z"}'), '>', 0, 'leases');
 cmp_ok(value($redis, 'ratelimit_lease_used{zone="z"}'), '<=',
        value($redis, 'ratelimit_lease_places{zone="z"}'), 'have room');

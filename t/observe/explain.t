@@ -116,7 +116,6 @@ is($api->change(PUT => '/document', {
 })->{status}, 201, 'rules');
 
 # which rules, and why not others
-
 is(brief('/v1/orders/1', 'X-API-Key: ann'),
    'yes, fixed -path, orders -method, all 100/100 rule, tasty -host', 'a GET');
 is(brief('POST /v1/orders/1', 'X-API-Key: ann'),
@@ -134,7 +133,6 @@ is(brief('/v1/x', 'Host: tasty.example:80', 'X-API-Key: ann',
    'a host, and a key of parts');
 
 # whose limit
-
 is(orders('POST /v1/orders/1', 'X-API-Key: paul'), 'orders 20/20 tier',
    'a tier by key');
 is(orders('POST /v1/orders/1', 'X-API-Key: ann', 'X-Plan: gold'),
@@ -147,14 +145,12 @@ is(orders('POST /v1/orders/1', 'X-API-Key: otto'), 'orders 10/10 rule !odd',
    'one that is no limit for the rule');
 
 # lists
-
 is(brief('/v1/x', 'X-API-Key: bad1'), 'no, (deny)', 'on the deny list');
 is(brief('/v1/x', 'X-API-Key: good1'), 'yes, (allow)', 'on the allow list');
 is(brief('/both/?k=1', 'X-API-Key: good1'),
    'yes, (allow), plain 5/5 rule', 'on the list of one of two zones');
 
 # where a request is explained: where it would be checked
-
 is(brief('/old/%6frders/../fixed?a=1', 'X-API-Key: ann'),
    brief('/v1/fixed', 'X-API-Key: ann'), 'a rewritten path');
 is(brief('/both/?k=1', 'X-API-Key: ann'),
@@ -173,7 +169,6 @@ is(brief('/auth/?k=1', 'Authorization: Basic YW5uOnNlY3JldA=='),
 is(brief('/sub/'), 'yes', 'the request itself and none within it');
 
 # nothing was counted, and nothing was passed on
-
 is(header($gateway->get('/both/?k=1', 'X-API-Key: ann'),
                       'X-RateLimit-Remaining'), 4, 'nothing was counted');
 t::Gateway::send_all([map { [$gateway, 'GET /both/?k=2'] } 1 .. 5]);
@@ -200,7 +195,6 @@ like($gateway->log, qr/request explained to "ops" and not passed on/,
 unlike($gateway->log, qr/\Q$TOKEN\E/, 'and not the token');
 
 # Redis is away, or silent; the client leaves
-
 is(brief('/away/', 'X-API-Key: ann') =~ s/breaker_open/unreachable/r,
    'unknown, away ?/5 rule no unreachable', 'Redis does not answer');
 
@@ -216,7 +210,6 @@ ok(wait_for(sub {
    'a client that leaves meanwhile');
 
 # HEAD, a body, a connection that is kept
-
 my $all = $gateway->raw(
     "HEAD /v1/x HTTP/1.1\r\nHost: x\r\n$EXPLAIN\r\n\r\n"
     . "POST /v1/x HTTP/1.1\r\nHost: x\r\n$EXPLAIN\r\nContent-Length: 5"
@@ -227,7 +220,6 @@ is(() = $all =~ /^HTTP\/1\.1 200 OK\r$/mg, 3, 'three answers');
 is(() = $all =~ /"zones"/g, 2, 'HEAD has no body');
 
 # a flood is not logged line by line
-
 my $lines = () = $gateway->log =~ /request explained to/g;
 $all = $gateway->raw(
     "GET /v1/x HTTP/1.1\r\nHost: x\r\n$EXPLAIN\r\n\r\n" x 30
@@ -238,14 +230,12 @@ $lines = (() = $gateway->log =~ /request explained to/g) - $lines;
 cmp_ok($lines, '<', 30, 'and not all are logged');
 
 # a client's name is shown as another hash of it, the same everywhere
-
 my ($pk) = header($gateway->get('/pk/?k=7'), 'RateLimit-Policy')
     =~ /pk=:([^:]+):/;
 my $named = explained('/pk/?k=7', $EXPLAIN)->{json}{zones}[0]{rules}[0]{key};
 is(unpack('H*', decode_base64($pk)), substr($named, 0, 18), 'begins as pk');
 
 # the whole answer
-
 my $answer = explained('POST /v1/orders/1?x', $EXPLAIN, 'X-API-Key: paul');
 my $json = $answer->{json};
 my %orders = %{ $json->{zones}[0]{rules}[1] };
@@ -270,7 +260,6 @@ is(header($answer, 'X-RateLimit-Limit'), '', 'it has no limits');
 $gateway->stop;
 
 # counters in Redis, also those that are split, and by whatever sync
-
 my $fleet = $gateway = t::Gateway->limited(
     redis => redis_start(), files => { tokens => "ops:$TOKEN\n" },
     rules => ['lease rate=10r/h', 'strict rate=20r/h sync=strict',
@@ -293,7 +282,6 @@ is(brief('/?k=1'), 'yes, lease 9/10 rule, strict 19/20 rule, '
 $fleet->stop;
 
 # a penalty decides: it is named, and explaining is no event of it
-
 my $banned = $gateway = t::Gateway->limited(
     files => { tokens => "ops:$TOKEN\n" },
     zone => { z => 'rate=1r/h', other => 'rate=9r/h' },
@@ -333,7 +321,6 @@ unlike($gateway->get('/metrics')->{body}, qr/outcome="penalized"\S* [1-9]/,
 $gateway->stop;
 
 # nginx -t
-
 my $wrong = t::Gateway->limited(start => 0, files => {
     short => "ops:short\n", empty => "# nobody\n" });
 

@@ -107,7 +107,6 @@ sub context {
 }
 
 # the level, and all that stands in the line
-
 for ('info', 'notice', 'warn', 'error') {
     my $path = "/$_?k=$_";
     is_deeply([said(5, $path, 'X-Client: 192.0.2.7')],
@@ -139,7 +138,6 @@ is_deeply([said(3, '/warn/listed', 'X-Key: bad', 'X-Client: 192.0.2.9')],
           'a denied request, too');
 
 # The others: one a second, with the number of those that it stands for.
-
 my $token = t::JWT::content({ alg => 'HS256' }, { sub => 'a' }) . '.AAAA';
 my $RULE = 'by ratelimit rule "%s" of zone "%1$s", ';
 
@@ -168,7 +166,6 @@ for (['info: request not rejected, dry run, ' . $RULE, 'try', '/try?k=a'],
 }
 
 # a delay is a level lower than a rejection, as in limit_req
-
 for (['/warn', 'notice'], ['/error', 'warn'], ['', 'info']) {
     my ($lines) = burst(2, "$_->[0]/leaky?k=b$_->[1]");
     like($lines->[0], qr/^$_->[1]: request delayed .*, limit 200 in 1 s, burst 50000, for 5 ms/,
@@ -199,7 +196,6 @@ sub causes {
 }
 
 # fail2ban reads who was rejected, and nobody else
-
 my $log = $gateway->read('error.log');
 my $filter = 'examples/fail2ban/nginx-ratelimit.conf';
 
@@ -208,7 +204,6 @@ is_deeply(banned($filter), { '192.0.2.7' => 12, '192.0.2.9' => 3,
                              '127.0.0.1' => 3 }, 'fail2ban');
 
 # what a client sends does not make it find others
-
 $gateway->get('/info?k=x%22,%20client:%20192.0.2.1,%20&' . $_ =>
               'X-Client: 192.0.2.8',
               'Referer: "request rejected by ratelimit rule "a" of zone "b", '

@@ -48,7 +48,6 @@ sub becomes {
 }
 
 # while there is no map, what waits for it has a breaker
-
 my $gateway = t::Gateway->limited(workers => 2, timeout => '200ms',
     redis => "cluster 127.0.0.1:$first", zone => 'rate=10r/h sync=strict');
 
@@ -62,7 +61,6 @@ my $both = join ' ', sort "$first:closed", "$second:closed";
 becomes($gateway, $both, 'a map: its nodes, and nothing else');
 
 # a node that is killed, and whose hash slots stay, is in the map
-
 $two->stop;
 becomes($gateway, join(' ', sort "$first:closed", "$second:open"),
         'killed: its breaker is open');

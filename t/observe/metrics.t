@@ -178,7 +178,6 @@ sub breakers {
 }
 
 # two workers, and what Redis may be: answering, full, odd, gone, not used
-
 my %fake = (
     full => t::FakeRedis->new(sub { "-OOM x\r\n" }),
     moved => t::FakeRedis->new(sub { "-MOVED 5 127.0.0.1:1\r\n" }),
@@ -208,7 +207,6 @@ sub parts {
 my $gateway = t::Gateway->limited(workers => 2, parts('10s'));
 
 # nothing yet
-
 my $series = scrape($gateway, 'at first');
 
 is(join(' ', map { counted($series, $_) } qw( fleet idle full )), '  ',
@@ -229,7 +227,6 @@ is(breakers($series, $_), "127.0.0.1:$port{$_}:0", "$_: a breaker, closed")
     for qw( fleet full );
 
 # some of everything, over both workers
-
 my @answers = $gateway->burst(200, '/fleet?k=secret');
 my %workers = map { header($_, 'X-Pid') => 1 } @answers;
 
@@ -253,7 +250,6 @@ is(counted($series, 'idle'), '', 'no traffic');
 unlike($gateway->get('/metrics')->{body}, qr/secret/, 'no key is told');
 
 # a reload
-
 $gateway->configure(http => t::Gateway::limited_http(parts('5s')));
 $gateway->reload;
 is(counted(scrape($gateway, 'after a reload'), 'fleet'), 'calls ok 200',
@@ -263,11 +259,9 @@ is(counted(scrape($gateway, 'after a reload'), 'fleet'), 'calls ok 201',
    'and goes on');
 
 # methods
-
 my ($get, $head);
 
 # a number may have got one more digit in between
-
 wait_for(sub {
     ($get, $head) = map { $gateway->get("$_ /metrics") } qw( GET HEAD );
     header($head, 'Content-Length') eq header($get, 'Content-Length') });
@@ -290,7 +284,6 @@ for (qw( POST PUT DELETE OPTIONS )) {
 
 # odd ones: a reply that comes after the timeout, a connection that breaks, and
 # names that need escapes or are too long, which are told apart
-
 my $had = 0;
 my $late = t::FakeRedis->new(sub { [$had++ ? () : ('') x 300, $GOOD] });
 my $calls = 0;
@@ -352,7 +345,6 @@ ok(wait_for(sub {
 scrape($odd, 'long names');
 
 # limits of the server are not for it, but its own are; access modules guard it
-
 is(join(' ', map { $odd->get("$_?k=b")->{status} }
              qw( /metrics /metrics /metrics/inside /metrics/inside )),
    '200 200 200 429', 'inherited limits do not count it');
@@ -364,14 +356,12 @@ $odd->stop;
 $_->stop for $late, $back;
 
 # none at all
-
 my $none = t::Gateway->limited(zone => {}, locations => {});
 
 is_deeply(scrape($none, 'without zones'), {}, 'without zones no sample');
 $none->stop;
 
 # a Cluster of many nodes takes many buffers
-
 my $map = join '', map {
     my $host = '127.1.' . int($_ / 100) . '.' . ($_ % 100 + 1);
     "*3\r\n:" . $_ * 50 . "\r\n:" . ($_ * 50 + 49) . "\r\n*4\r\n\$"

@@ -308,7 +308,6 @@ t::Clock::hurry();
 my %only = map { $_ => 1 } (map { @$_ } values %ONLY), @DOCUMENTS;
 
 # a server: all but what a Cluster is asked for
-
 my $port = server();
 my @server_rights = grep { !$only{$_} } @rights;
 
@@ -344,7 +343,6 @@ $gateway->stop;
 redis_stop($port);
 
 # a server's database
-
 $port = server();
 grant([$port], @server_rights, @{ $ONLY{database} });
 $gateway = gateway("server 127.0.0.1:$port; database 3");
@@ -357,7 +355,6 @@ needed($gateway, [$port], $_, 'token_bucket') for @{ $ONLY{database} };
 $gateway->stop;
 
 # documents: what the gateway does by itself, and the script as the user
-
 my $script = do { local (@ARGV, $/) = 'lua/rules.lua'; <> };
 
 sub document {
@@ -451,7 +448,6 @@ for my $right (@DOCUMENTS) {
 }
 
 # a Sentinel, and the server as its master
-
 my $sentinel = redis_start(sentinel => <<"CONF");
 sentinel monitor m 127.0.0.1 $port 1
 sentinel auth-user m admin
@@ -481,7 +477,6 @@ $gateway->stop;
 redis_stop($_) for $sentinel, $port;
 
 # a cluster
-
 my @ports = cluster();
 
 @rights = grep { $_ ne '+select' } @rights;

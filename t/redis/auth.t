@@ -9,7 +9,6 @@ use t::Gateway qw( tally told wait_for );
 my $PASSWORD = 'correct-horse';
 
 # two primaries, without replicas
-
 my @ports = map {
     redis_start(args => ['--cluster-enabled', 'yes', '--cluster-node-timeout',
                          2000, '--cluster-config-file', "nodes-$_.conf"])
@@ -24,7 +23,6 @@ ok(wait_for(sub {
 }), 'a cluster');
 
 # the rights as the manual has them
-
 open my $file, '<', 'docs/redis.md' or die "docs/redis.md: $!";
 my ($rights) = join('', <$file>)
                =~ /^ACL SETUSER rl reset on >password (.*?)^```/ms
@@ -83,7 +81,6 @@ sub gateway {
 }
 
 # right
-
 {
     my $gateway = gateway('rl', $PASSWORD);
     is(join(' ', map { told($gateway->get("/?k=$_")) } 1 .. 30),
@@ -103,7 +100,6 @@ sub gateway {
 }
 
 # a long bucket is swept, and a slot moves: every right is put to use
-
 {
     my $gateway = gateway('rl', $PASSWORD, 'buckets 1;');
     my $slot = ask($ports[0], 'cluster', 'keyslot', 'rl:{0}');
@@ -125,7 +121,6 @@ sub gateway {
 }
 
 # wrong
-
 for (['a wrong password', 'rl', 'wrong-horse', 'AUTH answered WRONGPASS'],
      ['an unknown user', 'nobody', $PASSWORD, 'AUTH answered WRONGPASS'],
      ['no password', undef, undef, 'with NOAUTH'],
@@ -149,7 +144,6 @@ for (['a wrong password', 'rl', 'wrong-horse', 'AUTH answered WRONGPASS'],
 }
 
 # a file that an editor began with a byte order mark
-
 {
     my $gateway = gateway('rl', "\xef\xbb\xbf$PASSWORD");
     is(told($gateway->get('/?k=bom')), '200 PASSED 9', 'a byte order mark');
@@ -157,7 +151,6 @@ for (['a wrong password', 'rl', 'wrong-horse', 'AUTH answered WRONGPASS'],
 }
 
 # an error that says what it was sent: the log has it without that
-
 {
     my $fake = t::FakeRedis->new(sub {
         return "-ERR unknown command 'AUTH', with args beginning with: 'rl' "

@@ -130,7 +130,6 @@ sub timers_fire {
 
 # a real server that is stopped; four workers, one request after the other: the
 # third full wait opens it for all of them
-
 {
     my $port = redis_start();
     my $gateway = gateway("server 127.0.0.1:$port", workers => 4);
@@ -172,7 +171,6 @@ sub timers_fire {
 
 # who waits in another worker, or for a later deadline, is let go: three full
 # waits, and one more in each other worker at most
-
 {
     my $fake = fake(sub { '' }, all => 1);
     my $gateway = gateway("server 127.0.0.1:$fake->{port}", workers => 4);
@@ -212,7 +210,6 @@ sub timers_fire {
 }
 
 # the probes: without any request, and few however many requests there are
-
 {
     my $fake = fake(sub { '' }, all => 1);
     my $gateway = gateway("server 127.0.0.1:$fake->{port}", workers => 2,
@@ -245,7 +242,6 @@ sub timers_fire {
 }
 
 # a late reply closes it: no request is needed, and no probe
-
 {
     my $port = redis_start();
     my $gateway = gateway("server 127.0.0.1:$port", timeout => '100ms');
@@ -274,7 +270,6 @@ sub timers_fire {
 
 # one worker's connection is silent, the others' are not: nothing opens, no other
 # worker is touched, and that worker gets a new connection
-
 {
     my $fake;
     $fake = fake(sub { $t::FakeRedis::CONNECTION == 1 ? '' : $GOOD }, all => 1);
@@ -311,7 +306,6 @@ sub timers_fire {
 }
 
 # workers that were stopped: what has arrived meanwhile is in time
-
 for my $events ('', 'accept_mutex on;') {
     my $port = redis_start();
     my $gateway = gateway("server 127.0.0.1:$port", workers => 2,
@@ -346,7 +340,6 @@ for my $events ('', 'accept_mutex on;') {
 
 # half of twenty calls fail at once; when a probe finds it well, a share of the
 # calls is readmitted
-
 {
     my $fake = fake(sub { "-OOM x\r\n" });
     my $gateway = gateway("server 127.0.0.1:$fake->{port}", timeout => '10s');
@@ -389,7 +382,6 @@ for my $events ('', 'accept_mutex on;') {
 }
 
 # each call ends in one way, also one whose reply comes when nobody waits for it
-
 {
     my $fake = fake(sub { [('') x 60, $GOOD] });
     my $gateway = gateway("server 127.0.0.1:$fake->{port}", timeout => '100ms');
@@ -423,7 +415,6 @@ for my $events ('', 'accept_mutex on;') {
 }
 
 # what tells of one key, or of one slot, does not count
-
 for my $error ('WRONGTYPE x', 'MOVED 1 127.0.0.1:1', 'TRYAGAIN x') {
     my $fake = fake(sub { "-$error\r\n" });
     my $gateway = gateway("server 127.0.0.1:$fake->{port}");
@@ -437,7 +428,6 @@ for my $error ('WRONGTYPE x', 'MOVED 1 127.0.0.1:1', 'TRYAGAIN x') {
 }
 
 # nobody listens: what is told at once counts too, and the log stays short
-
 {
     my $port = t::Gateway::free_port();
     my $gateway = gateway("server 127.0.0.1:$port", workers => 4);
@@ -463,7 +453,6 @@ for my $error ('WRONGTYPE x', 'MOVED 1 127.0.0.1:1', 'TRYAGAIN x') {
 
 # one node of a cluster is silent, the other is not touched; requests for both
 # in one turn
-
 {
     my @ports = (t::Gateway::free_port(), t::Gateway::free_port());
     my $slots = "*2\r\n" . join '', map {
@@ -517,7 +506,6 @@ for my $error ('WRONGTYPE x', 'MOVED 1 127.0.0.1:1', 'TRYAGAIN x') {
 
 # no node of a cluster is there: who waits for the first map waits no longer
 # than others
-
 {
     my $port = t::Gateway::free_port();
     my $fake;
@@ -537,7 +525,6 @@ for my $error ('WRONGTYPE x', 'MOVED 1 127.0.0.1:1', 'TRYAGAIN x') {
 }
 
 # a reload keeps it open; workers that die with a probe are replaced
-
 {
     my $fake = fake(sub { '' }, all => 1);
     my $gateway = gateway("server 127.0.0.1:$fake->{port}", workers => 2);
@@ -565,7 +552,6 @@ for my $error ('WRONGTYPE x', 'MOVED 1 127.0.0.1:1', 'TRYAGAIN x') {
 
 # what nobody waits for opens nothing, though all of it fails; while it is open
 # it is not sent
-
 {
     my $file = "$flags/told";
     my $up = t::Gateway::free_port();
@@ -600,7 +586,6 @@ CONF
 
 # Redis takes longer than the timeout, and requests come one by one: three wait,
 # and then nobody, though each of them is answered late
-
 {
     my $fake = fake(sub {
         Time::HiRes::sleep(0.12);
@@ -626,7 +611,6 @@ CONF
 }
 
 # Redis is gone, and nobody asks it: that is told at once, and seldom repeated
-
 {
     my $port = redis_start();
     my $gateway = gateway("server 127.0.0.1:$port", workers => 2);

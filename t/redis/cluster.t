@@ -61,7 +61,6 @@ sub failover {
 }
 
 # keys on all shards
-
 my $gateway = gateway(1024);
 
 $gateway->get("/?k=$_") for 1 .. 60;
@@ -74,13 +73,11 @@ for my $port (grep { nodes()->{$_}{slots} } @ports) {
 exact($gateway, 'all shards');
 
 # SCRIPT FLUSH on all
-
 redis_cli($_, 'script', 'flush') for @ports;
 exact($gateway, 'no script');
 $gateway->stop;
 
 # one bucket is one slot: it moves, under load
-
 my $one = gateway(1);
 my $key = "${prefix}1:{0}";
 my $slot = redis_cli($ports[0], 'cluster', 'keyslot', $key);
@@ -125,14 +122,12 @@ is(told($one->get('/?k=n')), '200 PASSED 99', 'MOVED is followed');
 exact($one, 'after MOVED');
 
 # and back
-
 move_begin($to, $from);
 move_key($to, $from);
 move_end($to, $from);
 exact($one, 'moved back');
 
 # a failover by hand: the replica gets all, so counters stay
-
 $from = owner($slot);
 my $nodes = nodes();
 my ($replica) = grep { $nodes->{$_}{of} eq $nodes->{$from}{id} } @ports;
@@ -146,7 +141,6 @@ exact($one, 'after a failover');
 $one->stop;
 
 # the primary is killed, and another program's Redis stands at its address
-
 my $owner = owner($slot);
 my $many = gateway(1024);
 

@@ -59,7 +59,6 @@ unlike($gateway->log, qr/\[error\]/, 'nothing in the log');
 $gateway->stop;
 
 # a Redis that refuses the name is as good; nothing is said of it
-
 redis_cli($port, qw( acl setuser default -client|setname ));
 $gateway = gateway("127.0.0.1:$port");
 is(told($gateway, 'b'), '200 PASSED 9', 'no right to a name: checks go on');
@@ -69,7 +68,6 @@ unlike($gateway->log, qr/\[error\]/, 'no right to a name: nothing in the log');
 $gateway->stop;
 
 # a server that knows no such command, or wants a password first
-
 for my $error ('ERR unknown subcommand', 'NOAUTH Authentication required.') {
     my $fake = t::FakeRedis->new(
         sub { $_[0] eq 'CLIENT' ? "-$error\r\n" : $GOOD }, names => 1);
@@ -83,7 +81,6 @@ for my $error ('ERR unknown subcommand', 'NOAUTH Authentication required.') {
 }
 
 # a socket of this machine has no options of TCP
-
 my $path = t::Gateway::dir('unix') . '/redis';
 my $unix = redis_start(args => ['--unixsocket', $path]);
 

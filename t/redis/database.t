@@ -61,7 +61,6 @@ ok(wait_for(sub {
 }), 'the log says so');
 
 # a new connection selects again
-
 redis_cli($port, '-a', 'hush', '--no-auth-warning', 'client', 'kill', 'type',
           'normal');
 ok(wait_for(sub { told('/0?k=c') eq '200 PASSED 9' }), 'connected again');
@@ -69,7 +68,6 @@ is(keys_of(3), 2, 'the counter stands there too') or
     redis_cli($port, '-a', 'hush', 'info', 'keyspace');
 
 # the order of what goes ahead of all calls
-
 is(told('/f?k=a'), '200 PASSED 9', 'a server that notes what it hears');
 is(join(' ', map { $_->[2] } ($fake->heard)[0 .. 3]),
    'AUTH SELECT SCRIPT EVALSHA', 'AUTH, SELECT, SCRIPT LOAD, the check');

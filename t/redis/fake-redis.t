@@ -79,7 +79,6 @@ sub calls {
 }
 
 # errors: the call fails at once, the connection stays
-
 for my $error ('ERR rl:{5} secret', 'WRONGTYPE x', 'OOM x', 'LOADING x',
                'BUSY x', 'MISCONF x', 'NOREPLICAS x', 'NOPERM x',
                'READONLY x', 'MASTERDOWN x', 'CLUSTERDOWN x',
@@ -92,7 +91,6 @@ for my $error ('ERR rl:{5} secret', 'WRONGTYPE x', 'OOM x', 'LOADING x',
 }
 
 # the connection is not who it was
-
 scenario('-NOAUTH x', answer => sub { "-NOAUTH x\r\n" }, connections => 2,
          password => 1, log => 'answered a check with NOAUTH', first => sub {
     my $fake = $_[0]{fake};
@@ -101,7 +99,6 @@ scenario('-NOAUTH x', answer => sub { "-NOAUTH x\r\n" }, connections => 2,
 });
 
 # what a command of the script was told: by Redis up to 6.2, by later ones
-
 {
     my $sha = 'a1' x 20;
     my $running = "ERR Error running script (call to f_$sha): ";
@@ -139,7 +136,6 @@ for (['an empty array', "*0\r\n"],
 }
 
 # what no check is answered with: calls and replies are out of step
-
 for (['a status', "+OK\r\n"], ['an integer', ":5\r\n"], ['nil', "\$-1\r\n"],
      ['no array', "*-1\r\n"], ['a string', "\$3\r\nfoo\r\n"],
      ['a string among the values', "*4\r\n:1\r\n\$1\r\n9\r\n:1\r\n:0\r\n"],
@@ -152,7 +148,6 @@ for (['a status', "+OK\r\n"], ['an integer', ":5\r\n"], ['nil', "\$-1\r\n"],
 }
 
 # no protocol, or too much of it: the connection ends
-
 for (['HTTP', "HTTP/1.1 400 Bad Request\r\n\r\n"],
      ['65 values', "*65\r\n" . ":1\r\n" x 65],
      ['2147483647 values', "*2147483647\r\n:1\r\n"],
@@ -178,7 +173,6 @@ scenario('closed in the middle', connections => 2,
          answer => sub { [substr($GOOD, 0, 9), undef] });
 
 # what nobody asked for
-
 scenario('a reply at the begin', greeting => $GOOD, told => '',
          connections => 2, answer => sub { $GOOD },
          log => 'a reply to no call');
@@ -187,7 +181,6 @@ scenario('one reply too many', told => 'PASSED', connections => 2, stays => 1,
          log => 'a reply to no call');
 
 # slow
-
 scenario('a reply in single bytes', told => 'PASSED',
          answer => sub { [split //, $GOOD] });
 scenario('silence', timeout => SHORT, connections => 2,
@@ -200,7 +193,6 @@ scenario('silence', timeout => SHORT, connections => 2,
 }
 
 # the script is gone
-
 {
     my $had = 0;
     scenario('NOSCRIPT once', told => 'PASSED',
@@ -223,7 +215,6 @@ scenario('NOSCRIPT for ever', answer => sub { "-NOSCRIPT x\r\n" },
 });
 
 # cluster: a slot that moves
-
 my $other = cluster('MOVED\'s target', answer => sub { $GOOD },
                     told => 'PASSED');
 
@@ -243,7 +234,6 @@ for my $text ('MOVED', 'MOVED 5', 'MOVED 5 ', 'MOVED 5 x',
 }
 
 # the slot may have another owner now
-
 for my $word (qw( READONLY MASTERDOWN CLUSTERDOWN )) {
     cluster("cluster: $word", answer => sub { "-$word x\r\n" }, first => sub {
         my ($fake, $maps) = @{$_[0]}{qw( fake maps )};
@@ -295,7 +285,6 @@ cluster('MOVED to itself', answer => sub { "-MOVED 5 127.0.0.1:$_[0]\r\n" },
 }
 
 # ASKING stands right before each call that was sent on, and nowhere else
-
 {
     my $scripts = 0;
     my $target = t::FakeRedis->new(sub {
@@ -339,7 +328,6 @@ cluster('TRYAGAIN for ever', timeout => SHORT,
 });
 
 # the map
-
 for my $host (undef, '') {
     cluster('slots of host ' . ($host // 'nil'), told => 'PASSED',
             slots => sub { slots([0, 16383, $host, $_[0]]) },
@@ -377,7 +365,6 @@ cluster('silence instead of slots', slots => sub { '' }, timeout => SHORT,
         connections => 2, answer => sub { '' });
 
 # the end at any byte of what comes first
-
 {
     my @at = (0, 3, 20, 47);
     scenario('SCRIPT LOAD ends anywhere', loads => 1, told => '',
@@ -388,7 +375,6 @@ cluster('silence instead of slots', slots => sub { '' }, timeout => SHORT,
 }
 
 # one gateway for all of them: each has its own location and its own client
-
 my ($redis, $locations) = ('', '');
 
 open my $password, '>', "$flags/password" or die;
@@ -475,7 +461,6 @@ $_->{fake}->stop for @scenarios;
 
 # the end at any byte of a reply; two whole ones after each, so that the next
 # connection comes soon and the breaker stays closed
-
 {
     my $n = 0;
     my $fake = t::FakeRedis->new(sub {
@@ -509,7 +494,6 @@ CONF
 
 # the end at any byte of CLUSTER SLOTS: of twenty clients, so that none of them
 # comes to wait for long
-
 {
     my $n = 0;
     my $port = t::Gateway::free_port();
@@ -546,7 +530,6 @@ CONF
 
 # a server that takes the script and breaks at the first check is no server
 # that is back: the next connection waits longer and longer
-
 {
     my $flag = "$flags/back";
     my $fake = t::FakeRedis->new(sub {
@@ -608,7 +591,6 @@ CONF
 }
 
 # a seed that knows no cluster delays the map by no more than another question
-
 {
     my $bad = t::FakeRedis->new(
         sub { "-ERR This instance has cluster support disabled\r\n" });
@@ -645,7 +627,6 @@ CONF
 
 # ASKING's reply comes while the rest of its call is still to be written: the
 # worker, stopped at the full socket, finds both when it goes on
-
 {
     my $pids = File::Temp->new;
     my $slept = 0;
@@ -694,7 +675,6 @@ CONF
 
 # a call that was not written yet when its connection ended: ASKING goes before
 # it on the next one, too. The worker, stopped, finds ASK and the end together.
-
 {
     my $pids = File::Temp->new;
     my $checks = 0;

@@ -41,7 +41,6 @@ for my $round (1 .. $ROUNDS) {
 }
 
 # one more line of each tells what was suppressed until then
-
 sleep 1.1;
 $gateway->get("/$_?k=a"), $asked[$_]++ for 0 .. $#fakes;
 
@@ -64,7 +63,6 @@ $gateway->stop;
 
 # A reason that comes when the places of all reasons have just been used, and
 # opens the breaker: its line comes within seconds, not a minute later.
-
 my @words = map { "E$_" } 'A' .. 'H';
 my $answers = 0;
 my $fake = t::FakeRedis->new(sub {

@@ -55,7 +55,6 @@ sub logged {
 }
 
 # one name, and what becomes of it; the resolver stands below the block
-
 {
     my $dns = t::FakeDNS->new('redis.test' => '127.0.0.1');
     my $one = fake('127.0.0.1', $port);
@@ -98,7 +97,6 @@ sub logged {
 }
 
 # several addresses: each in turn, until one is good
-
 {
     my $dns = t::FakeDNS->new(
         'redis.test' => '127.0.0.5 127.0.0.3 127.0.0.9 127.0.0.4 127.0.0.7');
@@ -116,7 +114,6 @@ sub logged {
 
 # a name whose server is no primary any more: it is asked for again, no sooner
 # than a second after it was connected to, and not for each call
-
 for my $word (qw( READONLY MASTERDOWN )) {
     my $dns = t::FakeDNS->new('redis.test' => '127.0.0.1');
     my $old = t::FakeRedis->new(sub { "-$word x\r\n" }, port => $port);
@@ -142,7 +139,6 @@ for my $word (qw( READONLY MASTERDOWN )) {
 }
 
 # at the start there is no name, or no name server
-
 for (['NXDOMAIN', 'its name was not found'],
      ['SERVFAIL', 'the resolver answered with a failure'],
      ['SILENCE', 'the resolver did not answer'])
@@ -168,7 +164,6 @@ for (['NXDOMAIN', 'its name was not found'],
 }
 
 # a worker that is killed or ended with a question under way
-
 for my $signal ('TERM', 'QUIT') {
     my $dns = t::FakeDNS->new('redis.test' => 'SILENCE');
     gateway("ratelimit_redis r { server redis.test:$port; timeout 200ms; }",
@@ -179,7 +174,6 @@ for my $signal ('TERM', 'QUIT') {
 }
 
 # the longest name, and one that is too long
-
 {
     my $dns = t::FakeDNS->new($LONG => '127.0.0.1');
     my $fake = fake('127.0.0.1', $port);
@@ -196,7 +190,6 @@ for my $signal ('TERM', 'QUIT') {
 }
 
 # nodes of a cluster announce names
-
 for my $resolved (1, 0) {
     my $dns = t::FakeDNS->new('node.test' => '127.0.0.1',
                               'other.test' => '127.0.0.2');
@@ -222,7 +215,6 @@ for my $resolved (1, 0) {
 
 # the name of ASK's target is known too late for the call: no ASKING is left
 # behind for the next one
-
 {
     my $dns = t::FakeDNS->new('other.test' => '127.0.0.2');
     my $node = t::FakeRedis->new(sub {
@@ -247,7 +239,6 @@ for my $resolved (1, 0) {
 
 # without a resolver nginx asks the system, when it reads the configuration;
 # for "localhost" always
-
 for my $with (0, 1) {
     my $dns = t::FakeDNS->new(localhost => 'NXDOMAIN');
     my $fake = fake('127.0.0.1', $port);

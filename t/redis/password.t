@@ -40,7 +40,6 @@ sub logins {
 }
 
 # a server that notes who logs in, and when it knows the new password
-
 my $known = t::Gateway::dir('known');
 
 sub knows {
@@ -61,7 +60,6 @@ ok(all_workers($gateway), 'the old password');
 is(logins($fake), '1 1', 'one AUTH a connection');
 
 # the same once more is no new password; nor is none
-
 $gateway->write('pw', "old\n");
 t::Clock::pass(2.5);
 $gateway->write('pw', '');
@@ -73,7 +71,6 @@ ok(all_workers($gateway), 'and the connections go on');
 unlike($gateway->log, qr/cannot read/, 'a file that is missing may come back');
 
 # a new one
-
 knows('new');
 $gateway->write('pw', "new\n");
 ok(wait_for(sub { logins($fake) eq '2 2' }),
@@ -84,7 +81,6 @@ is(scalar(() = $gateway->log =~ /\[notice\] .*"r": a new password in ".*pw"/g), 
    'one line for both workers');
 
 # one that Redis does not know yet
-
 $gateway->write('pw', "early\n");
 ok(wait_for(sub {
     $gateway->log =~ /\[error\] .*"r": \S+ answered AUTH with WRONGPASS/
@@ -94,7 +90,6 @@ is($fake->seen->{connections}, 2, 'the same ones');
 knows('early');
 
 # a worker that begins now has what the file says, not what the master read
-
 unlink "$known/old";
 kill 'KILL', ($gateway->workers)[0];
 ok(all_workers($gateway), 'a new worker has the new password');
@@ -106,7 +101,6 @@ $fake->stop;
 
 # a real server: the old password is taken away, all connections are closed, and
 # nobody reloads
-
 my $port = redis_start();
 
 redis_cli($port, qw( acl setuser rl on >first ~* &* +@all ));
@@ -125,7 +119,6 @@ $gateway->stop;
 redis_stop($port);
 
 # a Sentinel, which has a password of its own
-
 {
     my $master = t::FakeRedis->new(sub { $GOOD });
     my $at = $master->{port};
@@ -143,7 +136,6 @@ redis_stop($port);
 }
 
 # connections that follow the rules log in again with their next call
-
 {
     my $fake = t::FakeRedis->new(sub {
         return "+OK\r\n" if $_[0] eq 'AUTH';
@@ -176,7 +168,6 @@ CONF
 }
 
 # a file that could be read once, and cannot any more
-
 {
     my $fake = t::FakeRedis->new(sub { $_[0] eq 'AUTH' ? "+OK\r\n" : $GOOD });
     my $gateway = gateway("server 127.0.0.1:$fake->{port}; password_file pw", 'old');

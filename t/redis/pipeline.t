@@ -21,7 +21,6 @@ wait_for(sub { $fake->seen->{segments} });
 
 # the best of five: the streams themselves may come in more than one read, and
 # the kernel joins some of the segments that many writes make
-
 my @segments;
 
 for (1 .. 5) {

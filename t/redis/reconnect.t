@@ -30,7 +30,6 @@ sub comes {
 }
 
 # nobody accepts, and the queue is full: the kernel drops what comes
-
 {
     my $port = t::Gateway::free_port();
     my $listen = IO::Socket::INET->new(Listen => 1, LocalAddr => '127.0.0.1',
@@ -56,7 +55,6 @@ sub comes {
 }
 
 # a server that stays away for long, and ends the connection many times
-
 {
     my $port = t::Gateway::free_port();
     my $fake = t::FakeRedis->new(sub { $GOOD }, port => $port);
@@ -76,7 +74,6 @@ sub comes {
 
 # a healthy connection that is closed costs the request that waits for a reply,
 # and no other: the next one waits for the new connection
-
 {
     my $checks = 0;
     my $fake = t::FakeRedis->new(sub { ++$checks % 3 ? $GOOD : undef });
@@ -94,7 +91,6 @@ sub comes {
 
 # what was not written is not lost either: the worker finds the requests and the
 # end of its connection at the same time
-
 {
     my $port = redis_start();
     gateway($port, 'sync=strict');
@@ -116,7 +112,6 @@ sub comes {
 }
 
 # a worker that still serves a slow client after a reload has no use for Redis
-
 {
     my $port = t::Gateway::free_port();
     my $fake = t::FakeRedis->new(sub { $GOOD }, port => $port);

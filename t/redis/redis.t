@@ -26,7 +26,6 @@ my $gateway = t::Gateway->new(workers => 2,
                               http => conf($redis, 'prefix pre.fix;'))->start;
 
 # the limit
-
 my @answers = $gateway->burst(300, '/', 'X-API-Key: very-secret-key');
 
 is(tally(@answers), '100 x 200, 200 x 429', 'exactly the limit');
@@ -41,7 +40,6 @@ is(told($gateway->get('/', 'X-API-Key: other')),
 is(told($gateway->get('/')), '200 BYPASSED ', 'an empty key is not limited');
 
 # a wait of the length told is enough
-
 t::Clock::stop();
 $gateway->get('/short', 'X-API-Key: w') for 1 .. 2;
 
@@ -49,14 +47,12 @@ my $rejected = $gateway->get('/short', 'X-API-Key: w');
 is($rejected->{status}, 429, 'the short limit is spent');
 
 # which the gateway remembers to the millisecond
-
 t::Clock::advance(header($rejected, 'Retry-After') + 0.01);
 is($gateway->get('/short', 'X-API-Key: w')->{status}, 200,
    'after Retry-After a request passes');
 t::Clock::go();
 
 # a rule with a key of its own
-
 $gateway->get("/?user=shared", "X-API-Key: k$_") for 1 .. 5;
 is(told($gateway->get('/?user=shared', 'X-API-Key: k6')),
    '429 REJECTED 0', 'several clients share a counter by another key');
@@ -64,7 +60,6 @@ is(told($gateway->get('/', 'X-API-Key: k6')), '200 PASSED 99',
    'and the rejection gave back what the other had taken');
 
 # what stands in Redis
-
 my @keys = split /\n/, redis_cli($redis, '--scan');
 
 # of the node, not of a counter: t/engine/nodes.t
@@ -84,7 +79,6 @@ my $all = join "\n", @keys, map { redis_cli($redis, 'hgetall', $_) } @keys;
 unlike($all, qr/secret|other|shared/, 'no key of a client stands there');
 
 # the script is gone
-
 redis_cli($redis, 'script', 'flush');
 @answers = $gateway->burst(300, '/', 'X-API-Key: after-flush');
 is(tally(@answers), '100 x 200, 200 x 429',
@@ -93,7 +87,6 @@ unlike(join('', map { header($_, 'X-Status') } @answers),
        qr/DEGRADED/, 'and nobody goes without a check');
 
 # a bucket of many counters that are full again loses some with each new one
-
 redis_cli($redis, 'eval', <<'LUA', 1, 'long:{0}');
     for i = 1, 2046 do
         redis.call('HSET', KEYS[1], struct.pack('>I8', i), string.rep('\0', 12))
@@ -113,7 +106,6 @@ cmp_ok($fields, '>', 1024, 'a long bucket: not all are looked at');
 $long->stop;
 
 # another secret makes other counters
-
 $gateway->write('secret', "one\n");
 $gateway->configure(http => conf($redis, 'secret_file secret; prefix s;'));
 $gateway->reload;
@@ -128,7 +120,6 @@ $gateway->stop;
 redis_stop($redis);
 
 # who may log in
-
 my $closed = redis_start();
 
 redis_cli($closed, qw( acl setuser rl on >own ~rl:* -@all +evalsha

@@ -51,7 +51,6 @@ sub calls {
 }
 
 # real ones
-
 my ($one, $two) = (redis_start(), redis_start());
 redis_cli($two, 'replicaof', '127.0.0.1', $one);
 
@@ -106,7 +105,6 @@ limits($gateway, 'discovery');
 like(redis_cli($one, '--scan'), qr/^\w+:\{\d+\}$/m, 'discovery: on the master');
 
 # switched by hand: the old master still answers
-
 for my $time (1, 2) {
     my $was = master();
     is(sentinel_cli($sentinels[0], 'failover', 'm'), 'OK',
@@ -121,7 +119,6 @@ unlike($gateway->log, qr/no connection to 127\.0\.0\.1:(?:$one|$two):/,
        'failovers by hand: no connection was lost for it');
 
 # one sentinel is dead, the first to be asked, and then the master
-
 {
     my $dead = master();
     redis_stop($sentinels[0]);
@@ -143,7 +140,6 @@ unlike($gateway->log, qr/no connection to 127\.0\.0\.1:(?:$one|$two):/,
 $gateway->stop;
 
 # a gateway that starts with one sentinel dead
-
 $gateway = gateway(\@sentinels, lines => 'sentinel_password_file %%DIR%%/pw;');
 $gateway->write('pw', "secret\n");
 $gateway->start;
@@ -151,7 +147,6 @@ limits($gateway, 'the first sentinel is dead');
 $gateway->stop;
 
 # a wrong password, none, an unknown master
-
 for (['wrong', "sentinel_password_file %%DIR%%/pw;", 'm',
       "no connection to 127.0.0.1:$sentinels[1]: AUTH answered WRONGPASS"],
      ['none', '', 'm', "127.0.0.1:$sentinels[1] answered "
@@ -175,7 +170,6 @@ for (['wrong', "sentinel_password_file %%DIR%%/pw;", 'm',
 redis_stop($_) for @sentinels, $one, $two;
 
 # a server of its own user, and odd answers of sentinels
-
 my $server = t::FakeRedis->new(sub {
     $_[0] eq 'AUTH' ? "+OK\r\n" : $GOOD
 });
@@ -227,7 +221,6 @@ for (['nil', "*-1\r\n", 'knows no master "m"'],
 
 # one connection to one sentinel, of all workers; once a second; no script, no
 # database; a user of its own; none is left when nobody asks any more
-
 {
     my $port = $server->{port};
     my @heard;
@@ -282,7 +275,6 @@ sub asking {
 }
 
 # READONLY asks anew, but once a second
-
 {
     my $flag = File::Temp->newdir;
     my $readonly = t::FakeRedis->new(sub { "-READONLY x\r\n" });

@@ -56,7 +56,6 @@ sub flag { open my $file, '>', "$flags/$_[0]" or die }
 my ($A, $B, $C) = map { $_ x 40 } 'a' .. 'c';
 
 # one of two nodes dies, and another program's Redis stands at its address
-
 {
     my ($one, $two, $three) = map { t::Gateway::free_port() } 1 .. 3;
     my $map = sub {
@@ -101,7 +100,6 @@ my ($A, $B, $C) = map { $_ x 40 } 'a' .. 'c';
 }
 
 # the whole Cluster is another one, at the same addresses
-
 {
     my $port = t::Gateway::free_port();
     my $node = server($port, $A, sub { [0, 16383, $port, $A] });
@@ -122,7 +120,6 @@ my ($A, $B, $C) = map { $_ x 40 } 'a' .. 'c';
 }
 
 # a proxy that stands for two nodes, and one that knows no ids
-
 for (['a proxy', $C, [0, 8191, $A], [8192, 16383, $B], [0, 0, $A]],
      ['no right', '-NOPERM x', [0, 16383, $A]],
      ['no id by itself', 'none', [0, 16383, $A]],
@@ -140,7 +137,6 @@ for (['a proxy', $C, [0, 8191, $A], [8192, 16383, $B], [0, 0, $A]],
 }
 
 # a node whose name is not known for a while is where it was
-
 {
     my ($one, $two) = map { t::Gateway::free_port() } 1 .. 2;
     my $map = sub {

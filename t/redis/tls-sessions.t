@@ -64,7 +64,6 @@ for my $version ('', 'TLSv1.2') {
 }
 
 # a request does not wait for the jitter of the first connect
-
 {
     my $port = redis_start(args => \@args);
     my $gateway = gateway($tls, "tls on; tls_ca $dir/cert.pem;");
@@ -79,7 +78,6 @@ for my $version ('', 'TLSv1.2') {
 
 # nor does the first one after a reload without TLS; and without a request the
 # connection is made all the same
-
 {
     my $fake = t::FakeRedis->new(sub { "*4\r\n:1\r\n:9\r\n:360000\r\n:0\r\n" });
     my $gateway = gateway($fake->{port}, '');

@@ -157,7 +157,6 @@ unlike($gateway->log,
        'no secret, none of nginx\' own lines, and nobody is said to be there');
 
 # the server starts again: so does the connection
-
 redis_stop($plain);
 is(told('/0?k=b'), '200 DEGRADED -1', 'stopped');
 redis_start(port => $plain, args => [tls_args('good', $good)]);
@@ -165,7 +164,6 @@ comes_back('started again', '/0?k=b');
 comes_back('with a name too', '/1?k=b');
 
 # a reload makes new connections, and leaves none behind
-
 my @clients = sort map { /name=\S*|id=(\d+)/ } redis_cli($plain, 'client',
                                                          'list');
 $gateway->reload;
@@ -181,7 +179,6 @@ ok(wait_for(sub {
 $gateway->stop;
 
 # the CA of a certificate that is not yet one; what nginx -t finds
-
 for (['tls on;', 'tls_ca gone.pem;', qr/gone\.pem.* failed/],
      ['tls on;', 'tls_certificate gone.pem; tls_certificate_key gone.pem;',
       qr/cannot load certificate .*gone\.pem/],
@@ -198,7 +195,6 @@ for (['tls on;', 'tls_ca gone.pem;', qr/gone\.pem.* failed/],
 }
 
 # a host's own name
-
 {
     my $dns = t::FakeDNS->new('redis.test' => '127.0.0.1',
                               'wrong.test' => '127.0.0.1');
@@ -225,7 +221,6 @@ CONF
 }
 
 # cluster
-
 {
     my @nodes;
     for (0 .. 2) {
@@ -264,7 +259,6 @@ CONF
 
 # The socket is full: between the gateway and Redis something reads little, or
 # nothing while a file is there.
-
 sub narrow {
     my ($stopped, $to) = @_;
     my $listen = IO::Socket::INET->new(Listen => 64, ReuseAddr => 1,
@@ -354,7 +348,6 @@ CONF
 }
 
 # an address in brackets is that without them, for the certificate too
-
 SKIP: {
     skip 'no IPv6 here', 3
         unless IO::Socket::IP->new(LocalHost => '::1', Listen => 1);
@@ -374,7 +367,6 @@ CONF
 }
 
 # a Sentinel, and the master that it names, both by their ports for TLS
-
 my (undef, $master) = server('good');
 my $port = t::Gateway::free_port();
 my @tls = tls_args('good', $port);
@@ -405,7 +397,6 @@ $gateway->stop;
 
 # without "tls_ca" the CAs that the system trusts: OpenSSL lets the environment
 # name another file for them, which the master reads
-
 for ([$good, "$dir/ca.pem", '200 PASSED 9'],
      [$good, "$dir/stranger.pem", '200 DEGRADED -1'])
 {

@@ -113,7 +113,6 @@ sub connections {
 }
 
 # one question serves four workers; none asks again while all is well
-
 {
     my $port = t::Gateway::free_port();
     my $node = node($port, slots => slots([0, 16383, '127.0.0.1', $port]));
@@ -133,7 +132,6 @@ sub connections {
 }
 
 # even where no node says anything of the map any more
-
 {
     my $port = t::Gateway::free_port();
     my $node = node($port, slots => sub {
@@ -157,7 +155,6 @@ sub connections {
 }
 
 # everything fails: still one question a second, of all workers together
-
 for (['MOVED to nowhere', "-MOVED 5 127.0.0.1:1\r\n"],
      ['CLUSTERDOWN', "-CLUSTERDOWN x\r\n"],
      ['READONLY', "-READONLY x\r\n"],
@@ -183,7 +180,6 @@ for (['MOVED to nowhere', "-MOVED 5 127.0.0.1:1\r\n"],
 
 # before there is a map: more often, but not once a worker; and nobody connects
 # without end
-
 {
     my $port = t::Gateway::free_port();
     my $node = node($port, slots => sub {
@@ -205,7 +201,6 @@ for (['MOVED to nowhere', "-MOVED 5 127.0.0.1:1\r\n"],
 }
 
 # the worker that has the right to ask is stopped, then killed
-
 {
     my $port = t::Gateway::free_port();
     my $node = node($port, eval => "-CLUSTERDOWN x\r\n", slots => sub {
@@ -263,7 +258,6 @@ sub worker {
 }
 
 # a node that does not answer is left for another
-
 {
     my ($one, $two) = (t::Gateway::free_port(), t::Gateway::free_port());
     my $slots = slots([0, 8191, '127.0.0.1', $one],
@@ -298,7 +292,6 @@ sub worker {
 }
 
 # all connections are lost, and with them all that is known: the seeds know
-
 {
     my ($seed, $old, $new) = map { t::Gateway::free_port() } 1 .. 3;
     my $entry = node($seed, slots => sub {
@@ -325,7 +318,6 @@ sub worker {
 }
 
 # a node is one connection a worker, also where a seed has another name for it
-
 {
     my $seed = 'localhost';
     my $port = t::Gateway::free_port();
@@ -342,7 +334,6 @@ sub worker {
 }
 
 # names that nodes announce: those that the configuration knows have addresses
-
 {
     my $port = t::Gateway::free_port();
     my $node = node($port, slots => slots([0, 16383, 'LOCALHOST', $port]));
@@ -380,7 +371,6 @@ for my $host ('redis.example', '?', "a\nb", 'x' x 255) {
 }
 
 # a connection that is down tries again at once when a new map names its owner
-
 {
     my ($one, $two) = (t::Gateway::free_port(), t::Gateway::free_port());
     my $slots = slots([0, 8191, '127.0.0.1', $one],
@@ -403,7 +393,6 @@ for my $host ('redis.example', '?', "a\nb", 'x' x 255) {
 }
 
 # MOVED holds at once, and no longer than until the next map: the node was wrong
-
 {
     my $slot = 13907;    # of the one bucket, {0}
     my $port = t::Gateway::free_port();
@@ -426,7 +415,6 @@ for my $host ('redis.example', '?', "a\nb", 'x' x 255) {
 
 # a map of 24 MB: a range for each hash slot, with names and replicas; its nodes
 # take long to send it
-
 {
     my $port = t::Gateway::free_port();
     my $name = 'h' x 250;

@@ -47,7 +47,6 @@ sub fake {
 }
 
 # silence: one server answers what is asked every 5 s, the other one nothing
-
 {
     my $well = fake();
     my $dead = fake(PING => '');
@@ -67,7 +66,6 @@ sub fake {
 }
 
 # a slot that is elsewhere: MOVED, then ASK
-
 {
     my $there = fake();
     my $here = t::Gateway::free_port();
@@ -92,7 +90,6 @@ sub fake {
 }
 
 # no right to listen: asked for again a minute later
-
 {
     my $fake = fake(SUBSCRIBE => "-NOPERM x\r\n");
     my $gateway = gateway("server 127.0.0.1:$fake->{port};")->start;
@@ -106,7 +103,6 @@ sub fake {
 }
 
 # a master that moved: it is listened to there
-
 {
     my @masters = (fake(), fake());
     my $now = t::Gateway->new(http => '');    # a folder for the file
@@ -129,7 +125,6 @@ sub fake {
 
 # a megabyte, with and without TLS: one gateway gives Redis what its file has, the
 # other one gets it from there
-
 sub tls {
     my $dir = shift;
     system("cd $dir && openssl req -x509 -newkey rsa:2048 -nodes -days 2 "
@@ -178,7 +173,6 @@ for my $tls (0, 1) {
 }
 
 # who may not listen is told so once, and polls
-
 {
     my $port = redis_start();
     redis_cli($port, qw( acl setuser rl on >pw ~* +@all resetchannels ));
@@ -194,7 +188,6 @@ for my $tls (0, 1) {
 }
 
 # a change that other gateways do not hear of is told
-
 {
     my $port = redis_start();
     redis_cli($port, qw( acl setuser rl on >pw ~* &* +@all -publish ));

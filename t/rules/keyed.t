@@ -98,7 +98,6 @@ sub changed {
 }
 
 # amounts: the rule's key, the API key, the tier, the rule
-
 is(explained('/t', @{ $_->[0] }), $_->[1], "/t @{ $_->[0] }") for
     [[t => 'one'], '10 rule -'],
     [[t => 'acme'], '1000 rule_key -'],
@@ -115,7 +114,6 @@ is(explained('/p?k=k', t => 'acme'), '40 rule_key -', 'a key of parts');
 is(explained('/p?k=l', t => 'acme'), '10 rule -', 'another one');
 
 # tiers: whole keys before patterns, and these in their order; other rules'
-
 is(explained(@{ $_->[0] }), $_->[1], "@{ $_->[0] }") for
     [['/t', t => 'beta', k => 'sk_1'], '200 tier iron'],
     [['/t', t => 'beta', k => 'sk_2'], '100 tier gold'],
@@ -137,7 +135,6 @@ is(limit('/t', t => 'us-2'), 100, 'and that of its tier');
 is(limit('/t', t => 'one'), 10, 'or none');
 
 # a counter has the limit that requests have
-
 is(counted($_->[0]), $_->[1], $_->[0]) for
     ['rule=tenants&key=acme', '1000 -'], ['rule=tenants&key=one', '10 -'],
     ['rule=tenants&key=beta', '100 gold'], ['rule=tenants&key=us-7', '100 gold'],
@@ -147,7 +144,6 @@ is(counted($_->[0]), $_->[1], $_->[0]) for
     ['rule=parts&key=beta&key=k', '100 gold'];
 
 # the endpoint: one at a time, and many
-
 is($api->get("/tier_of/$_->[0]")->{json}{tier} // 'none', $_->[1],
    "the tier of $_->[0]") for
     ['beta?rule=tenants', 'gold'], ['beta?rule=users', 'iron'],
@@ -188,7 +184,6 @@ is_deeply($api->get('/rules/tenants')->{json}{limits_by_key},
           { t::Api::sha('one') => { limit => 7 } }, 'it is stored as its hash');
 
 # a reload without a rule: what names it is skipped, all else counts and changes
-
 $gateway->configure(http => conf(''));
 $gateway->reload;
 ok(t::Rules::follows($gateway, $version), 'a reload');
@@ -211,7 +206,6 @@ ok(t::Rules::follows($gateway, $version), 'a reload with the rule');
 is(limit('/t', t => 'three', u => 'mallory'), 100, 'it counts again');
 
 # as many as a document may have
-
 my %many = (eve => undef, beta => undef, mallory => undef,
             map { ("t$_" => 'gold') } 1 .. 10000);
 

@@ -48,7 +48,6 @@ sub dropped {
 }
 
 # one lineage from the first version on
-
 my $first = gateway();
 my $api = t::Api->new($first);
 
@@ -60,7 +59,6 @@ my $lineage = lineage($one);
 isnt($lineage, 'none', 'it has a lineage');
 
 # files of others: Redis has version 1
-
 for my $what (['of another fleet', $OTHER], ['without a lineage', undef]) {
     my ($name, $of) = @$what;
     my $stale = gateway(file => [map {
@@ -76,7 +74,6 @@ for my $what (['of another fleet', $OTHER], ['without a lineage', undef]) {
 }
 
 # Redis is emptied: the fleet is faster than a file, even one that comes at once
-
 ok(wait_for(sub {
        $first->get('/rl/status')->{body} =~ /"reachable":true/
    }), 'the gateway asks Redis');
@@ -99,7 +96,6 @@ ok(t::Rules::follows($first, 1), 'Redis emptied: the fleet has it');
 $stale->stop;
 
 # Redis has lost its last versions
-
 is($api->change('PUT', '/document', denies('c'))->{version}, 2, 'a second version');
 
 my $two = has(2, 'is in Redis');
@@ -118,19 +114,16 @@ lose($one);
 is(has(2, 'the last version is lost: it is put back'), $two, 'as it was');
 
 # one that this gateway does not know, of the same lineage: its own is newer
-
 lose(t::Rules::record(1, denies('d'), lineage => $lineage));
 is(has(2, 'another first version of this lineage: put back'), $two, 'as it was');
 
 # an older one is wanted
-
 is($api->post('/versions/1/restore', undef, 'If-Match: *')->{version}, 3,
    'the way back to version 1');
 is(lineage(has(3, 'is a new one')), $lineage, 'of the same lineage');
 ok(t::Rules::follows($first, 3), 'which is followed');
 
 # gateways before this one: a change of theirs has no lineage, the next has one
-
 my @old = map { t::Rules::record($_, denies('e'), lineage => undef) } 4, 5;
 
 t::Rules::put($port, $prefix, 'z', 3, $old[0]);
@@ -146,7 +139,6 @@ is($api->change('PUT', '/document', denies('0'))->{version}, 5, 'a change of it'
 isnt(lineage(has(5, 'has')), 'none', 'a lineage');
 
 # two fleets that become one by mistake, and two again
-
 my $second = redis_start();
 my $apart = gateway(port => $second);
 
@@ -164,7 +156,6 @@ redis_stop($second);
 $first->stop;
 
 # a file, and a Redis that is new
-
 my $new = t::Rules::record(7, denies('1'));
 
 t::Rules::redis($port, 'FLUSHALL');
@@ -176,7 +167,6 @@ ok(t::Rules::follows($begins, 7), 'which is followed');
 $begins->stop;
 
 # a version that no change made leaves no number for the next one
-
 my $forged = t::Rules::record(9007199254740992, denies('2'));
 
 t::Rules::redis($port, 'FLUSHALL');

@@ -48,7 +48,6 @@ sub change {
 }
 
 # addresses
-
 change('PUT', '/deny', ['192.0.2.0/24', '2001:db8::/32', 'sk_bad',
                              { address => '198.51.100.7', reason => 'scans' }],
        2, 'the deny list');
@@ -70,7 +69,6 @@ ok($gateway->log_has(qr/request denied by the list of ratelimit zone "z", key "1
    'the log line has the address');
 
 # the deny list comes first, however long the prefix is; then the allow list
-
 change('PUT', '/allow', ['192.0.2.7', '203.0.113.0/24'], 3,
        'the allow list');
 is(told('/x', from('192.0.2.7')), '403 DENIED', 'denied and allowed');
@@ -79,7 +77,6 @@ is(told('/fixed?user=u', from('203.0.113.9')), '200 BYPASSED', 'not counted')
 is(told('/fixed?user=u', from('203.0.114.9')), '200 PASSED', 'counted');
 
 # values of the keys of rules, wherever the request goes
-
 change('POST', '/deny', [{ rule => 'fixed', key => 'eve' },
                               { rule => 'r', key => ['acme', 'k1'] },
                               { rule => 'fixed', key => t::Api::sha('mallory') }],
@@ -101,7 +98,6 @@ is_deeply($api->get('/deny')->{json}[-1],
           { rule => 'fixed', key => t::Api::sha('mallory') }, 'others stay');
 
 # a duration ends by itself
-
 change('POST', '/deny', { address => '198.51.100.99', duration => '1h',
                                reason => 'slow down' }, 7, 'for a time');
 is(told('/x', from('198.51.100.99')), '403 DENIED', 'denied');
@@ -119,7 +115,6 @@ is((grep { ref $_ && ($_->{address} // '') eq '198.51.100.99' }
 $gateway->stop;
 
 # lists of nginx.conf
-
 sub conf {
     my ($lines, $zone) = @_;
     return <<"CONF";

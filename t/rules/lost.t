@@ -74,7 +74,6 @@ lost('taken, and the answer is lost', 504, 1, qr/read before you send it again/,
 });
 
 # a put that was sent again would be taken
-
 lost('not taken, and the connection ends', 504, 0, qr/read before you send it again/, sub {
     my ($has, $n, $new) = @_;
     return $n ? take($has, $new) : undef;
@@ -91,7 +90,6 @@ lost('garbage', 504, 0, undef, sub { return array('1', 'x', 'y') });
 lost('less', 504, 0, undef, sub { return array('1') });
 
 # whatever the version is: five times anew, of what others have written
-
 for my $others (5, 6) {
     my $fake = fake(sub {
         my ($has, $n, $new) = @_;
@@ -111,7 +109,6 @@ for my $others (5, 6) {
 }
 
 # a Redis that has lost its last writes
-
 {
     my $is = t::Rules::record(2, t::Rules::rules(11));
     my $fake = fake(sub { return array('0', '1', '00000000000000bb') }, get => sub {
@@ -127,7 +124,6 @@ for my $others (5, 6) {
 }
 
 # what is asked each few seconds, answered by anybody: nothing changes
-
 for my $answer ("*0\r\n", array('1'), array('x', 'y', 'z'), array('-1', '1', '1'),
                 array('99999999999999999999', '1', '1'),
                 array('9007199254740993', '1', '1'),

@@ -21,14 +21,12 @@ is(t::Api::said($api->change('PUT', '/document', { rules => [
 ok($api->follows(1), 'is in use');
 
 # a part that is absent
-
 is($gateway->statuses(([parts('one')]) x 3), '200 200 429', 'the second one is absent');
 is($gateway->statuses(([parts(undef, 'one')]) x 3), '200 200 429', 'so is the first');
 is($gateway->statuses(([parts('one', 'one')]) x 3), '200 200 429', 'none is');
 is($gateway->statuses(([parts()]) x 3), '200 200 200', 'all are: there is no key');
 
 # each of these is another client
-
 my @keys = (["x\x1fy", 'z'], ['x', "y\x1fz"], ["x\x1ey", 'z'], ["x\x1e\x1fy", 'z'],
             ["x\x1e\x3fy", 'z'], ["x\x1e", "\x1fz"], ["x\x1e\x1f", 'z'],
             ["x\x1f"], [undef, "x\x1f"], ["x\x1e\x3e", 'z'], ["x\x1e\x1e", 'z']);
@@ -37,7 +35,6 @@ is($gateway->statuses(map { [parts(@$_)] } (@keys) x 3),
    join(' ', (200) x (2 * @keys), (429) x @keys), 'bytes that stand between parts');
 
 # as the endpoint and lists name them
-
 sub left {
     my $answer = $api->get('/counters?rule=parts&' . shift);
     return $answer->{json}{remaining} // t::Api::said($answer);

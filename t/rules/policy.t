@@ -104,7 +104,6 @@ sub shown {
 }
 
 # the deny list
-
 for my $key ('sk_bad_1', 'sk_ok_but_bad') {
     my $answer = $gateway->get('/tier?k=d', key($key));
     is($answer->{status}, 403, "$key: denied");
@@ -137,7 +136,6 @@ is(told('/dry?k=d', key('sk_bad_1')), '200 DENIED_DRY_RUN  ',
    'a dry run denies nobody');
 
 # the allow list
-
 is(told('/tier?k=a', key('sk_ok_1')), '200 BYPASSED  ', 'allowed: not counted');
 is(told('/tier?k=a', key('plain')), '200 BYPASSED  ', 'allowed by its hash');
 is(told('/fixed?k=a', key('plain')), '200 BYPASSED  ',
@@ -146,7 +144,6 @@ is(told('/tier?k=a', key('sha256:' . sha256_hex('plain'))),
    '200 PASSED tier 9', 'who knows the hash has not the key');
 
 # hosts, keys, values
-
 is(told('/host?k=1', 'Host: a.EXAMPLE.com'), '200 PASSED host 4', 'a host');
 is(told('/host?k=1', 'Host: a.example.org'), '200 BYPASSED  ', 'another');
 is(told('/re/abc?k=1'), '200 PASSED regex 3', 'a regular expression');
@@ -170,7 +167,6 @@ is(told('/parts', 'Cookie: user=ann'), '200 PASSED parts 1',
    'a part that is empty');
 
 # tiers and overrides
-
 is(told('/tier?k=1', key('none')), '200 PASSED tier 9', 'no tier');
 is(told('/tier?k=2', key('free_1')), '200 PASSED tier 2', 'by a pattern');
 is(told('/tier?k=3', key('one')), '200 PASSED tier 6', 'by a hash');
@@ -206,7 +202,6 @@ ok(wait_for(sub {
 $gateway->stop;
 
 # Redis: other limits of one counter, and requests on their way at a change
-
 $gateway->start;
 
 for my $sync ('strict', 'lease') {

@@ -71,7 +71,6 @@ is(passes($fleet[0], 'none'), 40, 'no document: no limit');
 
 # A poll comes each 5 s, and finds one version. Changes that are followed one
 # after the other get ahead of the polls only by messages.
-
 my ($begin, $ahead) = (t::Clock::now());
 
 for my $n (1 .. 40) {
@@ -88,7 +87,6 @@ is(passes($fleet[0], 'told') + passes($fleet[1], 'told'), 11,
    'changes: the last one counts, over the fleet');
 
 # the same number from another node's past
-
 for my $gateway (@fleet) {
     wait_for(sub {
         $gateway->read('rules.state') =~ /"version":$version,/
@@ -98,12 +96,10 @@ for my $gateway (@fleet) {
 }
 
 # nobody is told
-
 change(20, quiet => 1);
 follow('no message', @fleet);
 
 # a connection that listens is cut: what was said meanwhile is asked for
-
 sub listens {
     return wait_for(sub {
         t::Rules::redis($port, 'PUBSUB', 'NUMSUB', "$prefix:rules:z")->[1] == 2
@@ -118,7 +114,6 @@ follow('a cut connection', @fleet);
 ok(listens(), 'one worker of each gateway listens');
 
 # the worker that does it dies
-
 for my $gateway (@fleet) {
     my $pid = leader($gateway);
     kill KILL => $pid;
@@ -130,7 +125,6 @@ change(22);
 follow('a leader was killed', @fleet);
 
 # a reload under load
-
 {
     my @answers;
     for my $limit (23 .. 28) {
@@ -145,7 +139,6 @@ follow('a leader was killed', @fleet);
 }
 
 # Redis is gone: all goes on
-
 my $since = time;
 redis_stop($port);
 ok(wait_for(sub { !reachable($fleet[0]) }), 'Redis is down');
@@ -156,7 +149,6 @@ like($fleet[0]->log, qr/\[error\] .*zone "z": its rules are not asked for: "/,
      'and the log says so');
 
 # a gateway that starts now has its rules, from its file
-
 my $kept = $fleet[1]->read('rules.state');
 my $third = gateway(workers => 1);
 $third->write('rules.state', $kept);
@@ -164,7 +156,6 @@ $third->start;
 follow('a start without Redis', $third);
 
 # Redis comes back without data: the gateways put it back
-
 redis_start(port => $port);
 ok(wait_for(sub {
     t::Rules::current($port, $prefix, 'z') == $version
@@ -174,7 +165,6 @@ change(30);
 follow('Redis without data', @fleet, $third);
 
 # Redis has lost its last writes
-
 my $old = t::Rules::record($version - 2, rules(31));
 my $key = t::Rules::key($prefix, 'z');
 t::Rules::redis($port, 'HSET', $key, version => $version - 2,
@@ -186,7 +176,6 @@ ok(wait_for(sub {
 follow('a lower version', @fleet);
 
 # another document of the same number: that of Redis counts
-
 my $other = t::Rules::record($version, rules(32));
 t::Rules::redis($port, 'HSET', $key, version => $version,
                 id => t::Rules::id($other), record => $other);
@@ -196,7 +185,6 @@ ok(wait_for(sub {
 }), 'another of the same number: that of Redis');
 
 # what nobody can use
-
 sub refused_version {
     return $fleet[0]->get('/metrics')->{body}
                =~ /^ratelimit_rules_refused_version\{zone="z"\} (\d+)$/m ? $1 : 'none';
@@ -237,7 +225,6 @@ refuse('broken', t::Rules::record($next, { rules => { id => "a\nb" } }),
        qr{$not: /rules expected an array});
 
 # a newer minor format is kept as it is
-
 my $newer = t::Rules::record($next,
     { %{ rules(34) }, format => '1.9', later => { than => 'this' } });
 t::Rules::redis($port, 'HSET', $key, version => $next,
@@ -252,7 +239,6 @@ ok(wait_for(sub {
 }), 'a newer minor format: is kept, whole');
 
 # an empty Redis that has no room is given it back, but not again and again
-
 my $full = redis_start();
 t::Rules::redis($full, 'CONFIG', 'SET', 'maxmemory', 1);
 
@@ -272,7 +258,6 @@ $fourth->stop;
 redis_stop($full);
 
 # a user who may not listen, nor publish, is late, and no more
-
 t::Rules::redis($port, 'ACL', 'SETUSER', 'few', 'on', '>few', '~*', '+@all',
                 'resetchannels');
 my $few = gateway(redis => "server 127.0.0.1:$port; username few; password_file few;");

@@ -93,7 +93,6 @@ sub ran {
 sub got { return join ' ', map { $_ // '-' } @_ }
 
 # nothing there
-
 is(got(rules('get', 0, 0)), '0 0 0', 'no document');
 is(got(rules('get', 3, 'x')), '0 0 0', 'nor one for who has one');
 is(got(rules('list')), '', 'no heads');
@@ -102,7 +101,6 @@ like(got(rules('frobnicate')), qr/^-ERR ratelimit: malformed argument/,
      'no such operation');
 
 # compare and set
-
 is(put(0, 1), '1 1 a', 'the first');
 is(put(0, 1, 'b'), '0 1 a', 'not by another writer');
 is(put(0, 1), '1 1 a', 'the same once more');
@@ -119,13 +117,11 @@ is(cli('llen', "$KEY:history"), 1, 'a retry leaves nothing');
 is(cli('ttl', $KEY), -1, 'never expires');
 
 # who puts back what was lost names its own number
-
 is(put(2, 9, 'c'), '1 9 c', 'a number ahead');
 is(got(rules('list')), join(' ', map { record($_) =~ /^(.*)\n/ } 9, 2, 1),
    'heads, the current one first');
 
 # resets are named by the microsecond, by more where that one was named before
-
 sub now {
     my ($s, $us) = split /\n/, cli('time');
     return $s * 1000000 + $us;
@@ -154,7 +150,6 @@ cmp_ok(got(rules('reset')), '>', $resets[1],
        'what is lost is not counted again');
 
 # subscribers hear of it
-
 my $listener = IO::Socket::INET->new(PeerAddr => "127.0.0.1:$port") or die;
 print $listener "SUBSCRIBE $CHANNEL\r\n";
 $listener->flush;
@@ -169,7 +164,6 @@ rules('reset');
 }
 
 # the history is at most 50 records
-
 put($_ - 1, $_) for 11 .. 70;
 is(cli('llen', "$KEY:history"), 50, '50 records');
 is(got(rules('version', 20)), record(20), 'the oldest');
@@ -178,7 +172,6 @@ is(scalar(rules('list')), 51, 'as many heads and the current one');
 is(cli('hget', $KEY, 'bytes'), 50 * length(record(20)), 'bytes of all');
 
 # a list reads no document, and a version one
-
 sub reads {
     my @before = map { ran($_) } qw( hget lindex );
     my $got = got(rules(@_));
@@ -194,7 +187,6 @@ is_deeply([reads('version', 70)], [record(70), '1 0'], 'so the current one');
 is_deeply([reads('version', 20)], [record(20), '0 1'], 'so the oldest');
 
 # a gateway that keeps no heads has written; the first list mends it
-
 sub before {
     my $version = shift;
     redis_cli($port, 'lpush', "$KEY:history", cli('hget', $KEY, 'record') . "\n");
@@ -223,13 +215,11 @@ put(1, 20);
 put($_ - 1, $_) for 21 .. 70;
 
 # and 32 MiB
-
 put($_ - 1, $_, 'a', 9 * $MIB) for 71 .. 76;
 is(cli('llen', "$KEY:history"), 3, 'three of 9 MiB');
 is(cli('hget', $KEY, 'bytes'), 3 * length(record(75, 9 * $MIB)), 'bytes');
 
 # of a record that is larger than what gateways take, the head
-
 my ($head) = record(75, 9 * $MIB) =~ /^(.*\n)/;
 
 is_deeply([rules('version', 75)], [$head], 'a large one');
@@ -238,7 +228,6 @@ is((rules('get', 0, 0))[3], $head, 'so is the current one');
 is(got(rules('version', 72)), '', 'the rest is gone');
 
 # others took something away
-
 cli('hdel', $KEY, 'bytes');
 put(76, 77);
 is(cli('llen', "$KEY:history"), 3, 'counted anew');
@@ -256,7 +245,6 @@ is(put(0, 80), '1 80 a', 'put back');
 is(cli('llen', "$KEY:history"), 1, 'nothing came before');
 
 # full: writes are refused whole, reads go on
-
 cli('config', 'set', 'maxmemory', 1);
 like(put(80, 81), qr/OOM/, 'full: no put');
 like(got(rules('reset')), qr/OOM/, 'no reset');
@@ -268,7 +256,6 @@ cli('config', 'set', 'maxmemory', 0);
 
 # refused in the middle: nothing is changed, however often it is said, and when
 # it is allowed nothing is there twice
-
 for my $denied (qw( lpush lindex rpop hset )) {
     cli('del', $KEY, "$KEY:history");
     put($_ - 1, $_) for 1 .. 52;
@@ -293,7 +280,6 @@ for my $denied (qw( lpush lindex rpop hset )) {
 put(53, 80);
 
 # a user who may not publish
-
 cli('acl', 'setuser', 'mute', 'on', '>pw', '~rl:*', 'resetchannels', '+@all');
 @login = ('--user', 'mute', '--pass', 'pw', '--no-auth-warning');
 like(put(80, 81), qr/^1 81 a .*(?:NOPERM|can't|permission)/,

@@ -87,7 +87,6 @@ sub forge {
 }
 
 # a fleet without a secret
-
 my ($one, $two) = map { gateway() } 1, 2;
 my ($its, $others) = map { t::Api->new($_) } $one, $two;
 
@@ -98,7 +97,6 @@ $two->log_has(qr/\[notice\] .*zone "z": follows version 1 of its rules: "PUT \/d
               'the log says who has made it');
 
 # one gateway after the other gets it
-
 has($one, 'secret');
 seals($one, 1, 'secret', 'a new secret: the gateway seals the record');
 $one->log_has(qr/\[warn\] .*version 1 of its rules is not sealed by this "secret_file", this gateway seals it/,
@@ -129,7 +127,6 @@ ok(t::Rules::follows($one, 3), 'and followed');
 is(own($one, 3), own($two, 3), 'without the seal');
 
 # versions of before
-
 my %read = map { $_ => t::Api::said($its->get("/versions/$_")) } 1, 2;
 
 is($read{1} . ' ' . $read{2}, '200 200', 'those that were sealed can be read');
@@ -139,7 +136,6 @@ is($its->get('/versions/2')->{status}, 503, 'one that is forged cannot');
 is($its->change('POST', '/versions/2/restore')->{status}, 503, 'nor does it come back');
 
 # records of nobody
-
 my $of = in_redis() =~ /"lineage":"(\w+)"/ ? $1 : die;
 my $forged = t::Rules::record(4, denies('d'), lineage => $of);
 
@@ -172,7 +168,6 @@ is($its->change('PUT', '/document', denies('e'))->{status}, 200, 'changes go on'
 ok(t::Rules::follows($_, 4), 'and are followed') for $one, $two;
 
 # the record of a version that gateways go by
-
 my $good = in_redis();
 
 forge($good, $good =~ s/e{64}/1 x 64/er);
@@ -187,7 +182,6 @@ is(in_redis(), $good, 'as it was');
 $new->stop;
 
 # a secret that leaked
-
 has($one, 'other');
 seals($one, 4, 'other', 'another secret: another seal');
 is($its->change('PUT', '/document', denies('2'))->{status}, 200, 'a change with it');
@@ -197,7 +191,6 @@ ok(t::Rules::follows($two, 5), 'with the new one it follows');
 $_->stop for $one, $two;
 
 # a fleet that starts with its files, and a Redis that is new
-
 t::Rules::redis($port, 'FLUSHALL');
 
 my $record = t::Rules::record(7, denies('3'));

@@ -41,7 +41,6 @@ is(t::Rules::version(t::Rules::api($gateway, 'GET /document')->{body}), 2,
    'they are in the state file');
 
 # nginx alone would serve nothing more then, and end by itself
-
 $gateway->signal('HUP');
 ok(wait_for(sub { $gateway->log =~ /reconfiguring/ }), 'a reload');
 ends('after a reload');

@@ -45,7 +45,6 @@ sub skipped {
 }
 
 # a reload takes a map and a rule away, and brings a rule that takes an id
-
 {
     my $gateway = t::Gateway->new(workers => 2, http => conf(1,
         'ratelimit_rule gone zone=z rate=1000r/s;'))->start;
@@ -161,7 +160,6 @@ sub skipped {
 
 # a record that another gateway has written: an expression that this one cannot
 # compile, entries that it does not know
-
 {
     my $gateway = t::Gateway->new(http =>
         conf(0, 'ratelimit_explain token_file=tokens;'));
@@ -207,7 +205,6 @@ sub skipped {
 }
 
 # what is stored, and would be refused now, keeps nobody from changing the rest
-
 {
     my $gateway = t::Gateway->new(http => conf(0, ''));
     $gateway->write('rules.state', t::Rules::record(3, {

@@ -62,7 +62,6 @@ sub change {
 change('before');
 
 # one that has no history yet
-
 opens($from, $to);
 
 my $two = gateway();
@@ -76,7 +75,6 @@ ok(t::Rules::follows($three, 1), 'no history, a key that has left: it is read');
 $three->stop;
 
 # a change names the history, which is nowhere: it waits for the end
-
 my $end = t::Gateway::beside(sub {
     sleep 0.5;
     ends($to, $from);
@@ -87,7 +85,6 @@ waitpid $end, 0;
 change('no history, it has moved');
 
 # with one: half of it is there
-
 opens($to, $from);
 change('a slot that leaves');
 moves($to, $from, $key);

@@ -33,7 +33,6 @@ sub saved {
 my @records = map { t::Rules::record($_, t::Rules::rules(10 + $_)) } 1 .. 3;
 
 # no file: no rules
-
 {
     my $gateway = gateway()->start;
     ok(t::Rules::follows($gateway, 0), 'no file: no version');
@@ -45,7 +44,6 @@ my @records = map { t::Rules::record($_, t::Rules::rules(10 + $_)) } 1 .. 3;
 }
 
 # a file: its newest version counts from the first request on
-
 {
     my $gateway = gateway();
     my $text = join '', reverse @records;
@@ -66,7 +64,6 @@ my @records = map { t::Rules::record($_, t::Rules::rules(10 + $_)) } 1 .. 3;
 }
 
 # what was changed here is there after a restart
-
 {
     my $gateway = gateway()->start;
     my $saved = 0;
@@ -95,7 +92,6 @@ my @records = map { t::Rules::record($_, t::Rules::rules(10 + $_)) } 1 .. 3;
 }
 
 # another file, by a reload: it has the rules though none has changed
-
 {
     my $gateway = gateway()->start;
     t::Rules::change($gateway, 0, t::Rules::rules(11));
@@ -112,7 +108,6 @@ my @records = map { t::Rules::record($_, t::Rules::rules(10 + $_)) } 1 .. 3;
 }
 
 # a link: the file that it leads to is written, and not the link
-
 {
     my $gateway = gateway();
     my $dir = $gateway->{dir};
@@ -155,7 +150,6 @@ my @records = map { t::Rules::record($_, t::Rules::rules(10 + $_)) } 1 .. 3;
 }
 
 # what was answered is there also where all are killed just then
-
 {
     my $gateway = gateway()->start;
     for my $version (0 .. 4) {
@@ -171,7 +165,6 @@ my @records = map { t::Rules::record($_, t::Rules::rules(10 + $_)) } 1 .. 3;
 }
 
 # damaged files
-
 sub damaged {
     my ($what, $limit, $version, $files, $said, $aside) = @_;
     my $gateway = gateway(workers => 1);
@@ -228,7 +221,6 @@ damaged('a document that nobody can use', 30, 0,
 }
 
 # a folder that is not there yet
-
 {
     my $gateway = gateway();
     my $conf = $gateway->{http} =~ s{state=rules}{state=later/rules}r;
@@ -254,7 +246,6 @@ damaged('a document that nobody can use', 30, 0,
 }
 
 # a folder of others; a path begins where nginx.conf stands
-
 {
     my $gateway = gateway();
     my $conf = $gateway->{http} =~ s{state=rules}{state=theirs/rules}r;
@@ -274,7 +265,6 @@ damaged('a document that nobody can use', 30, 0,
 }
 
 # rules that Redis alone keeps
-
 {
     my $gateway = t::Gateway->limited(start => 0, api => 1,
                                       redis => redis_port(), zone => '');

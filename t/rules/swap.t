@@ -23,7 +23,6 @@ sub document {
 }
 
 # 100 changes under load
-
 {
     my $gateway = gateway();
     my ($version, $requests, %got) = (0, 0);
@@ -71,7 +70,6 @@ sub document {
 }
 
 # memory: 200 changes of a document of 4,000 keys and rules with expressions
-
 SKIP: {
     skip 'a sanitizer keeps what is freed' if $ENV{SAN} || $ENV{RATELIMIT_STATIC};
     my $gateway = gateway(workers => 1);

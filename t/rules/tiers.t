@@ -52,7 +52,6 @@ is($one->put('/document', {
 ok(t::Rules::follows($_, 1, 'plans'), 'each worker has them') for @fleet;
 
 # what each of them uses before the change, on both gateways
-
 my %used = (ann => 150, pro_x => 60, bob => 70);
 
 for my $path (map { $_->[0] } @kinds) {
@@ -65,7 +64,6 @@ for my $path (map { $_->[0] } @kinds) {
 }
 
 # of a lease what is in hand goes back; so many pass in the end, and no more
-
 sub passes_in_the_end {
     my ($key, $all) = @_;
     my $passed = 0;
@@ -91,7 +89,6 @@ is($answer->{status}, 200, 'the limit of a plan is raised');
 is($answer->{version}, $before + 1, 'as the next version');
 
 # unspent tokens of a lease come back meanwhile
-
 for my $gateway (@fleet) {
     ok(wait_for(sub {
            limits($gateway, '/window', 'pro_y') =~ /^500 / }),
@@ -99,7 +96,6 @@ for my $gateway (@fleet) {
 }
 
 # a worker that has not looked yet would count by shares of the limit before
-
 ok(t::Rules::follows($_, 2, 'plans'), 'each worker has it') for @fleet;
 
 for my $kind (@kinds) {

@@ -17,7 +17,6 @@ my $gateway = t::Gateway->new(workers => 1, http => <<"CONF");
 CONF
 
 # a master that is nobody's child takes USR2
-
 $gateway->write('nginx.conf', $gateway->read('nginx.conf')
                               =~ s/daemon off;/daemon on;/r);
 
@@ -134,7 +133,6 @@ is($said{$was}, 2, 'the old workers still go by theirs') if $was;
 cmp_ok(passes('a'), '<=', 32, 'and limit');
 
 # it is given up: the old workers have what the new ones accepted
-
 ends($new, 'the new master');
 ok(wait_for(sub { (master('nginx.pid') // 0) == $old }),
    'the old master is the only one');
@@ -144,7 +142,6 @@ is_deeply([grep { @{ $accepted{$_} } != 1 } keys %accepted], [],
 ok(followed($old), 'and go by the last version');
 
 # once more, to the end
-
 $new = upgrade();
 change(32);
 ends($old, 'the old master');

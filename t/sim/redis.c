@@ -431,7 +431,6 @@ sim_redis_time(lua_State *lua)
 
 
 /* Redis' struct library, for ">In" items. */
-
 static int
 sim_struct_pack(lua_State *lua)
 {

@@ -8,7 +8,6 @@ use t::Api;
 
 # The subset of YAML that the file is written in: maps and lists by indentation,
 # scalars that are plain or in single quotes, lists of scalars in brackets.
-
 sub scalar_of {
     my $text = shift;
     return [map { scalar_of($_) } split /,\s*/, $1] if $text =~ /^\[(.*)\]$/;
@@ -120,7 +119,6 @@ sub invalid {
 }
 
 # the paths and methods are those of the endpoint
-
 my $gateway = t::Gateway->new(http => <<'CONF');
     ratelimit_zone $ratelimit_api_key zone=api:1m state=%%DIR%%/api.state;
     ratelimit_penalty guesses zone=api after=1r/1h time=1h on=502;
@@ -290,7 +288,6 @@ for my $path (sort keys %{ $spec->{paths} }) {
 }
 
 # a penalty, so that one can be seen, and ended
-
 $gateway->get('/v1/', 'X-API-Key: guesser') for 1 .. 3;
 
 named_ok("get $_: a penalty", $spec->{paths}{$_}{get},
@@ -306,7 +303,6 @@ for my $method (qw( get delete )) {
 
 # what was seen is most of what is named: not what a broken Redis causes, what
 # makes a document invalid or too large by taking away, and a variable's limit
-
 my %named_statuses;
 
 for my $path (values %{ $spec->{paths} }) {

@@ -52,7 +52,6 @@ close $out;
 ok(!$ports{$forked} && $forked != free_port(), 'a fork has its own');
 
 # a block is held until its process ends, however it ends
-
 sub block_is_held {
     my $port = shift;
     return !IO::Socket::INET->new(LocalAddr => '127.0.0.1', Proto => 'tcp',

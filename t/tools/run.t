@@ -104,7 +104,6 @@ my @FIRST = (
 );
 
 # one gateway
-
 my $text = qx(tools/run.sh start 2>&1);
 
 is($?, 0, 'one gateway starts') or diag($text);
@@ -116,7 +115,6 @@ shows_pages($text, $port + 2);
 is_rule('one gateway');
 
 # a fleet
-
 $text = qx(tools/run.sh start cluster 2>&1);
 
 is($?, 0, 'a fleet starts') or diag($text);

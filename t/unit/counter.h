@@ -70,7 +70,6 @@ limit_of_calendar(ngx_rl_calendar_e calendar, uint64_t tokens)
 
 
 /* How long the fixed window of now lasts yet, and since when. */
-
 static inline uint64_t
 window_left(const limit_t *limit, uint64_t now)
 {
@@ -93,7 +92,6 @@ window_next(const limit_t *limit, uint64_t now)
 
 
 /* The state's clock and the wall clock are the same one here. */
-
 static inline answer_t
 state_take(void *state, const limit_t *limit, uint64_t now, uint32_t cost,
     uint32_t want)

@@ -67,7 +67,6 @@ static struct {
 
 
 /* The functions of the model, see redis_model.lua. */
-
 static inline void
 model_function(const char *name)
 {
@@ -89,7 +88,6 @@ model_call(int args, int results)
 
 
 /* How often the scripts have called a command. */
-
 static inline double
 model_total(const char *command)
 {
@@ -121,7 +119,6 @@ push_key(unsigned key)
 
 
 /* The name of a field: raw bytes, zeros and all. */
-
 static inline void
 push_field(unsigned field)
 {
@@ -134,7 +131,6 @@ push_field(unsigned field)
 
 
 /* Starts a random sequence on an empty Redis, at START. */
-
 static inline void
 parity_start(void)
 {
@@ -153,7 +149,6 @@ parity_start(void)
 
 
 /* A window's numbers, as of a gateway whose wall clock this is. */
-
 static inline void
 parity_window(parity_arg_t *arg, const ngx_rl_limit_t *limit, uint64_t wall_us)
 {
@@ -175,7 +170,6 @@ parity_window(parity_arg_t *arg, const ngx_rl_limit_t *limit, uint64_t wall_us)
 
 
 /* The key of a field's sorted set. */
-
 static inline void
 push_set(unsigned key, unsigned field)
 {
@@ -283,7 +277,6 @@ parity_push_args(const parity_call_t *call)
 
 
 /* A call for one new counter after the other, of 10 tokens a second each. */
-
 static inline void
 parity_call_init(parity_call_t *call, unsigned first, unsigned n)
 {
@@ -304,7 +297,6 @@ parity_call_init(parity_call_t *call, unsigned first, unsigned n)
 
 
 /* Puts a value into key 0 as it is. */
-
 static inline void
 model_put(unsigned field, const char *value, size_t len)
 {
@@ -317,7 +309,6 @@ model_put(unsigned field, const char *value, size_t len)
 
 
 /* Makes a call; fails the test where it is answered with an error. */
-
 static inline void
 parity_run(const parity_call_t *call, parity_answer_t *answers)
 {
@@ -351,7 +342,6 @@ parity_run(const parity_call_t *call, parity_answer_t *answers)
 
 
 /* Makes a call, and compares its answers with those of C. */
-
 static inline void
 parity_compare(const parity_call_t *call, parity_answer_t *wanted)
 {
@@ -390,7 +380,6 @@ parity_compare(const parity_call_t *call, parity_answer_t *wanted)
  * Makes a call with these texts as they are, at START. Returns the error's
  * text, which stays on Lua's stack as one value, or NULL with a nil there.
  */
-
 static inline const char *
 parity_run_raw(unsigned nkeys, const char *const *args, unsigned nargs)
 {
@@ -428,7 +417,6 @@ parity_run_raw(unsigned nkeys, const char *const *args, unsigned nargs)
 
 
 /* Loads the script as Redis gets it; a group's setup. */
-
 static inline int
 parity_setup(void **state)
 {

@@ -128,7 +128,6 @@ log_give(counter_t *counter, uint64_t now, uint64_t taken_us, uint32_t tokens)
 
 
 /* The newest place's instant. */
-
 static uint64_t
 log_newest_us(const counter_t *counter)
 {
@@ -137,7 +136,6 @@ log_newest_us(const counter_t *counter)
 
 
 /* Whether a give finds its places: no more than LATER others are later. */
-
 static int
 log_finds(const counter_t *counter, uint64_t taken_us, uint32_t tokens)
 {
@@ -158,7 +156,6 @@ log_finds(const counter_t *counter, uint64_t taken_us, uint32_t tokens)
 
 
 /* The leases that have not expired, and the request's own or NULL. */
-
 static lease_t *
 leases_settle(counter_t *counter, uint64_t now, uint64_t name)
 {
@@ -275,7 +272,6 @@ counter_give(counter_t *counter, uint64_t now, const request_t *request,
 
 
 /* A look, though it settles the state, does not change what comes after. */
-
 static int
 run_denied(uint64_t now, uint64_t name, const check_t *checks, unsigned n)
 {

@@ -112,7 +112,6 @@ stat_at(void *table, uint64_t now_us)
 
 
 /* What is kept says until when, and follows from that and from whose it is. */
-
 static inline void
 state_fill(ngx_rl_state_t *state, uint64_t owner, uint64_t until)
 {

@@ -64,7 +64,6 @@ pause_ms(const client_t *c)
 
 
 /* One step of a client at us; whether it joins the server's queue. */
-
 static int
 step(client_t *c, uint64_t us)
 {
@@ -100,7 +99,6 @@ step(client_t *c, uint64_t us)
  * All connections break at 0 and begin within spread_ms. Returns how many are
  * up at the end, and when the last one came up.
  */
-
 static uint32_t
 simulate(uint32_t spread_ms, uint32_t cost_us, uint64_t *settled_ms)
 {

@@ -149,7 +149,6 @@ secret_draw(unsigned seed)
 
 
 /* Copies the data to a block of its length, so that sanitizers see its end. */
-
 static void
 id_add(const void *data, size_t len)
 {
@@ -248,7 +247,6 @@ test_hash_bits(void **state)
 
 
 /* Every word has a secret of its own. */
-
 static void
 test_hash_swapped(void **state)
 {
@@ -301,7 +299,6 @@ test_hash_long(void **state)
 
 
 /* The n-th key of a family. */
-
 static size_t
 family_key(unsigned family, uint64_t n, u_char *key)
 {
@@ -376,7 +373,6 @@ assert_even(const unsigned cells[256])
 
 
 /* Any 8 bits of an id, also of two together: rules XOR their salts to it. */
-
 static void
 test_hash_even(void **state)
 {
@@ -466,7 +462,6 @@ test_slot_tags(void **state)
 
 
 /* The table of half bytes against the polynomial, bit by bit. */
-
 static void
 test_slot_bitwise(void **state)
 {

@@ -270,7 +270,6 @@ test_becomes(void **state)
 
 
 /* How long each request of a burst at once is delayed, in ms; -1: denied. */
-
 static void
 check_burst(const spec_t *spec, const int *delays_ms, unsigned n)
 {

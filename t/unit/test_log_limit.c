@@ -70,7 +70,6 @@ test_interval(void **state)
 
 
 /* Processes share a limit: every line is written or counted, none twice. */
-
 static void
 test_processes(void **state)
 {

@@ -92,7 +92,6 @@ fill_arg(const check_t *check, parity_arg_t *arg)
 
 
 /* What a lease takes: its grant is reckoned here, C then takes just that. */
-
 static void
 lease_c(uint64_t now, const check_t *check, answer_t *answer)
 {
@@ -134,7 +133,6 @@ lease_c(uint64_t now, const check_t *check, answer_t *answer)
 
 
 /* What has been spent is taken, and never denied. */
-
 static void
 charge_c(uint64_t now, const check_t *check, answer_t *answer)
 {
@@ -159,7 +157,6 @@ charge_c(uint64_t now, const check_t *check, answer_t *answer)
 
 
 /* A counter of which a check may use a part has that limit meanwhile. */
-
 static void
 part_c(check_t *check)
 {
@@ -188,7 +185,6 @@ whole_c(uint64_t now, const check_t *check, const answer_t *answer)
 
 
 /* All or nothing over the checks, in C. */
-
 static void
 run_c(uint64_t now, check_t *checks, unsigned n, parity_answer_t *answers)
 {
@@ -263,7 +259,6 @@ run_c(uint64_t now, check_t *checks, unsigned n, parity_answer_t *answers)
 
 
 /* Another limit for a counter in use: any, or one that is much like it. */
-
 static void
 change_limit(counter_t *counter)
 {
@@ -307,7 +302,6 @@ change_limit(counter_t *counter)
 
 
 /* To about the end of a window: the state's, the limit's, the next one's. */
-
 static uint64_t
 random_edge(uint64_t now, const counter_t *counter)
 {
@@ -411,7 +405,6 @@ random_tokens(uint32_t capacity)
 
 
 /* What is given back was mostly taken a moment ago. */
-
 static uint32_t
 random_age_ms(const limit_t *limit)
 {
@@ -432,7 +425,6 @@ random_age_ms(const limit_t *limit)
 
 
 /* What a lease asks for: mostly as an engine would, else anything. */
-
 static void
 random_lease(check_t *check, uint32_t capacity)
 {
@@ -510,7 +502,6 @@ random_call(parity_call_t *call, check_t *checks)
 /* Taken in the very first microsecond of this window or the one before. */
 
 /* What depends on the time: the gateway's windows, and exact ages. */
-
 static void
 fill_times(parity_call_t *call, check_t *checks)
 {
@@ -595,7 +586,6 @@ check_all_dropped(uint64_t now, uint64_t latest)
 
 
 /* The value of a field in Redis is the counter's state. */
-
 static void
 check_state(unsigned key, unsigned field, const counter_t *counter)
 {

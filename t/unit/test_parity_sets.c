@@ -45,7 +45,6 @@ random_limit(counter_t *counter)
 
 
 /* Places of before a longer window may have expired by the shorter one. */
-
 static void
 change_limit(unsigned key, unsigned field)
 {
@@ -160,7 +159,6 @@ fill_arg(const check_t *check, parity_arg_t *arg)
 
 
 /* What a request's counter is asked for. */
-
 static void
 random_check(check_t *check, const request_t *request, unsigned field,
     int is_new)
@@ -283,7 +281,6 @@ random_checks(parity_call_t *call, check_t *checks, request_t *request,
 
 
 /* An operator gave the newest back, which may be those of any request. */
-
 static void
 forget(unsigned key, unsigned field)
 {
@@ -300,7 +297,6 @@ forget(unsigned key, unsigned field)
 
 
 /* What the request has now, as far as it may give it back. */
-
 static void
 remember(request_t *request, const parity_call_t *call, const check_t *checks,
     parity_answer_t *answers, int is_new)
@@ -327,7 +323,6 @@ remember(request_t *request, const parity_call_t *call, const check_t *checks,
 
 
 /* Leaves a set's life in milliseconds, -2 where it is not there. */
-
 static int64_t
 set_pttl(uint64_t now, unsigned key, unsigned field)
 {
@@ -365,7 +360,6 @@ counter_fresh_us(const counter_t *counter)
 
 
 /* A set that is no more must equal a fresh one at the latest time shown. */
-
 static void
 check_dropped(uint64_t now, unsigned key, unsigned field)
 {
@@ -404,7 +398,6 @@ check_all_dropped(uint64_t now)
 
 
 /* Each set lives as long as it is of use, and holds what C counts. */
-
 static void
 check_sets(const parity_call_t *call, const check_t *checks,
     parity_answer_t *answers)

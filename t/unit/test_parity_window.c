@@ -9,7 +9,6 @@
 
 
 /* A window's state as its script packs it. */
-
 static void
 model_put_window(char kind, const ngx_rl_window_t *w)
 {
@@ -45,7 +44,6 @@ check_take(counter_t *counter, const parity_call_t *call, uint32_t cost)
 
 
 /* States of windows that no limit here has written: no error, and the same. */
-
 static void
 test_foreign_window(void **state)
 {
@@ -122,7 +120,6 @@ check_give(counter_t *counter, parity_call_t *call, uint32_t age_ms)
  * Each window of a calendar that a state can name, its first and its last
  * microsecond. The gateway's clock may be so far ahead.
  */
-
 static void
 check_calendar(const ngx_rl_spec_t *spec, uint64_t at, uint64_t until,
     int64_t ahead_us)
@@ -199,7 +196,6 @@ test_months(void **state)
 
 
 /* Days, weeks and months of time zones, over 60 years. */
-
 static void
 test_zones(void **state)
 {
@@ -220,7 +216,6 @@ test_zones(void **state)
 
 
 /* The gateway's clock is up to five days ahead of Redis', or behind it. */
-
 static void
 test_skew(void **state)
 {

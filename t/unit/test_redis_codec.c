@@ -31,7 +31,6 @@ ngx_alloc(size_t size, ngx_log_t *log)
 
 
 /* Reads one reply fed in pieces of step bytes; what it has stays. */
-
 static ngx_int_t
 read_reply(const char *data, size_t len, size_t step, ngx_rl_redis_form_e form)
 {
@@ -111,7 +110,6 @@ test_integers(void **state)
 
 
 /* A whole reply is read where it stands, and in pieces hiredis reads it. */
-
 static void
 test_integers_as_hiredis(void **state)
 {
@@ -149,7 +147,6 @@ test_integers_as_hiredis(void **state)
 
 
 /* Several in what was received at once, and the last of them not whole. */
-
 static void
 test_several(void **state)
 {
@@ -295,7 +292,6 @@ test_slots(void **state)
  * three replicas with the longest names. It is read in pieces, and what is not
  * parsed yet stays small.
  */
-
 static void
 test_slots_large(void **state)
 {
@@ -362,7 +358,6 @@ test_slots_large(void **state)
 
 
 /* What is no list of ranges gives no range that could be taken for one. */
-
 static void
 test_slots_broken(void **state)
 {
@@ -386,7 +381,6 @@ test_slots_broken(void **state)
 
 
 /* A host longer than any becomes one that no node has. */
-
 static void
 test_slots_host(void **state)
 {
@@ -405,7 +399,6 @@ test_slots_host(void **state)
 
 
 /* What documents are answered with, in pieces of any size. */
-
 static void
 test_texts(void **state)
 {
@@ -433,7 +426,6 @@ test_texts(void **state)
 
 
 /* One text, an error, what is nested, too many, and a large one. */
-
 static void
 test_texts_other(void **state)
 {

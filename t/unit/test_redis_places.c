@@ -126,7 +126,6 @@ test_one_each(void **state)
 
 
 /* As each second does, the workers use the places of the pods of today. */
-
 static void
 test_rollouts(void **state)
 {
@@ -170,7 +169,6 @@ test_rollouts(void **state)
 
 
 /* A worker that was stopped finds its place given away, and takes another. */
-
 static void
 test_stopped_worker(void **state)
 {
@@ -197,7 +195,6 @@ test_stopped_worker(void **state)
 
 
 /* Another worker's clock may be a moment ahead. */
-
 static void
 test_clocks(void **state)
 {
@@ -215,7 +212,6 @@ test_clocks(void **state)
 
 
 /* Whatever worker counted, the sum is what is told. */
-
 static void
 test_counts(void **state)
 {

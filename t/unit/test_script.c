@@ -133,7 +133,6 @@ test_malformed(void **state)
 
 
 /* What a lease takes of the ten tokens that a fresh counter has. */
-
 static void
 test_lease(void **state)
 {
@@ -189,7 +188,6 @@ test_lease(void **state)
 
 
 /* Where another counter denies, a lease gets nothing, nor what is ahead. */
-
 static void
 test_lease_refused(void **state)
 {
@@ -231,7 +229,6 @@ test_lease_refused(void **state)
 
 
 /* What no script wrote counts as fresh, whatever it holds. */
-
 static void
 test_foreign_value(void **state)
 {
@@ -275,7 +272,6 @@ test_foreign_value(void **state)
 
 
 /* Adds n new counters in one call; returns how many the bucket then holds. */
-
 static unsigned
 bucket_grow(unsigned first, unsigned n)
 {
@@ -330,7 +326,6 @@ test_bucket_long(void **state)
 
 
 /* One that is longer than all others is looked at in part. */
-
 static void
 test_bucket_longest(void **state)
 {
@@ -355,7 +350,6 @@ test_bucket_longest(void **state)
 
 
 /* What was given back whole leaves nothing that has to be kept. */
-
 static void
 test_bucket_given(void **state)
 {
@@ -388,7 +382,6 @@ test_bucket_given(void **state)
 
 
 /* Expiry is looked at once for each minute that a counter's instant enters. */
-
 static void
 test_expiry(void **state)
 {

@@ -60,7 +60,6 @@ run(char kind, uint64_t capacity, uint64_t a, const step_t *steps, size_t n)
 
 
 /* A gateway that stopped before the clock was set back lives a life longer. */
-
 static void
 test_gateways(void **state)
 {

@@ -65,7 +65,6 @@ start(uint64_t tokens, uint64_t seconds)
 
 
 /* What every answer keeps, whatever the log is. */
-
 static ngx_rl_answer_t
 take(uint64_t now, uint32_t cost, uint32_t want)
 {
@@ -111,7 +110,6 @@ left(uint64_t now)
  * Against a list of what was granted: granted exactly where the window, which
  * ends at the request, has room, and so never more than the limit in any.
  */
-
 static void
 test_exact(void **state)
 {
@@ -219,7 +217,6 @@ test_want(void **state)
 
 
 /* The largest log, all the way around its ring, many times. */
-
 static void
 test_ring(void **state)
 {
@@ -275,7 +272,6 @@ test_limit_changes(void **state)
 
 
 /* The places keep until the new window ends, whoever keeps them. */
-
 static void
 test_window_changes(void **state)
 {
@@ -311,7 +307,6 @@ test_window_changes(void **state)
 
 
 /* No place is dropped, by its own window, before the limit's window ends. */
-
 static void
 test_windows_fall(void **state)
 {
@@ -357,7 +352,6 @@ test_windows_fall(void **state)
 
 
 /* A worker's clock behind another's; and a clock that was set back. */
-
 static void
 test_clock(void **state)
 {
@@ -383,7 +377,6 @@ test_clock(void **state)
 
 
 /* Lost places have expired; the others go on to count. */
-
 static void
 test_lost(void **state)
 {
@@ -542,7 +535,6 @@ test_give(void **state)
  * With gives, too, no window has more than the limit of what was not given
  * back.
  */
-
 static void
 test_give_exact(void **state)
 {

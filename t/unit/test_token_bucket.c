@@ -199,7 +199,6 @@ test_windows(void **state)
 
 
 /* A saturated bucket gives its whole rate: nothing is lost to rounding. */
-
 static void
 test_throughput(void **state)
 {

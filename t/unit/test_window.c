@@ -215,7 +215,6 @@ test_clock_changes(void **state)
 
 
 /* Exactly what the window has left: granted when it fits, and never more. */
-
 static void
 test_fixed_exact(void **state)
 {
@@ -472,7 +471,6 @@ test_give_month(void **state)
  * What an operator gives is there at once, all of it, up to what is used; and
  * the window before keeps what it may.
  */
-
 static void
 test_give_whenever(void **state)
 {

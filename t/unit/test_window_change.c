@@ -7,7 +7,6 @@
 
 
 /* Whatever the limit becomes, what was used stays used. */
-
 static void
 test_limit_change(void **state)
 {

@@ -56,7 +56,6 @@ seed_set(uint64_t otherwise)
 
 
 /* The same one in each run, or another. */
-
 static inline void
 seed_init(void)
 {

@@ -70,7 +70,6 @@ take(window_t *w, const limit_t *limit, uint64_t now, uint32_t cost,
 
 
 /* The length of the window that now lies in. */
-
 static inline uint64_t
 length(const limit_t *limit, uint64_t now)
 {
@@ -94,7 +93,6 @@ start(const limit_t *limit, uint64_t now)
 
 
 /* Now and then a few at once, across several windows, often at their edges. */
-
 static inline uint64_t
 later(const limit_t *limit, uint64_t now)
 {
@@ -124,7 +122,6 @@ later(const limit_t *limit, uint64_t now)
 
 
 /* A counter with a past; *now becomes its time. */
-
 static inline window_t
 random_counter(const limit_t *limit, uint64_t *now)
 {

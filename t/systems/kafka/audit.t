@@ -122,7 +122,6 @@ sub kafka_has {
 }
 
 # the second request of a key, and each after it, is rejected
-
 pipelined(map { "GET /orders/0 HTTP/1.1\r\nX-Key: k$_" } (0 .. KEYS - 1) x 2);
 
 my $sent = rejections(ROUNDS);
@@ -132,7 +131,6 @@ is_deeply([grep { $_->{http_status} != 429 } values %$sent], [], 'with 429');
 kafka_has($sent, '1,000 a second');
 
 # rsyslog has no processor for a while, then the broker
-
 $sent = { %$sent, %{ rejections(10, sub {
     $rsyslog->signal('STOP') if $_[0] == 2;
     $rsyslog->signal('CONT'), $broker->signal('STOP') if $_[0] == 7;
@@ -144,7 +142,6 @@ is_deeply([$decisions->read =~ /secret|"PASSED"|"k\d+"/g], [],
           'no key in clear, no arguments, no request that passed');
 
 # other decisions, and bytes of any kind
-
 is($gateway->get('/%22%5C%01%7f%ff%c3%a9/?try=a', "X-Key: $_")->{status}, 200,
    "$_ passes") for 'new', 'newer';
 wait_for(sub { $decisions->read =~ /REJECTED_DRY_RUN/ });
@@ -160,7 +157,6 @@ wait_for(sub { $decisions->read =~ /(?:\\u0001){2500}/ });
 is((records($decisions))[-1]{uri}, "/" . "\x01" x 2500, 'a long path is whole');
 
 # changes
-
 my $api = t::Api->new($gateway);
 my $rule = { key => '$arg_new', params => { rate => '5r/s' } };
 

@@ -193,7 +193,6 @@ sub rules {
 }
 
 # all is well
-
 is($api->change(PUT => '/document', rules('$arg_k', 'a'))->{status}, 201,
    'a document');
 load('/?k=a', '/strict?k=%s', '/small?k=a', '/tiny?k=a', ('/leaky?k=a') x 3);
@@ -209,7 +208,6 @@ wait_for(sub { !%{ $prometheus->firing } }, PATIENCE);
 is_deeply($prometheus->firing, {}, 'all is well: no alert');
 
 # who is limited
-
 fires({ Rejects => { zone => 'limited', rule => 'limited' } },
       sub { load('/limited?k=a') }, \&load_end);
 fires({ TableFull => { instance($one), zone => 'tiny' },
@@ -220,7 +218,6 @@ fires({ HotKey => { instance($one), zone => 'hot' } },
       sub { hot_key($one) }, \&load_end);
 
 # the document
-
 fires({ RulesSkipped => { instance($two), zone => 'z' } },
       sub { $api->change(PUT => '/document', rules('$plan_key', 'a', 'b')) },
       sub { $api->change(PUT => '/document', rules('$arg_k', 'a')) });
@@ -234,7 +231,6 @@ fires({ RulesDiffer => { zone => 'z' },
       sub { redis_cli($port, 'acl', 'setuser', 'two', '~*') });
 
 # Redis
-
 fires({ RedisSlow => { instance($one), redis => 'r' } }, \&slow, \&load_end);
 fires({ ClockOff => { instance($one), redis => 'r' } },
       sub { set_clock(0.7) }, sub { set_clock(0) });
