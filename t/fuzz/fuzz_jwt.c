@@ -58,15 +58,14 @@ ngx_pool_cleanup_add(ngx_pool_t *pool, size_t size)
 }
 
 
-ngx_uint_t
-ngx_rl_request_log_due(ngx_http_request_t *r, ngx_rl_log_e kind,
-    char note[NGX_RL_LOG_NOTE])
+void
+ngx_rl_request_log(ngx_http_request_t *r, ngx_rl_log_e kind, ngx_uint_t level,
+    const char *fmt, ...)
 {
     (void) r;
     (void) kind;
-    note[0] = '\0';
-
-    return 1;
+    (void) level;
+    (void) fmt;
 }
 
 

@@ -429,6 +429,8 @@ sub messages {
         $code =~ /\bngx_rl_wrong\(cf,\s*($string)/g;
     push @messages, map { message($_) . ' in ...:...' }
         $code =~ /\bngx_rl_wrong_at\(cf,[^";]*?,\s*($string)/g;
+    push @messages, map { message($_) }
+        $code =~ /ngx_rl_request_log\([^;"]*\b$level,\s*($string)/g;
     # of a Redis node: what stands before its name, and one or more of what
     # stands behind it
     my @nodes = map { '"" "%V"' . $_ } $code =~ /(" answered %s with ")/;

@@ -348,7 +348,6 @@ ngx_rl_jwt_open(const ngx_rl_jwt_key_t *key, const ngx_str_t *text,
 static ngx_int_t
 ngx_rl_jwt_get(ngx_http_request_t *r, ngx_rl_jwt_t **found)
 {
-    char                 note[NGX_RL_LOG_NOTE];
     ngx_str_t            token;
     ngx_pool_cleanup_t  *cln;
     ngx_rl_jwt_t        *jwt;
@@ -386,10 +385,10 @@ ngx_rl_jwt_get(ngx_http_request_t *r, ngx_rl_jwt_t **found)
     cln->handler = ngx_rl_jwt_cleanup;
     *found = jwt;
 
-    if (jwt->reason && ngx_rl_request_log_due(r, NGX_RL_LOG_TOKEN, note)) {
-        ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
-                      "ratelimit: the bearer token is not valid: %s%s",
-                      jwt->reason, note);
+    if (jwt->reason) {
+        ngx_rl_request_log(r, NGX_RL_LOG_TOKEN, NGX_LOG_INFO,
+                           "ratelimit: the bearer token is not valid: %s",
+                           jwt->reason);
     }
 
     return NGX_OK;

@@ -26,7 +26,6 @@ typedef struct {
 ngx_int_t
 ngx_rl_charge_start(ngx_http_request_t *r, ngx_rl_counter_t *counter)
 {
-    char                  note[NGX_RL_LOG_NOTE];
     u_char                buf[NGX_RL_QUOTE_BYTES];
     uint64_t              value;
     ngx_str_t             text;
@@ -50,14 +49,12 @@ ngx_rl_charge_start(ngx_http_request_t *r, ngx_rl_counter_t *counter)
         return NGX_OK;
     }
 
-    if (ngx_rl_request_log_due(r, NGX_RL_LOG_COST, note)) {
-        text = ngx_rl_value_shown(rule, &text, buf);
+    text = ngx_rl_value_shown(rule, &text, buf);
 
-        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-            "ratelimit rule \"%V\" of zone \"%V\" has a cost of \"%V\", "
-            "expected a number of 0 or more; it costs %uD%s", &rule->id,
-            &counter->client->limiter->zone.name, &text, counter->cost, note);
-    }
+    ngx_rl_request_log(r, NGX_RL_LOG_COST, NGX_LOG_ERR,
+        "ratelimit rule \"%V\" of zone \"%V\" has a cost of \"%V\", expected a "
+        "number of 0 or more; it costs %uD", &rule->id,
+        &counter->client->limiter->zone.name, &text, counter->cost);
 
     return NGX_OK;
 }
@@ -224,7 +221,6 @@ static ngx_int_t
 ngx_rl_header_sum(ngx_http_request_t *r, ngx_list_t *headers,
     const ngx_rl_rule_t *rule, uint64_t *cost)
 {
-    char              note[NGX_RL_LOG_NOTE];
     u_char            buf[NGX_RL_QUOTE_BYTES];
     uint64_t          sum, value;
     ngx_str_t         text;
@@ -241,15 +237,12 @@ ngx_rl_header_sum(ngx_http_request_t *r, ngx_list_t *headers,
                                &value)
             != 0)
         {
-            if (ngx_rl_request_log_due(r, NGX_RL_LOG_HEADER_COST, note)) {
-                text = ngx_rl_value_quote(&h->value, buf);
+            text = ngx_rl_value_quote(&h->value, buf);
 
-                ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                    "ratelimit rule \"%V\" has a cost of \"%V\" in the "
-                    "response's \"%V\", expected a number of 0 or more; it is "
-                    "not counted%s", &rule->id, &text, &rule->cost_header,
-                    note);
-            }
+            ngx_rl_request_log(r, NGX_RL_LOG_HEADER_COST, NGX_LOG_ERR,
+                "ratelimit rule \"%V\" has a cost of \"%V\" in the response's "
+                "\"%V\", expected a number of 0 or more; it is not counted",
+                &rule->id, &text, &rule->cost_header);
 
             return NGX_ABORT;
         }
@@ -409,7 +402,6 @@ static void
 ngx_rl_end_counter(ngx_http_request_t *r, ngx_rl_ctx_t *ctx, ngx_uint_t n,
     ngx_uint_t ended)
 {
-    char                  note[NGX_RL_LOG_NOTE];
     off_t                 sent;
     u_char                buf[NGX_RL_QUOTE_BYTES];
     uint32_t              granted;
@@ -450,14 +442,13 @@ ngx_rl_end_counter(ngx_http_request_t *r, ngx_rl_ctx_t *ctx, ngx_uint_t n,
                 cost = paid;
             }
 
-        } else if (ngx_rl_request_log_due(r, NGX_RL_LOG_END_COST, note)) {
+        } else {
             text = ngx_rl_value_shown(rule, &text, buf);
 
-            ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                          "ratelimit rule \"%V\" has a cost of \"%V\" by its "
-                          "\"cost_end=%V\", expected a number of 0 or more; it "
-                          "is not counted%s",
-                          &rule->id, &text, &rule->cost_end, note);
+            ngx_rl_request_log(r, NGX_RL_LOG_END_COST, NGX_LOG_ERR,
+                "ratelimit rule \"%V\" has a cost of \"%V\" by its "
+                "\"cost_end=%V\", expected a number of 0 or more; it is not "
+                "counted", &rule->id, &text, &rule->cost_end);
         }
     }
 

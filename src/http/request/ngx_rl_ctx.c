@@ -5,17 +5,6 @@
 #include "ngx_rl_request.h"
 
 
-ngx_uint_t *
-ngx_rl_ctx_held(const ngx_rl_ctx_t *ctx)
-{
-    ngx_rl_main_conf_t  *conf;
-
-    conf = ngx_http_get_module_main_conf(ctx->request,
-                                         ngx_http_ratelimit_module);
-    return conf->held;
-}
-
-
 void
 ngx_rl_ctx_release(ngx_rl_ctx_t *ctx)
 {
@@ -254,4 +243,27 @@ ngx_rl_request_log_due(ngx_http_request_t *r, ngx_rl_log_e kind,
 
     return ngx_rl_log_due(ngx_rl_log_limit_of(r, kind),
                           ngx_current_msec, NGX_RL_LOG_MS, note);
+}
+
+
+void
+ngx_rl_request_log(ngx_http_request_t *r, ngx_rl_log_e kind, ngx_uint_t level,
+    const char *fmt, ...)
+{
+    char      note[NGX_RL_LOG_NOTE];
+    u_char   *last, line[NGX_MAX_ERROR_STR];
+    va_list   args;
+
+    if (r->connection->log->log_level < level
+        || !ngx_rl_request_log_due(r, kind, note))
+    {
+        return;
+    }
+
+    va_start(args, fmt);
+    last = ngx_vslprintf(line, line + sizeof(line), fmt, args);
+    va_end(args);
+
+    ngx_log_error(level, r->connection->log, 0, "%*s%s",
+                  (size_t) (last - line), line, note);
 }

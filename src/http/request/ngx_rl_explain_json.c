@@ -82,8 +82,6 @@ ngx_rl_explain_wanted(ngx_http_request_t *r, const ngx_array_t *tokens)
     ngx_table_elt_t       *h;
     const ngx_rl_token_t  *token;
 
-    char  note[NGX_RL_LOG_NOTE];
-
     static const ngx_str_t  name = ngx_string("X-RateLimit-Explain");
 
     h = tokens->nelts
@@ -91,10 +89,9 @@ ngx_rl_explain_wanted(ngx_http_request_t *r, const ngx_array_t *tokens)
 
     token = h ? ngx_rl_token_find(tokens, h->value.data, h->value.len) : NULL;
 
-    if (token && ngx_rl_request_log_due(r, NGX_RL_LOG_EXPLAINED, note)) {
-        ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
-                      "request explained to \"%V\" and not passed on%s",
-                      &token->name, note);
+    if (token) {
+        ngx_rl_request_log(r, NGX_RL_LOG_EXPLAINED, NGX_LOG_INFO,
+            "request explained to \"%V\" and not passed on", &token->name);
     }
 
     return token != NULL;

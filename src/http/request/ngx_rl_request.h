@@ -155,7 +155,11 @@ ngx_rl_ctx_t *ngx_rl_ctx_create(ngx_http_request_t *r, ngx_rl_loc_conf_t *conf,
     void (*handler)(void *data));
 
 /* The worker's answers that are held back; and one is not any more. */
-ngx_uint_t *ngx_rl_ctx_held(const ngx_rl_ctx_t *ctx);
+#define ngx_rl_ctx_held(ctx)                                                  \
+    (((ngx_rl_main_conf_t *)                                                  \
+      ngx_http_get_module_main_conf((ctx)->request,                           \
+                                    ngx_http_ratelimit_module))->held)
+
 void ngx_rl_ctx_release(ngx_rl_ctx_t *ctx);
 
 /*
@@ -179,6 +183,10 @@ uint64_t ngx_rl_passed_us(const ngx_rl_ctx_t *ctx);
  */
 ngx_uint_t ngx_rl_request_log_due(ngx_http_request_t *r, ngx_rl_log_e kind,
     char note[NGX_RL_LOG_NOTE]);
+
+/* Writes the line if it may be written, and the note behind it. */
+void ngx_rl_request_log(ngx_http_request_t *r, ngx_rl_log_e kind,
+    ngx_uint_t level, const char *fmt, ...);
 
 /* The worker's state for the lines of this kind. */
 #define ngx_rl_log_limit_of(r, kind)                                          \
@@ -259,23 +267,6 @@ ngx_int_t ngx_rl_allow(ngx_pool_t *pool, const ngx_rl_rule_t *rule,
     const ngx_rl_allowance_t *allowance, ngx_rl_allowed_t *allowed);
 
 /*
- * The key of a client whose token is not valid becomes its address, if the key
- * is empty or has a claim. written: the key as it is written. NGX_ERROR: memory
- * is out.
- */
-ngx_int_t ngx_rl_anonymous(ngx_http_request_t *r, const ngx_rl_ctx_t *ctx,
-    const ngx_str_t *written, ngx_str_t *key);
-
-/*
- * In a zone with "new_keys=", the client's key becomes its network if the key
- * is new and the network has brought too many. A request that is explained
- * makes nothing known. rule: has the key as it is written. NGX_ERROR: memory is
- * out.
- */
-ngx_int_t ngx_rl_new_key(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
-    ngx_rl_client_t *client, const ngx_rl_rule_t *rule);
-
-/*
  * charge.c: the counters are known, and the request has an idempotency key, or
  * loses NGX_RL_NEEDS_ONCE. See ngx_rl_once_begin() and
  * _end(); end() does nothing without that bit.
@@ -301,15 +292,8 @@ ngx_rl_request_once_paid(const ngx_rl_ctx_t *ctx,
 }
 
 /*
- * penalty.c: whether the request is under a penalty of the limiter, which
- * ctx->penalized then is: OK, PENALIZED or ERROR.
- */
-ngx_rl_selected_e ngx_rl_penalized(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
-    const ngx_rl_limiter_t *limiter);
-
-/*
- * The name of a penalty's key in a log: a network's own, or a hash. NGX_ERROR:
- * memory is out.
+ * select.c: the name of a penalty's key in a log: a network's own, or a hash.
+ * NGX_ERROR: memory is out.
  */
 ngx_int_t ngx_rl_penalty_name(ngx_http_request_t *r,
     const ngx_rl_penalty_key_t *entry, ngx_str_t *name);
@@ -320,12 +304,6 @@ ngx_int_t ngx_rl_penalty_name(ngx_http_request_t *r,
  */
 void ngx_rl_penalty_events(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
     ngx_uint_t status);
-
-/*
- * For how long the answer is held back, in milliseconds; 0: it is not. If it
- * is, it counts as held until ctx_release().
- */
-ngx_msec_t ngx_rl_penalty_hold(ngx_rl_ctx_t *ctx);
 
 /*
  * charge.c: reads the cost from a variable. If that is empty or no number, the
@@ -369,21 +347,6 @@ void ngx_rl_retry(ngx_rl_ctx_t *ctx);
 ngx_int_t ngx_rl_reject(ngx_http_request_t *r, ngx_rl_ctx_t *ctx);
 
 /*
- * headers.c: writes the name of a counter's rule, quoted, to p, which holds
- * ngx_rl_name_bytes() and 2 more, and returns its end. The zone
- * stands before the name of two zones' rules: "zone/rule".
- */
-u_char *ngx_rl_put_name(u_char *p, const ngx_rl_check_t *check,
-    const ngx_rl_counter_t *counter);
-
-#define ngx_rl_name_bytes(counter)                                            \
-    ((counter)->client->limiter->zone.name.len + sizeof("/") - 1              \
-     + (counter)->rule->id.len)
-
-/* log.c: the line of a request that was rejected, delayed or tried. */
-void ngx_rl_log_outcome(ngx_http_request_t *r, ngx_rl_ctx_t *ctx);
-
-/*
  * observe.c, the lists of single clients for operators. The request is decided:
  * keeps a rejection, also one of a dry run, and some of the penalized requests.
  */
@@ -415,7 +378,7 @@ ngx_int_t ngx_rl_watch_text(const ngx_str_t *rule_key, const ngx_str_t *text,
 ngx_int_t ngx_rl_watch_hash(const ngx_rl_watch_t *watch, const ngx_str_t *text,
     ngx_uint_t hashed, ngx_rl_watch_key_t *key);
 
-/* headers.c: installs the header filter. */
+/* answer.c: installs the header filter. */
 ngx_int_t ngx_rl_headers_init(ngx_conf_t *cf);
 
 /* variables.c */

@@ -1,7 +1,8 @@
 /*
  * Which counters a request meets: who the client is, the lists that have it,
- * and the rules of its location that apply, each with the key it counts by, its
- * limit, and what the request costs.
+ * the penalties that it is under, and the rules of its location that apply,
+ * each with the key it counts by, its limit, and what the request costs. And
+ * which outcomes of a request begin a penalty.
  */
 
 #include "ngx_rl_key.h"
@@ -147,10 +148,11 @@ ngx_rl_select_subject(ngx_rl_selection_t *s)
 
 
 /*
- * Where a token has no claims, as it is not valid, the client's address is the
- * key: else a client that sends any such token had no limit.
+ * The key of a client whose token is not valid becomes its address, if the key
+ * is empty or has a claim: else a client that sends any such token had no
+ * limit. written: the key as it is written. NGX_ERROR: memory is out.
  */
-ngx_int_t
+static ngx_int_t
 ngx_rl_anonymous(ngx_http_request_t *r, const ngx_rl_ctx_t *ctx,
     const ngx_str_t *written, ngx_str_t *key)
 {
@@ -289,6 +291,199 @@ ngx_rl_select_lists(ngx_rl_selection_t *s)
 
 
 /*
+ * In a zone with "new_keys=", the client's key becomes its network if the key
+ * is new and the network has brought too many. A request that is explained
+ * makes nothing known. rule: has the key as it is written. NGX_ERROR: memory is
+ * out.
+ */
+static ngx_int_t
+ngx_rl_new_key(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
+    ngx_rl_client_t *client, const ngx_rl_rule_t *rule)
+{
+    ngx_str_t   network;
+    ngx_uint_t  look, forged;
+
+    look = (ctx->explain != NULL);
+    forged = ngx_rl_key_is_network(&client->key);
+
+    if (!forged && ngx_rl_key_known(client, rule, look)) {
+        return NGX_OK;
+    }
+
+    if (ngx_rl_client_key(r, NGX_RL_NETWORK_V4, NGX_RL_NETWORK_V6, &network)
+        != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (forged) {
+        client->key = network;
+
+    } else if (ngx_rl_key_admit(client, rule, &network, look)) {
+        return NGX_OK;
+    }
+
+    if (!look && !ctx->by_network) {
+        ctx->by_network = 1;
+        ngx_rl_count(client->limiter->rows[NGX_RL_COUNTS_ZONE],
+                     NGX_RL_COUNTS_BY_NETWORK, 1);
+    }
+
+    return NGX_OK;
+}
+
+
+/* The key becomes that of the client's network of so many bits. */
+static ngx_int_t
+ngx_rl_penalty_network_key(ngx_http_request_t *r, ngx_uint_t bits,
+    ngx_rl_penalty_key_t *entry)
+{
+    entry->network = 1;
+
+    return ngx_rl_client_key(r, bits, bits, &entry->key);
+}
+
+
+/* NGX_OK, also if the request has no key of it; NGX_ERROR: memory is out. */
+static ngx_int_t
+ngx_rl_penalty_key(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
+    ngx_rl_penalty_t *penalty)
+{
+    u_char                 address[NGX_RL_ADDRESS], *given;
+    uint64_t               until_ms;
+    ngx_str_t              key;
+    ngx_uint_t             bits;
+    ngx_rl_id_t            id;
+    ngx_rl_client_t        client;
+    ngx_rl_penalties_t    *penalties;
+    ngx_rl_penalty_key_t  *entry;
+
+    if (ngx_rl_value_key(r, penalty->data, &key) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    given = key.data;
+
+    if (ngx_rl_anonymous(r, ctx, &penalty->key, &key) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (key.len == 0) {
+        return NGX_OK;
+    }
+
+    if (penalty->limiter->new_keys) {
+        ngx_memzero(&client, sizeof(ngx_rl_client_t));
+        client.limiter = penalty->limiter;
+        client.key = key;
+
+        if (ngx_rl_new_key(r, ctx, &client, &penalty->rule) != NGX_OK) {
+            return NGX_ERROR;
+        }
+
+        key = client.key;
+    }
+
+    entry = ngx_array_push(ctx->penalty_keys);
+    if (entry == NULL) {
+        return NGX_ERROR;
+    }
+
+    entry->penalty = penalty;
+    entry->key = key;
+    entry->counted = 0;
+    entry->address = penalty->address || key.data != given;
+    entry->network = 0;
+
+    if (penalty->statuses) {
+        ctx->needs |= NGX_RL_NEEDS_STATUS;
+    }
+
+    entry->until_ms = 0;
+
+    penalties = ngx_rl_zone_penalties(&penalty->limiter->zone);
+
+    if (ngx_rl_penalties_any(penalties, ngx_current_msec)) {
+        id = ngx_rl_penalty_id(penalty, &key);
+        entry->until_ms = ngx_rl_penalties_until(penalties, &id,
+                                                 ngx_current_msec);
+
+        if (entry->address && ngx_rl_client_address(r, address)) {
+            until_ms = ngx_rl_penalty_networks(penalty, address,
+                                               ngx_current_msec, &bits);
+
+            if (until_ms > entry->until_ms) {
+                entry->until_ms = until_ms;
+                return ngx_rl_penalty_network_key(r, bits, entry);
+            }
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+/*
+ * Whether the request is under a penalty of the limiter, which ctx->penalized
+ * then is: OK, PENALIZED or ERROR.
+ */
+static ngx_rl_selected_e
+ngx_rl_penalized(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
+    const ngx_rl_limiter_t *limiter)
+{
+    uint64_t               longest_ms;
+    ngx_uint_t             i, known;
+    ngx_rl_penalty_t     **penalties;
+    ngx_rl_penalty_key_t  *entry;
+
+    if (limiter->penalties == NULL) {
+        return NGX_RL_SELECT_OK;
+    }
+
+    if (ctx->penalty_keys == NULL) {
+        ctx->penalty_keys = ngx_array_create(r->pool, 2,
+                                             sizeof(ngx_rl_penalty_key_t));
+        if (ctx->penalty_keys == NULL) {
+            return NGX_RL_SELECT_ERROR;
+        }
+    }
+
+    /* a location may name the rules of a zone one by one */
+
+    known = ctx->penalty_keys->nelts;
+    entry = ctx->penalty_keys->elts;
+
+    for (i = 0; i < known; i++) {
+        if (entry[i].penalty->limiter == limiter) {
+            return NGX_RL_SELECT_OK;
+        }
+    }
+
+    penalties = limiter->penalties->elts;
+
+    for (i = 0; i < limiter->penalties->nelts; i++) {
+        if (ngx_rl_penalty_key(r, ctx, penalties[i]) != NGX_OK) {
+            return NGX_RL_SELECT_ERROR;
+        }
+    }
+
+    /* if several are in force, the one with the longest wait counts */
+
+    entry = ctx->penalty_keys->elts;
+    longest_ms = 0;
+
+    for (i = known; i < ctx->penalty_keys->nelts; i++) {
+        if (entry[i].until_ms > longest_ms) {
+            longest_ms = entry[i].until_ms;
+            ctx->penalized = &entry[i];
+        }
+    }
+
+    return ctx->penalized ? NGX_RL_SELECT_PENALIZED : NGX_RL_SELECT_OK;
+}
+
+
+/*
  * Before the zone of the location's limit of that number counts the request.
  * SKIPPED: its list lets the request pass uncounted.
  */
@@ -389,49 +584,11 @@ ngx_rl_select_before(ngx_rl_selection_t *s)
 }
 
 
-ngx_int_t
-ngx_rl_new_key(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
-    ngx_rl_client_t *client, const ngx_rl_rule_t *rule)
-{
-    ngx_str_t   network;
-    ngx_uint_t  look, forged;
-
-    look = (ctx->explain != NULL);
-    forged = ngx_rl_key_is_network(&client->key);
-
-    if (!forged && ngx_rl_key_known(client, rule, look)) {
-        return NGX_OK;
-    }
-
-    if (ngx_rl_client_key(r, NGX_RL_NETWORK_V4, NGX_RL_NETWORK_V6, &network)
-        != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    if (forged) {
-        client->key = network;
-
-    } else if (ngx_rl_key_admit(client, rule, &network, look)) {
-        return NGX_OK;
-    }
-
-    if (!look && !ctx->by_network) {
-        ctx->by_network = 1;
-        ngx_rl_count(client->limiter->rows[NGX_RL_COUNTS_ZONE],
-                     NGX_RL_COUNTS_BY_NETWORK, 1);
-    }
-
-    return NGX_OK;
-}
-
-
 /* Reads the limit from a variable. */
 static ngx_rl_selected_e
 ngx_rl_select_dynamic(ngx_rl_selection_t *s, ngx_rl_rule_t *rule,
     const ngx_rl_allowance_t **made)
 {
-    char                 note[NGX_RL_LOG_NOTE];
     u_char               buf[NGX_RL_QUOTE_BYTES];
     ngx_str_t            text;
     const char          *expected;
@@ -463,14 +620,12 @@ ngx_rl_select_dynamic(ngx_rl_selection_t *s, ngx_rl_rule_t *rule,
         return NGX_RL_SELECT_OK;
     }
 
-    if (ngx_rl_request_log_due(s->request, NGX_RL_LOG_LIMIT, note)) {
-        text = ngx_rl_value_shown(rule, &text, buf);
+    text = ngx_rl_value_shown(rule, &text, buf);
 
-        ngx_log_error(NGX_LOG_ERR, s->request->connection->log, 0,
-                      "ratelimit rule \"%V\" of zone \"%V\" has a limit of "
-                      "\"%V\", expected %s; it is not applied%s", &rule->id,
-                      &s->limiter->zone.name, &text, expected, note);
-    }
+    ngx_rl_request_log(s->request, NGX_RL_LOG_LIMIT, NGX_LOG_ERR,
+        "ratelimit rule \"%V\" of zone \"%V\" has a limit of \"%V\", expected "
+        "%s; it is not applied", &rule->id, &s->limiter->zone.name, &text,
+        expected);
 
     s->match = NGX_RL_LIMIT_WRONG;
 
@@ -728,27 +883,6 @@ ngx_rl_select_client(ngx_rl_selection_t *s, const ngx_rl_rule_t *rule)
 }
 
 
-static void
-ngx_rl_select_too_many(ngx_rl_selection_t *s, const ngx_rl_rule_t *rule)
-{
-    char  note[NGX_RL_LOG_NOTE];
-
-    s->match = NGX_RL_TOO_MANY;
-
-    if (s->report == NULL) {
-        ngx_rl_count(s->limiter->rows[NGX_RL_COUNTS_ZONE],
-                     NGX_RL_COUNTS_TOO_MANY, 1);
-    }
-
-    if (ngx_rl_request_log_due(s->request, NGX_RL_LOG_TOO_MANY, note)) {
-        ngx_log_error(NGX_LOG_ERR, s->request->connection->log, 0,
-            "more than %d ratelimit rules match one request, rule \"%V\" of "
-            "zone \"%V\" is not counted, nor is any after it%s",
-            NGX_RL_MAX_COUNTERS, &rule->id, &s->limiter->zone.name, note);
-    }
-}
-
-
 static ngx_rl_selected_e
 ngx_rl_select_counter(ngx_rl_selection_t *s, ngx_rl_rule_t *rule,
     ngx_rl_client_t *client, const ngx_rl_limit_t *limit)
@@ -855,7 +989,18 @@ ngx_rl_select_rule(ngx_rl_selection_t *s, ngx_rl_rule_t *rule)
     }
 
     if (check->ncounters == NGX_RL_MAX_COUNTERS) {
-        ngx_rl_select_too_many(s, rule);
+        s->match = NGX_RL_TOO_MANY;
+
+        if (s->report == NULL) {
+            ngx_rl_count(s->limiter->rows[NGX_RL_COUNTS_ZONE],
+                         NGX_RL_COUNTS_TOO_MANY, 1);
+        }
+
+        ngx_rl_request_log(s->request, NGX_RL_LOG_TOO_MANY, NGX_LOG_ERR,
+            "more than %d ratelimit rules match one request, rule \"%V\" of "
+            "zone \"%V\" is not counted, nor is any after it",
+            NGX_RL_MAX_COUNTERS, &rule->id, &s->limiter->zone.name);
+
         return NGX_RL_SELECT_FULL;
     }
 
@@ -1024,4 +1169,214 @@ ngx_rl_select(ngx_http_request_t *r, ngx_rl_ctx_t *ctx, ngx_rl_report_t *report)
     }
 
     return NGX_RL_SELECT_OK;
+}
+
+
+/* Whether a status, or without one the rejection, is an event. */
+static ngx_uint_t
+ngx_rl_penalty_counts(const ngx_rl_ctx_t *ctx, const ngx_rl_penalty_t *penalty,
+    ngx_uint_t status)
+{
+    ngx_uint_t               i;
+    const ngx_rl_counter_t  *counter;
+
+    if (status) {
+        return penalty->statuses
+               && ngx_rl_has_status(penalty->statuses, status);
+    }
+
+    if (!penalty->rejected || ctx->check.status != NGX_RL_REJECTED) {
+        return 0;
+    }
+
+    /* the zone that decides may be another one */
+
+    for (i = 0; i < ctx->check.ncounters; i++) {
+        counter = &ctx->check.counters[i];
+
+        if (counter->client->limiter == penalty->limiter
+            && ngx_rl_rejects(counter))
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+/*
+ * As the zone's other lists name it; but a key that does not fit has its hash,
+ * by which its penalty can be ended.
+ */
+static ngx_int_t
+ngx_rl_penalty_row_name(ngx_http_request_t *r,
+    const ngx_rl_penalty_key_t *entry, ngx_rl_watch_key_t *name)
+{
+    ngx_str_t  key;
+
+    static const ngx_str_t  none = ngx_null_string;
+
+    key = entry->key;
+
+    if (entry->network) {
+        return ngx_rl_watch_text(&none, &key, name);
+    }
+
+    if (entry->penalty->limiter->clear
+        && ngx_rl_watch_text(&entry->penalty->key, &key, name) == NGX_OK
+        && !name->cut)
+    {
+        return NGX_OK;
+    }
+
+    if (ngx_rl_key_name(r, &entry->penalty->key, &key) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    /* a hash is read, not made */
+
+    return ngx_rl_watch_hash(NULL, &key, 1, name);
+}
+
+
+/*
+ * Too many keys of the network are penalized: so is the network, until the
+ * first of them is not. Returns as begin does; NGX_BUSY also if it is not known
+ * now when that is: a later event begins the penalty.
+ */
+static ngx_int_t
+ngx_rl_penalty_crowded(ngx_http_request_t *r, ngx_rl_penalty_key_t *entry,
+    const u_char address[NGX_RL_ADDRESS], ngx_rl_penalized_t *made)
+{
+    ngx_uint_t         bits;
+    ngx_rl_penalty_t  *penalty;
+
+    penalty = entry->penalty;
+
+    if (made->until_ms == 0) {
+        return NGX_BUSY;
+    }
+
+    bits = ngx_rl_penalty_crowd(penalty, address, made);
+
+    if (ngx_rl_penalty_network_key(r, bits, entry) != NGX_OK
+        || ngx_rl_penalty_row_name(r, entry, &made->name) != NGX_OK)
+    {
+        return NGX_BUSY;
+    }
+
+    return ngx_rl_penalties_begin(
+               ngx_rl_zone_penalties(&penalty->limiter->zone), made, NULL,
+               ngx_current_msec);
+}
+
+
+ngx_int_t
+ngx_rl_penalty_name(ngx_http_request_t *r, const ngx_rl_penalty_key_t *entry,
+    ngx_str_t *name)
+{
+    *name = entry->key;
+
+    return entry->network
+           ? NGX_OK : ngx_rl_key_name(r, &entry->penalty->key, name);
+}
+
+
+static void
+ngx_rl_penalty_begin(ngx_http_request_t *r, const ngx_rl_penalty_key_t *of)
+{
+    ngx_int_t                rc;
+    u_char                   address[NGX_RL_ADDRESS];
+    ngx_str_t                key;
+    ngx_uint_t               count;
+    ngx_rl_penalty_t        *penalty;
+    ngx_rl_penalized_t       made;
+    const ngx_rl_limiter_t  *limiter;
+    ngx_rl_penalty_key_t     entry;
+
+    entry = *of;
+    penalty = entry.penalty;
+    limiter = penalty->limiter;
+
+    ngx_memzero(&made, sizeof(ngx_rl_penalized_t));
+    made.id = ngx_rl_penalty_id(penalty, &entry.key);
+    made.kind = penalty->kind;
+
+    if (ngx_rl_penalty_row_name(r, &entry, &made.name) != NGX_OK) {
+        return;
+    }
+
+    /* none of a UNIX socket */
+
+    if (ngx_rl_client_address(r, address)) {
+        made.network = ngx_rl_penalty_network(penalty, address, entry.address);
+    }
+
+    rc = ngx_rl_penalties_begin(ngx_rl_zone_penalties(&limiter->zone), &made,
+                                &penalty->time, ngx_current_msec);
+
+    if (rc == NGX_ABORT && entry.address) {
+        rc = ngx_rl_penalty_crowded(r, &entry, address, &made);
+    }
+
+    if (rc == NGX_BUSY || ngx_rl_penalty_name(r, &entry, &key) != NGX_OK) {
+        return;
+    }
+
+    count = entry.network ? NGX_RL_PENALTY_NETWORK
+                          : (ngx_uint_t) penalty->action;
+
+    if (rc == NGX_DECLINED || rc == NGX_ABORT) {
+        count = NGX_RL_PENALTY_NONE;
+    }
+
+    ngx_rl_count(limiter->rows[NGX_RL_COUNTS_ZONE],
+                 NGX_RL_COUNTS_PENALTIES + count, 1);
+
+    if (count == NGX_RL_PENALTY_NONE) {
+
+        ngx_rl_request_log(r, NGX_RL_LOG_NO_PENALTY, NGX_LOG_ERR,
+            "ratelimit penalty \"%V\" of zone \"%V\" does not begin: too many "
+            "keys%s are penalized", &penalty->id, &limiter->zone.name,
+            (rc == NGX_ABORT) ? " of its network" : "");
+
+        return;
+    }
+
+    ngx_rl_request_log(r, entry.network ? NGX_RL_LOG_NETWORK
+                                        : NGX_RL_LOG_PENALTY, NGX_LOG_WARN,
+        "ratelimit penalty \"%V\" of zone \"%V\" begins: %s for %uL s, key "
+        "\"%V\", number %uD of this key", &penalty->id, &limiter->zone.name,
+        ngx_rl_penalty_actions[penalty->action],
+        (made.until_ms - ngx_current_msec + 999) / 1000, &key, made.times);
+}
+
+
+void
+ngx_rl_penalty_events(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
+    ngx_uint_t status)
+{
+    ngx_uint_t             i;
+    ngx_rl_penalty_key_t  *entry;
+
+    if (ctx->penalized || ctx->penalty_keys == NULL) {
+        return;
+    }
+
+    entry = ctx->penalty_keys->elts;
+
+    for (i = 0; i < ctx->penalty_keys->nelts; i++) {
+        if (entry[i].counted
+            || !ngx_rl_penalty_counts(ctx, entry[i].penalty, status))
+        {
+            continue;
+        }
+
+        entry[i].counted = 1;
+
+        if (ngx_rl_penalty_event(entry[i].penalty, &entry[i].key)) {
+            ngx_rl_penalty_begin(r, &entry[i]);
+        }
+    }
 }
