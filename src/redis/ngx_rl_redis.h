@@ -23,7 +23,6 @@
 
 typedef struct ngx_rl_redis_s         ngx_rl_redis_t;
 typedef struct ngx_rl_redis_client_s  ngx_rl_redis_client_t;
-typedef struct ngx_rl_redis_control_s  ngx_rl_redis_control_t;
 typedef struct ngx_rl_redis_call_s    ngx_rl_redis_call_t;
 typedef struct ngx_rl_redis_shared_s  ngx_rl_redis_shared_t;
 
@@ -137,7 +136,7 @@ struct ngx_rl_redis_s {
                                                /* made by prepare */
     ngx_rl_redis_shared_t  *shared;     /* set before workers start */
     ngx_rl_redis_client_t  *client;     /* of checks */
-    ngx_rl_redis_control_t *control;
+    ngx_rl_redis_client_t  *control;    /* of what is no check */
     unsigned                reloaded:1; /* shared is of an older cycle */
 };
 

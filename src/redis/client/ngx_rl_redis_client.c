@@ -38,6 +38,8 @@ static const struct {
       ngx_rl_redis_release_handler },
     { offsetof(ngx_rl_redis_client_t, upkeep),
       ngx_rl_redis_upkeep_handler },
+    { offsetof(ngx_rl_redis_client_t, listens),
+      ngx_rl_redis_subscriber_handler },
     { offsetof(ngx_rl_redis_client_t, topology.timer),
       ngx_rl_redis_topology_handler }
 };
@@ -56,7 +58,8 @@ ngx_rl_redis_queue_free(ngx_queue_t *queue)
 }
 
 
-void
+/* With its connections; no handler is called. */
+static void
 ngx_rl_redis_client_free(ngx_rl_redis_client_t *client)
 {
     ngx_uint_t            i;
@@ -116,9 +119,10 @@ ngx_rl_redis_client_free(ngx_rl_redis_client_t *client)
 }
 
 
-ngx_rl_redis_client_t *
+/* Without any connection. NULL: memory is out. */
+static ngx_rl_redis_client_t *
 ngx_rl_redis_client_new(ngx_rl_redis_t *redis, ngx_cycle_t *cycle,
-    ngx_rl_redis_control_t *control)
+    ngx_uint_t control)
 {
     ngx_uint_t              i;
     ngx_event_t            *ev;
@@ -162,6 +166,7 @@ ngx_rl_redis_client_new(ngx_rl_redis_t *redis, ngx_cycle_t *cycle,
     ngx_queue_init(&client->again);
     ngx_queue_init(&client->unmapped);
     ngx_queue_init(&client->free);
+    ngx_queue_init(&client->listeners);
 
     for (i = 0; i < NGX_RL_REDIS_EVENTS; i++) {
         ev = ngx_rl_redis_event(client, i);
@@ -214,7 +219,7 @@ ngx_rl_redis_client_connect(ngx_rl_redis_client_t *client)
                ? NGX_OK : NGX_ERROR;
     }
 
-    if (client->control == NULL) {
+    if (!client->control) {
         client->map_place = ngx_rl_redis_place(client->redis->shared, &map);
     }
 
@@ -226,7 +231,7 @@ void
 ngx_rl_redis_stop(ngx_rl_redis_t *redis)
 {
     if (redis->control) {
-        ngx_rl_redis_control_free(redis->control);
+        ngx_rl_redis_client_free(redis->control);
         redis->control = NULL;
     }
 
@@ -242,14 +247,14 @@ ngx_rl_redis_start(ngx_rl_redis_t *redis, ngx_cycle_t *cycle)
 {
     ngx_rl_redis_client_t  *client;
 
-    client = ngx_rl_redis_client_new(redis, cycle, NULL);
+    client = ngx_rl_redis_client_new(redis, cycle, 0);
     if (client == NULL) {
         return NGX_ERROR;
     }
 
     redis->client = client;
     ngx_rl_redis_client_script(client);
-    redis->control = ngx_rl_redis_control_new(redis, cycle);
+    redis->control = ngx_rl_redis_client_new(redis, cycle, 1);
 
     if (redis->control == NULL
         || RAND_bytes((u_char *) &client->name, sizeof(client->name)) != 1

@@ -22,15 +22,12 @@ typedef struct {
 struct ngx_rl_redis_client_s {
     ngx_rl_redis_t         *redis;
     ngx_log_t              *log;       /* the cycle's */
-
-    /* whose this is, in a part of its own; NULL: it is that of checks */
-    ngx_rl_redis_control_t *control;
+    const ngx_rl_redis_owner_t  *owner;   /* of its connections */
 
     /* event ident: after 3 pointers, as in ngx_connection_t */
     ngx_socket_t                   fd;
 
     ngx_rl_redis_net_t      net;
-    const ngx_rl_redis_owner_t  *owner;   /* of its connections */
     ngx_queue_t                    nodes;
     ngx_uint_t                     nnodes;
     ngx_msec_t                     timeout;   /* a call waits no longer */
@@ -40,6 +37,7 @@ struct ngx_rl_redis_client_s {
     ngx_event_t                    deadline;
     ngx_event_t                    expire_event;
     unsigned                       looked:1;  /* since a deadline passed */
+    unsigned                       control:1; /* for what is no check */
 
     ngx_queue_t                    done;      /* failed, handlers to call */
     ngx_event_t                    done_event;
@@ -73,18 +71,20 @@ struct ngx_rl_redis_client_s {
                                     + NGX_RL_REDIS_BULK(40)];
     ngx_rl_redis_login_t    logins[2]; /* Redis', Sentinels': of the client of
                                           checks alone */
+
+    /* of the control client alone */
+
+    ngx_queue_t             listeners;
+    ngx_event_t             listens;      /* timer */
+    ngx_rl_redis_node_t    *subscriber;   /* NULL: none yet */
+    ngx_uint_t              slot;         /* of the first listener's key */
+    ngx_msec_t              pinged_ms;
+    ngx_msec_t              listens_ms;   /* connects no sooner */
+    unsigned                stale:1;      /* subscriber has other channels, or
+                                             was refused */
+    unsigned                connected:1;  /* it has a way to Redis */
 };
 
-
-/*
- * A client without any connection; of control, or of checks where that is NULL.
- * Returns NULL when memory is out. Freed by client_free, with its connections;
- * no handler is called.
- */
-ngx_rl_redis_client_t *ngx_rl_redis_client_new(
-    ngx_rl_redis_t *redis, ngx_cycle_t *cycle,
-    ngx_rl_redis_control_t *control);
-void ngx_rl_redis_client_free(ngx_rl_redis_client_t *client);
 
 /*
  * Connects to the server, or begins to search for the slot map. Returns NGX_OK,
@@ -217,13 +217,8 @@ void ngx_rl_redis_upkeep_handler(ngx_event_t *ev);
 
 /* control.c */
 
-/*
- * Makes the worker's control client; nothing is connected yet. Returns NULL
- * when memory is out. free: closes everything; no handler is called.
- */
-ngx_rl_redis_control_t *ngx_rl_redis_control_new(ngx_rl_redis_t *redis,
-    ngx_cycle_t *cycle);
-void ngx_rl_redis_control_free(ngx_rl_redis_control_t *control);
+/* The timer of the connection that listens. */
+void ngx_rl_redis_subscriber_handler(ngx_event_t *ev);
 
 /* Queues the first command of a node that listens; NGX_ERROR: no memory. */
 ngx_int_t ngx_rl_redis_control_subscribe(ngx_rl_redis_node_t *node);

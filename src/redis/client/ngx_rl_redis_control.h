@@ -13,13 +13,13 @@
 
 #define NGX_RL_REDIS_CONTROL_MS     5000  /* a call waits no longer */
 
-/* Who listens to a channel; in memory that is zeroed before. */
+/* A listener of a channel; in memory that is zeroed before. */
 typedef struct {
     ngx_queue_t      queue;
-    ngx_str_t        channel;    /* heap; empty: it does not listen */
-    void           (*handler)(void *data);
-    void            *data;
-    unsigned         heard:1;    /* a message that handler does not know of */
+    ngx_event_t     *event;      /* NULL: it does not listen */
+    ngx_str_t        channel;    /* its owner's, as key */
+    ngx_str_t        key;        /* the Redis node of the first listener's key
+                                    is listened to */
 } ngx_rl_redis_listener_t;
 
 /*
@@ -40,24 +40,14 @@ ngx_rl_redis_call_t *ngx_rl_redis_control_call(ngx_rl_redis_t *redis,
     ngx_rl_redis_handler_pt handler, void *data);
 
 /*
- * The script of documents (lua/rules.lua) with KEYS "<prefix>:{rules:<zone>}"
- * and, but for "get", that with ":history"; args as the script has them. Sent
- * with its text: it is rare, and so no replica that was promoted has to be
- * taught it first.
+ * Listens to listener->channel from now on, again whenever the connection
+ * broke. Posts the event for messages, once for several that come together, and
+ * each time the subscription begins, because messages before that are lost.
+ * listen returns NGX_OK, or NGX_ERROR: memory is out. A listener that does not
+ * listen may unlisten, too.
  */
-ngx_rl_redis_call_t *ngx_rl_redis_control_rules(ngx_rl_redis_t *redis,
-    const ngx_str_t *zone, const ngx_str_t *args, ngx_uint_t nargs,
-    ngx_rl_redis_handler_pt handler, void *data);
-
-/*
- * Listens to "<prefix>:rules:<zone>" from now on, again whenever the connection
- * broke. The listener's handler is called for messages, once for several that
- * come together, and each time the subscription begins, because messages before
- * that are lost. Never from inside; it may unlisten. listen returns NGX_OK, or
- * NGX_ERROR: memory is out. A listener that does not listen may unlisten, too.
- */
-ngx_int_t ngx_rl_redis_listen(ngx_rl_redis_t *redis, const ngx_str_t *zone,
-    ngx_rl_redis_listener_t *listener);
+ngx_int_t ngx_rl_redis_listen(ngx_rl_redis_t *redis,
+    ngx_rl_redis_listener_t *listener, ngx_event_t *event);
 void ngx_rl_redis_unlisten(ngx_rl_redis_t *redis,
     ngx_rl_redis_listener_t *listener);
 

@@ -116,7 +116,7 @@ ngx_rl_redis_session_open(ngx_rl_redis_conn_t *conn)
 
     /* without memory NOSCRIPT will ask for it again */
 
-    if (client->control == NULL) {
+    if (!client->control) {
         ngx_rl_redis_session_load(node);
     }
 

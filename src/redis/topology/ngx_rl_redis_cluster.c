@@ -302,7 +302,7 @@ ngx_rl_redis_map_apply(ngx_rl_redis_client_t *client,
 
     i = NGX_RL_CLUSTER_SLOTS - map->nslots;
 
-    if (i && i != client->topology.uncovered && client->control == NULL) {
+    if (i && i != client->topology.uncovered && !client->control) {
         ngx_rl_redis_log(client, &client->redis->shared->uncovered,
                          NGX_RL_LOG_MS, NGX_LOG_ERR, 0,
                          "%ui hash slots have no node, requests whose "

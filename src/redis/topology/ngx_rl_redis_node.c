@@ -232,7 +232,7 @@ ngx_rl_redis_node_free(ngx_rl_redis_node_t *node)
 void
 ngx_rl_redis_node_up(ngx_rl_redis_node_t *node)
 {
-    if (node->place && !node->stranger && node->client->control == NULL) {
+    if (node->place && !node->stranger && !node->client->control) {
         atomic_store(&node->place->up_ms, ngx_current_msec);
     }
 }

@@ -111,7 +111,7 @@ ngx_rl_redis_asks(ngx_rl_redis_client_t *client)
 {
     return client->topology.wanted
            || (client->redis->mode == NGX_RL_REDIS_SENTINEL
-               && client->control == NULL);
+               && !client->control);
 }
 
 

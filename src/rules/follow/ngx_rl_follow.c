@@ -581,6 +581,45 @@ ngx_rl_follow_look_handler(ngx_event_t *ev)
 }
 
 
+/* With its names in Redis behind it; no channel is in a hash slot. */
+static ngx_rl_follow_t *
+ngx_rl_follow_new(ngx_rl_limiter_t *limiter, ngx_log_t *log)
+{
+    size_t                    size;
+    u_char                   *p;
+    ngx_str_t                *prefix;
+    ngx_rl_follow_t          *follow;
+    ngx_rl_redis_listener_t  *listener;
+
+    prefix = limiter->redis ? &limiter->redis->prefix : &limiter->zone.name;
+
+    size = 2 * (prefix->len + limiter->zone.name.len)
+           + sizeof(":rules::{rules:}:history");
+
+    follow = ngx_calloc(sizeof(ngx_rl_follow_t) + size, log);
+    if (follow == NULL) {
+        return NULL;
+    }
+
+    p = (u_char *) &follow[1];
+    listener = &follow->listener;
+
+    listener->channel.data = p;
+    p = ngx_sprintf(p, "%V:rules:%V", prefix, &limiter->zone.name);
+    listener->channel.len = p - listener->channel.data;
+
+    listener->key.data = p;
+    follow->history.data = p;
+    p = ngx_sprintf(p, "%V:{rules:%V}", prefix, &limiter->zone.name);
+    listener->key.len = p - listener->key.data;
+
+    p = ngx_cpymem(p, ":history", sizeof(":history") - 1);
+    follow->history.len = p - follow->history.data;
+
+    return follow;
+}
+
+
 ngx_int_t
 ngx_rl_follow_begin(ngx_rl_limiter_t *limiter, ngx_cycle_t *cycle)
 {
@@ -591,7 +630,7 @@ ngx_rl_follow_begin(ngx_rl_limiter_t *limiter, ngx_cycle_t *cycle)
         return NGX_OK;
     }
 
-    follow = ngx_calloc(sizeof(ngx_rl_follow_t), cycle->log);
+    follow = ngx_rl_follow_new(limiter, cycle->log);
     if (follow == NULL) {
         return NGX_ERROR;
     }
@@ -604,7 +643,7 @@ ngx_rl_follow_begin(ngx_rl_limiter_t *limiter, ngx_cycle_t *cycle)
 
     ngx_rl_follow_timer(follow, &follow->look, ngx_rl_follow_look_handler);
     ngx_rl_follow_timer(follow, &follow->slice, ngx_rl_follow_slice_handler);
-    ngx_rl_follow_timer(follow, &follow->poll, ngx_rl_follow_poll_handler);
+    ngx_rl_follow_timer(follow, &follow->poll, ngx_rl_follow_poll);
 
     /* before it serves: in place, to the end */
 

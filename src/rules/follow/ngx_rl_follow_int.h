@@ -65,6 +65,7 @@ typedef enum {
 struct ngx_rl_follow_s {
     ngx_rl_limiter_t        *limiter;
     ngx_log_t               *log;
+    ngx_str_t                history;    /* a key of Redis, behind the follow */
 
     /* follow.c: what this worker goes by */
     ngx_event_t              look;       /* cancelable */
@@ -82,7 +83,8 @@ struct ngx_rl_follow_s {
     /* follow_leader.c */
     ngx_rl_follow_leader_e   leader;
     ngx_event_t              poll;       /* cancelable; IDLE */
-    ngx_rl_redis_listener_t  listener;   /* of the leader */
+    ngx_rl_redis_listener_t  listener;   /* of the leader; channel and key are
+                                            as history */
     ngx_rl_redis_call_t     *asked;      /* ASKS, RETURNS */
     uint64_t                 had;        /* the store's version when it was
                                             asked */
@@ -125,7 +127,12 @@ ngx_rl_follow_wake(ngx_rl_follow_t *follow)
  */
 void ngx_rl_follow_leader_look(ngx_rl_follow_t *follow);
 void ngx_rl_follow_leader_end(ngx_rl_follow_t *follow);
-void ngx_rl_follow_poll_handler(ngx_event_t *ev);
+
+/*
+ * It is time, there is a new document, or a message may have been lost. One
+ * question at a time: the next one is asked behind it.
+ */
+void ngx_rl_follow_poll(ngx_event_t *ev);
 
 /* follow_call.c: the worker ends, and with it all calls. */
 void ngx_rl_follow_calls_end(ngx_rl_follow_t *follow);
@@ -208,9 +215,11 @@ const char *ngx_rl_follow_unseal(ngx_rl_limiter_t *limiter, ngx_pool_t *pool,
     ngx_str_t *text);
 
 /*
- * Asks the script of documents (lua/rules.lua) for an operation. format names
- * the arguments: "v" and "i" are the next of numbers, a version and an id; "s"
- * is text. Returns a call of the control client, or NULL: memory is out.
+ * Asks the script of documents (lua/rules.lua) for an operation. It is sent
+ * with its text: it is rare, and so no replica that was promoted has to be
+ * taught it first. format names the arguments: "v" and "i" are the next of
+ * numbers, a version and an id; "s" is text. Returns a call of the control
+ * client, or NULL: memory is out.
  */
 ngx_rl_redis_call_t *ngx_rl_follow_ask(ngx_rl_follow_t *follow,
     ngx_rl_redis_handler_pt handler, void *data, const char *operation,

@@ -29,7 +29,6 @@
 /* of the script's answer to "get", if it has a record: the last text */
 #define NGX_RL_FOLLOW_GET_RECORD  3
 
-static void ngx_rl_follow_poll(void *data);
 static void ngx_rl_follow_answer(void *data,
     const ngx_rl_redis_result_t *result);
 
@@ -44,7 +43,7 @@ ngx_rl_follow_idle(ngx_rl_follow_t *follow, ngx_msec_t ms)
     follow->leader = NGX_RL_FOLLOW_IDLE;
 
     if (follow->again) {
-        ngx_rl_follow_poll(follow);
+        ngx_rl_follow_poll(&follow->poll);
 
     } else {
         ngx_add_timer(&follow->poll, ms - ms * (ngx_random() % 10) / 100);
@@ -483,16 +482,13 @@ ngx_rl_follow_answer(void *data, const ngx_rl_redis_result_t *result)
 }
 
 
-/*
- * It is time, there is a new document, or a message may have been lost. One
- * question at a time: the next one is asked behind it.
- */
-static void
-ngx_rl_follow_poll(void *data)
+void
+ngx_rl_follow_poll(ngx_event_t *ev)
 {
-    ngx_rl_follow_t  *follow = data;
+    uint64_t          own[2], id;    /* version and id */
+    ngx_rl_follow_t  *follow;
 
-    uint64_t  own[2], id;    /* version and id */
+    follow = ev->data;
 
     if (follow->leader != NGX_RL_FOLLOW_IDLE) {
         follow->again = 1;
@@ -501,8 +497,8 @@ ngx_rl_follow_poll(void *data)
 
     follow->again = 0;
 
-    if (follow->poll.timer_set) {
-        ngx_del_timer(&follow->poll);
+    if (ev->timer_set) {
+        ngx_del_timer(ev);
     }
 
     ngx_rl_store_version(follow->limiter->store, &follow->had, &id);
@@ -556,11 +552,9 @@ ngx_rl_follow_lead(ngx_rl_follow_t *follow)
 
     /* memory may be out: then the poll is what is left */
 
-    follow->listener.handler = ngx_rl_follow_poll;
-    follow->listener.data = follow;
-    (void) ngx_rl_redis_listen(follow->limiter->redis,
-                               &follow->limiter->zone.name, &follow->listener);
-    ngx_rl_follow_poll(follow);
+    (void) ngx_rl_redis_listen(follow->limiter->redis, &follow->listener,
+                               &follow->poll);
+    ngx_rl_follow_poll(&follow->poll);
 }
 
 
@@ -761,11 +755,4 @@ ngx_rl_follow_leader_end(ngx_rl_follow_t *follow)
     if (follow->leader != NGX_RL_FOLLOW_LED) {
         ngx_rl_follow_leave(follow);
     }
-}
-
-
-void
-ngx_rl_follow_poll_handler(ngx_event_t *ev)
-{
-    ngx_rl_follow_poll(ev->data);
 }

@@ -8,6 +8,7 @@
 #include "ngx_rl_follow_int.h"
 
 #include "ngx_rl_leases.h"
+#include "ngx_rl_lua.h"
 #include "ngx_rl_state.h"
 #include "ngx_rl_text.h"
 
@@ -16,7 +17,7 @@
 /* pages left to the slab allocator */
 #define NGX_RL_FOLLOW_SPARE_PAGES  8
 
-#define NGX_RL_FOLLOW_ARGS  6
+#define NGX_RL_FOLLOW_ARGS  11   /* of EVAL, at most */
 
 /*
  * In Redis a line stands behind a record, if the fleet has a secret: its seal.
@@ -415,10 +416,28 @@ ngx_rl_follow_ask(ngx_rl_follow_t *follow, ngx_rl_redis_handler_pt handler,
     u_char      buf[NGX_RL_FOLLOW_ARGS][NGX_INT64_LEN + 1];
     ngx_str_t   args[NGX_RL_FOLLOW_ARGS], *arg;
 
-    args[0].data = (u_char *) operation;
-    args[0].len = ngx_strlen(operation);
+    ngx_str_set(&args[0], "EVAL");
+    args[1].data = (u_char *) ngx_rl_lua_rules;
+    args[1].len = ngx_rl_lua_rules_len;
+    ngx_str_set(&args[2], "1");
+    args[3] = follow->listener.key;
+    arg = &args[4];
 
-    for (arg = &args[1]; *format; arg++, format++) {
+    /*
+     * While a hash slot moves, Redis refuses a command of two keys if one does
+     * not exist, and a history may not. So "get", sent every few seconds, has
+     * one key.
+     */
+
+    if (ngx_strcmp(operation, "get") != 0) {
+        ngx_str_set(&args[2], "2");
+        *arg++ = follow->history;
+    }
+
+    arg->data = (u_char *) operation;
+    arg->len = ngx_strlen(operation);
+
+    for (arg++; *format; arg++, format++) {
 
         if (*format == 's') {
             *arg = *text;
@@ -431,9 +450,8 @@ ngx_rl_follow_ask(ngx_rl_follow_t *follow, ngx_rl_redis_handler_pt handler,
                    - arg->data;
     }
 
-    return ngx_rl_redis_control_rules(follow->limiter->redis,
-                                      &follow->limiter->zone.name, args,
-                                      arg - args, handler, data);
+    return ngx_rl_redis_control_call(follow->limiter->redis, args, arg - args,
+                                     3, handler, data);
 }
 
 
