@@ -76,15 +76,13 @@ ngx_rl_redis_depth(const redisReadTask *task)
  * left out: the reply is not flat.
  */
 static void *
-ngx_rl_redis_text_add(const redisReadTask *task, const char *data, size_t len)
+ngx_rl_redis_text_add(ngx_rl_redis_reply_t *reply, ngx_uint_t depth,
+    const char *data, size_t len)
 {
-    u_char                *copy;
-    ngx_str_t             *text;
-    ngx_rl_redis_reply_t  *reply;
+    u_char     *copy;
+    ngx_str_t  *text;
 
-    reply = task->privdata;
-
-    if (ngx_rl_redis_depth(task) > 1) {
+    if (depth > 1) {
         return reply;
     }
 
@@ -111,14 +109,11 @@ ngx_rl_redis_text_add(const redisReadTask *task, const char *data, size_t len)
 }
 
 
-/* Sets the host of the last range. A host that is too long becomes "?". */
+/* Sets the host of a range. A host that is too long becomes "?". */
 static void
-ngx_rl_redis_range_host(ngx_rl_redis_reply_t *reply, char *data, size_t len)
+ngx_rl_redis_range_host(ngx_rl_redis_range_t *range, const char *data,
+    size_t len)
 {
-    ngx_rl_redis_range_t  *range;
-
-    range = &reply->ranges[reply->nranges - 1];
-
     if (len > sizeof(range->host)) {
         data = "?";
         len = 1;
@@ -129,20 +124,97 @@ ngx_rl_redis_range_host(ngx_rl_redis_reply_t *reply, char *data, size_t len)
 }
 
 
-/* A host that is not known, "?", is where the metadata says its "ip" is. */
+/*
+ * An element of the last range:
+ * [first, last, [host, port, id, [name, value, ...]], replicas ...]
+ */
 static void
-ngx_rl_redis_range_more(ngx_rl_redis_reply_t *reply, ngx_int_t idx, char *data,
-    size_t len)
+ngx_rl_redis_range_set(const redisReadTask *task, ngx_uint_t depth,
+    const char *data, size_t len, int64_t value)
 {
+    ngx_int_t              idx;
+    ngx_rl_redis_reply_t  *reply;
     ngx_rl_redis_range_t  *range;
 
+    reply = task->privdata;
     range = &reply->ranges[reply->nranges - 1];
+    idx = task->idx;
 
-    if (idx % 2 == 0) {
-        range->ip = (len == 2 && ngx_memcmp(data, "ip", 2) == 0);
+    if (depth == 2 && task->type == REDIS_REPLY_INTEGER) {
 
-    } else if (range->ip && range->host_len == 1 && range->host[0] == '?') {
-        ngx_rl_redis_range_host(reply, data, len);
+        if (idx == 0) {
+            range->first = value;
+
+        } else if (idx == 1) {
+            range->last = value;
+        }
+
+    } else if (depth == 3 && task->parent->idx == 2) {
+
+        if (idx == 1 && task->type == REDIS_REPLY_INTEGER) {
+            range->port = value;
+
+        } else if (idx == 0 && task->type != REDIS_REPLY_INTEGER) {
+            ngx_rl_redis_range_host(range, data, len);
+
+        } else if (idx == 2 && len == NGX_RL_SLOT_MAP_ID) {
+            ngx_memcpy(range->id, data, len);
+        }
+
+    } else if (depth == 4 && task->parent->idx == 3
+               && task->parent->parent->idx == 2)
+    {
+        /* a host that is not known, "?", is where its "ip" is */
+
+        if (idx % 2 == 0) {
+            range->ip = (len == 2 && ngx_memcmp(data, "ip", 2) == 0);
+
+        } else if (range->ip && range->host_len == 1 && range->host[0] == '?') {
+            ngx_rl_redis_range_host(range, data, len);
+        }
+    }
+}
+
+
+/* Any element that is no array. An integer has its decimal text, too. */
+static void *
+ngx_rl_redis_read_element(const redisReadTask *task, const char *data,
+    size_t len, int64_t value)
+{
+    ngx_uint_t             depth;
+    ngx_rl_redis_reply_t  *reply;
+
+    reply = task->privdata;
+    depth = ngx_rl_redis_depth(task);
+
+    if (depth == 0) {
+        ngx_rl_redis_reply_start(reply, task->type);
+    }
+
+    switch (reply->form) {
+
+    case NGX_RL_REDIS_FORM_TEXTS:
+        reply->n += (task->type == REDIS_REPLY_INTEGER);
+        return ngx_rl_redis_text_add(reply, depth, data, len);
+
+    case NGX_RL_REDIS_FORM_SLOTS:
+
+        if (depth >= 2) {
+            ngx_rl_redis_range_set(task, depth, data, len, value);
+        }
+
+        return reply;
+
+    default: /* NGX_RL_REDIS_FORM_VALUES */
+
+        if (task->type != REDIS_REPLY_INTEGER) {
+            reply->flat = 0;
+
+        } else if (reply->flat) {
+            reply->values[reply->n++] = value;
+        }
+
+        return reply;
     }
 }
 
@@ -150,52 +222,55 @@ ngx_rl_redis_range_more(ngx_rl_redis_reply_t *reply, ngx_int_t idx, char *data,
 static void *
 ngx_rl_redis_read_string(const redisReadTask *task, char *data, size_t len)
 {
+    void                  *object;
     ngx_rl_redis_reply_t  *reply;
 
     reply = task->privdata;
+    object = ngx_rl_redis_read_element(task, data, len, 0);
 
     if (task->parent == NULL) {
-        ngx_rl_redis_reply_start(reply, task->type);
-
         reply->text_len = ngx_min(len, sizeof(reply->text));
         ngx_memcpy(reply->text, data, reply->text_len);
     }
 
-    if (reply->form == NGX_RL_REDIS_FORM_TEXTS) {
-        return ngx_rl_redis_text_add(task, data, len);
+    return object;
+}
+
+
+static void *
+ngx_rl_redis_read_integer(const redisReadTask *task, long long value)
+{
+    u_char  *p, text[NGX_INT64_LEN];
+
+    p = text;
+
+    if (value < 0) {
+        *p++ = '-';
     }
 
-    if (task->parent == NULL) {
-        return reply;
+    p = ngx_rl_number_write(p, value < 0 ? 0 - (uint64_t) value
+                                         : (uint64_t) value);
+
+    return ngx_rl_redis_read_element(task, (char *) text, p - text, value);
+}
+
+
+static void *
+ngx_rl_redis_read_nil(const redisReadTask *task)
+{
+    void                  *object;
+    ngx_rl_redis_reply_t  *reply;
+
+    reply = task->privdata;
+    object = ngx_rl_redis_read_element(task, "", 0, 0);
+
+    /* of TEXTS its type may be that of an array without elements, too */
+
+    if (task->parent == NULL && reply->form == NGX_RL_REDIS_FORM_TEXTS) {
+        reply->flat = 1;
     }
 
-    reply->flat = 0;
-
-    /* [[first, last, [host, port, ...], replicas ...], ...] */
-
-    if (reply->form == NGX_RL_REDIS_FORM_SLOTS
-        && ngx_rl_redis_depth(task) == 3
-        && task->parent->idx == 2)
-    {
-        if (task->idx == 0) {
-            ngx_rl_redis_range_host(reply, data, len);
-
-        } else if (task->idx == 2 && len == NGX_RL_SLOT_MAP_ID) {
-            ngx_memcpy(reply->ranges[reply->nranges - 1].id, data, len);
-        }
-    }
-
-    /* behind its id the node's array goes on with [name, value, ...] */
-
-    if (reply->form == NGX_RL_REDIS_FORM_SLOTS
-        && ngx_rl_redis_depth(task) == 4
-        && task->parent->idx == 3
-        && task->parent->parent->idx == 2)
-    {
-        ngx_rl_redis_range_more(reply, task->idx, data, len);
-    }
-
-    return reply;
+    return object;
 }
 
 
@@ -273,93 +348,6 @@ ngx_rl_redis_read_array(const redisReadTask *task, ngx_rl_redis_elements_t n)
     {
         return NULL;
     }
-
-    return reply;
-}
-
-
-static void *
-ngx_rl_redis_read_integer(const redisReadTask *task, long long value)
-{
-    u_char                *p, text[NGX_INT64_LEN];
-    ngx_uint_t             depth;
-    ngx_rl_redis_reply_t  *reply;
-    ngx_rl_redis_range_t  *range;
-
-    reply = task->privdata;
-
-    if (task->parent == NULL) {
-        ngx_rl_redis_reply_start(reply, task->type);
-    }
-
-    if (reply->form == NGX_RL_REDIS_FORM_TEXTS) {
-        p = text;
-
-        if (value < 0) {
-            *p++ = '-';
-        }
-
-        p = ngx_rl_number_write(p, value < 0
-                                          ? 0 - (uint64_t) value
-                                          : (uint64_t) value);
-        reply->n++;
-
-        return ngx_rl_redis_text_add(task, (char *) text, p - text);
-    }
-
-    if (task->parent == NULL) {
-        return reply;
-    }
-
-    if (reply->form != NGX_RL_REDIS_FORM_SLOTS) {
-        if (reply->flat) {
-            reply->values[reply->n++] = value;
-        }
-
-        return reply;
-    }
-
-    depth = ngx_rl_redis_depth(task);
-
-    if (depth < 2) {
-        return reply;
-    }
-
-    range = &reply->ranges[reply->nranges - 1];
-
-    if (depth == 2 && task->idx == 0) {
-        range->first = value;
-
-    } else if (depth == 2 && task->idx == 1) {
-        range->last = value;
-
-    } else if (depth == 3 && task->idx == 1 && task->parent->idx == 2) {
-        range->port = value;
-    }
-
-    return reply;
-}
-
-
-static void *
-ngx_rl_redis_read_nil(const redisReadTask *task)
-{
-    ngx_rl_redis_reply_t  *reply;
-
-    reply = task->privdata;
-
-    if (task->parent == NULL) {
-        ngx_rl_redis_reply_start(reply, task->type);
-    }
-
-    if (reply->form == NGX_RL_REDIS_FORM_TEXTS) {
-        /* the type may be that of an array without elements, too */
-
-        reply->flat |= (task->parent == NULL);
-        return ngx_rl_redis_text_add(task, "", 0);
-    }
-
-    reply->flat = 0;
 
     return reply;
 }
