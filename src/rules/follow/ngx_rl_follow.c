@@ -341,6 +341,20 @@ ngx_rl_follow_log(const ngx_rl_limiter_t *limiter, const ngx_str_t *what,
 }
 
 
+void
+ngx_rl_follow_log_version(const ngx_rl_limiter_t *limiter,
+    const ngx_rl_record_t *record, const char *fmt)
+{
+    u_char     buf[64];
+    ngx_str_t  what;
+
+    what.data = buf;
+    what.len = ngx_snprintf(buf, sizeof(buf), fmt, record->version) - buf;
+
+    ngx_rl_follow_log(limiter, &what, record);
+}
+
+
 static void
 ngx_rl_follow_timer(ngx_rl_follow_t *follow, ngx_event_t *ev,
     ngx_event_handler_pt handler)

@@ -124,14 +124,21 @@ ngx_rl_follow_check_work(ngx_rl_follow_call_t *call)
 }
 
 
+/* One text of Redis has the heads, each a line; the store has whole records. */
 static ngx_rl_follow_status_e
-ngx_rl_follow_versions_heads(ngx_rl_follow_call_t *call, const ngx_str_t *text,
-    ngx_uint_t whole)
+ngx_rl_follow_versions_work(ngx_rl_follow_call_t *call)
 {
+    ngx_uint_t               whole;
     ngx_array_t              heads;
     ngx_rl_follow_result_t  *result;
 
-    if (ngx_rl_follow_heads(text, whole, call->pool, &heads) != NGX_OK) {
+    whole = (call->limiter->redis == NULL);
+
+    if ((whole && ngx_rl_follow_history(call->limiter, call->pool, &call->entry)
+                  == NGX_ERROR)
+        || ngx_rl_follow_heads(&call->entry.text, whole, call->pool, &heads)
+           != NGX_OK)
+    {
         return NGX_RL_FOLLOW_FAILED;
     }
 
@@ -148,54 +155,12 @@ ngx_rl_follow_versions_heads(ngx_rl_follow_call_t *call, const ngx_str_t *text,
 }
 
 
-/* One text: the heads, each a line. */
-static ngx_rl_follow_status_e
-ngx_rl_follow_versions_answer(ngx_rl_follow_call_t *call,
-    const ngx_rl_redis_result_t *result)
-{
-    return result->n
-           ? ngx_rl_follow_versions_heads(call, &result->texts[0], 0)
-           : ngx_rl_follow_call_wrong(call, "protocol", call->op->lost);
-}
-
-
-static ngx_rl_follow_status_e
-ngx_rl_follow_versions_work(ngx_rl_follow_call_t *call)
-{
-    if (ngx_rl_follow_history(call->limiter, call->pool, &call->entry)
-        == NGX_ERROR)
-    {
-        return NGX_RL_FOLLOW_FAILED;
-    }
-
-    return ngx_rl_follow_versions_heads(call, &call->entry.text, 1);
-}
-
-
 static void
 ngx_rl_follow_call_work(void *data)
 {
     ngx_rl_follow_call_t  *call = data;
 
     call->status = call->work ? call->work(call) : NGX_RL_FOLLOW_OK;
-}
-
-
-static void
-ngx_rl_follow_put_log(ngx_rl_follow_call_t *call, ngx_rl_follow_status_e status)
-{
-    u_char     buf[sizeof("version  of its rules may have been made")
-                   + NGX_INT64_LEN];
-    ngx_str_t  what;
-
-    what.data = buf;
-    what.len = ngx_sprintf(buf, "version %uL of its rules %s",
-                           call->record.version,
-                           (status == NGX_RL_FOLLOW_OK)
-                           ? "was made" : "may have been made")
-               - buf;
-
-    ngx_rl_follow_log(call->limiter, &what, &call->record);
 }
 
 
@@ -222,7 +187,11 @@ ngx_rl_follow_call_end(ngx_rl_follow_call_t *call,
     if (call->op->lost == NGX_RL_FOLLOW_UNKNOWN
         && (status == NGX_RL_FOLLOW_OK || status == call->op->lost))
     {
-        ngx_rl_follow_put_log(call, status);
+        ngx_rl_follow_log_version(call->limiter, &call->record,
+                                  (status == NGX_RL_FOLLOW_OK)
+                                  ? "version %uL of its rules was made"
+                                  : "version %uL of its rules may have been "
+                                    "made");
     }
 
     if (call->handler) {
@@ -376,19 +345,22 @@ ngx_rl_follow_read_work(ngx_rl_follow_call_t *call)
 }
 
 
+/* A thread reads the text. */
 static ngx_rl_follow_status_e
-ngx_rl_follow_read_answer(ngx_rl_follow_call_t *call,
+ngx_rl_follow_text_answer(ngx_rl_follow_call_t *call,
     const ngx_rl_redis_result_t *result)
 {
     if (result->n == 0 || result->texts[0].len == 0) {
-        return NGX_RL_FOLLOW_NOT_FOUND;
+        return call->version
+               ? NGX_RL_FOLLOW_NOT_FOUND
+               : ngx_rl_follow_call_wrong(call, "protocol", call->op->lost);
     }
 
     call->entry.text.len = result->texts[0].len;
     call->entry.text.data = ngx_pstrdup(call->pool, &result->texts[0]);
 
     if (call->entry.text.data) {
-        ngx_rl_follow_call_job(call, ngx_rl_follow_read_work, NULL);
+        ngx_rl_follow_call_job(call, call->op->work, NULL);
     }
 
     return call->job ? NGX_RL_FOLLOW_AGAIN : NGX_RL_FOLLOW_FAILED;
@@ -557,17 +529,16 @@ static const ngx_rl_follow_op_t  ngx_rl_follow_ops[] = {
 
     { "get", "vi", ngx_rl_follow_check_answer,
       ngx_rl_follow_check_work, NGX_RL_FOLLOW_UNAVAILABLE },
-    { "list", "", ngx_rl_follow_versions_answer,
+    { "list", "", ngx_rl_follow_text_answer,
       ngx_rl_follow_versions_work, NGX_RL_FOLLOW_UNAVAILABLE },
-    { "version", "v", ngx_rl_follow_read_answer,
+    { "version", "v", ngx_rl_follow_text_answer,
       ngx_rl_follow_read_work, NGX_RL_FOLLOW_UNAVAILABLE },
 
     /* without Redis no rejection is remembered but in the counter itself */
 
     { "reset", "", ngx_rl_follow_reset_answer, NULL,
       NGX_RL_FOLLOW_UNAVAILABLE },
-    { "put", NULL, ngx_rl_follow_put_answer,
-      ngx_rl_follow_put_work, NGX_RL_FOLLOW_UNKNOWN }
+    { "put", NULL, ngx_rl_follow_put_answer, NULL, NGX_RL_FOLLOW_UNKNOWN }
 };
 
 
@@ -721,28 +692,21 @@ ngx_rl_follow_put_made(ngx_rl_follow_call_t *call)
  * before it is written there would be in none. If the file cannot be written,
  * nothing waits for it.
  */
-static ngx_uint_t
-ngx_rl_follow_put_waits(ngx_rl_follow_call_t *call)
-{
-    ngx_rl_store_t  *store;
-
-    store = call->limiter->store;
-
-    return call->limiter->redis == NULL && call->limiter->state.len
-           && store->written < ngx_rl_store_generation(store)
-           && store->error == 0 && !store->upgraded
-           && ngx_current_msec - call->since < NGX_RL_FOLLOW_SAVE_MS;
-}
-
-
 static void
 ngx_rl_follow_put_handler(ngx_event_t *ev)
 {
+    ngx_rl_store_t        *store;
     ngx_rl_follow_call_t  *call;
 
     call = ev->data;
+    store = call->limiter->store;
 
-    if (ngx_rl_follow_put_waits(call)) {
+    if (call->limiter->redis == NULL && call->limiter->state.len
+        && store->written < ngx_rl_store_generation(store)
+        && store->error == 0 && !store->upgraded
+        && ngx_current_msec - call->since < NGX_RL_FOLLOW_SAVE_MS)
+    {
+        ngx_rl_follow_wake(call->follow);
         ngx_add_timer(ev, NGX_RL_FOLLOW_SAVED_MS);
         return;
     }
@@ -750,7 +714,8 @@ ngx_rl_follow_put_handler(ngx_event_t *ev)
     ev->handler = ngx_rl_follow_call_expired;
     ngx_add_timer(ev, NGX_RL_FOLLOW_LONGEST_MS);
 
-    ngx_rl_follow_call_job(call, call->op->work, ngx_rl_follow_put_made);
+    ngx_rl_follow_call_job(call, ngx_rl_follow_put_work,
+                           ngx_rl_follow_put_made);
 
     if (call->job == NULL) {
         ngx_rl_follow_call_end(call, NGX_RL_FOLLOW_FAILED);
@@ -763,8 +728,9 @@ ngx_rl_follow_call(ngx_rl_limiter_t *limiter, ngx_rl_follow_op_e op,
     uint64_t version, uint64_t id, const ngx_rl_record_t *record,
     ngx_rl_follow_handler_pt handler, void *data)
 {
-    uint64_t             numbers[] = { version, id };
-    ngx_pool_t          *pool;
+    uint64_t               numbers[] = { version, id };
+    ngx_msec_t             ms;
+    ngx_pool_t            *pool;
     ngx_rl_follow_t       *follow;
     ngx_rl_follow_call_t  *call;
 
@@ -795,6 +761,7 @@ ngx_rl_follow_call(ngx_rl_limiter_t *limiter, ngx_rl_follow_op_e op,
     call->timer.handler = ngx_rl_follow_call_expired;
     call->timer.data = call;
     call->timer.log = follow->log;
+    ms = NGX_RL_FOLLOW_LONGEST_MS;
 
     if (op == NGX_RL_FOLLOW_PUT) {
         if (ngx_rl_follow_put_copy(call, record) != NGX_OK) {
@@ -802,16 +769,8 @@ ngx_rl_follow_call(ngx_rl_limiter_t *limiter, ngx_rl_follow_op_e op,
         }
 
         call->since = ngx_current_msec;
-
-        if (ngx_rl_follow_put_waits(call)) {
-            call->timer.handler = ngx_rl_follow_put_handler;
-            ngx_queue_insert_tail(&follow->calls, &call->queue);
-            ngx_rl_follow_wake(follow);
-            ngx_add_timer(&call->timer, NGX_RL_FOLLOW_SAVED_MS);
-            return call;
-        }
-
-        ngx_rl_follow_call_job(call, call->op->work, ngx_rl_follow_put_made);
+        call->timer.handler = ngx_rl_follow_put_handler;
+        ms = 0;
 
     } else if (limiter->redis == NULL) {
         ngx_rl_follow_call_job(call, call->op->work, NULL);
@@ -822,12 +781,12 @@ ngx_rl_follow_call(ngx_rl_limiter_t *limiter, ngx_rl_follow_op_e op,
                                         NULL);
     }
 
-    if (call->job == NULL && call->asked == NULL) {
+    if (ms && call->job == NULL && call->asked == NULL) {
         goto failed;
     }
 
     ngx_queue_insert_tail(&follow->calls, &call->queue);
-    ngx_add_timer(&call->timer, NGX_RL_FOLLOW_LONGEST_MS);
+    ngx_add_timer(&call->timer, ms);
 
     return call;
 

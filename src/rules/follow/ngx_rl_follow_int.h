@@ -163,6 +163,10 @@ ngx_rl_job_t *ngx_rl_follow_task_start(ngx_rl_follow_task_t *task,
 /* In a thread: compiles task->entry. Returns OK, REFUSED or FAILED. */
 ngx_rl_follow_status_e ngx_rl_follow_compile(ngx_rl_follow_task_t *task);
 
+/* ngx_rl_follow_log() with fmt, which has a place for record's version. */
+void ngx_rl_follow_log_version(const ngx_rl_limiter_t *limiter,
+    const ngx_rl_record_t *record, const char *fmt);
+
 /* Logs why a record is not used, and notes its version for all workers. */
 void ngx_rl_follow_refused(ngx_rl_follow_task_t *task);
 

@@ -276,9 +276,6 @@ ngx_rl_follow_return(ngx_rl_follow_task_t *task)
 static void
 ngx_rl_follow_accepted(ngx_rl_follow_task_t *task)
 {
-    u_char          buf[sizeof("follows version  of its rules")
-                        + NGX_INT64_LEN];
-    ngx_str_t       what;
     ngx_rl_follow_t  *follow;
 
     follow = task->follow;
@@ -296,12 +293,8 @@ ngx_rl_follow_accepted(ngx_rl_follow_task_t *task)
                       task->own.version, task->entry.version);
     }
 
-    what.data = buf;
-    what.len = ngx_sprintf(buf, "follows version %uL of its rules",
-                           task->entry.version)
-               - buf;
-
-    ngx_rl_follow_log(follow->limiter, &what, &task->record);
+    ngx_rl_follow_log_version(follow->limiter, &task->record,
+                              "follows version %uL of its rules");
     ngx_rl_follow_wake(follow);
 }
 
