@@ -130,21 +130,22 @@ ngx_rl_redis_question_arrives(ngx_rl_redis_client_t *client)
 }
 
 
-/* Has the right begin anew, unless another worker has it now. */
+/*
+ * Has the right to ask begin anew, unless it is no more as it was found. It is
+ * the time of the last question: so it comes back by itself when its owner
+ * dies. 0: nobody has it.
+ */
 static ngx_uint_t
-ngx_rl_redis_right_keep(ngx_rl_redis_client_t *client)
+ngx_rl_redis_right_set(ngx_rl_redis_client_t *client, uint64_t found_ms,
+    uint64_t now_ms)
 {
-    uint64_t  mine_ms;
-
-    mine_ms = client->topology.right_ms;
-
     if (!atomic_compare_exchange_strong(&client->redis->shared->asked_ms,
-                                        &mine_ms, ngx_current_msec))
+                                        &found_ms, now_ms))
     {
         return 0;
     }
 
-    client->topology.right_ms = ngx_current_msec;
+    client->topology.right_ms = now_ms;
 
     return 1;
 }
@@ -184,43 +185,6 @@ ngx_rl_redis_topology_due(ngx_rl_redis_client_t *client)
     }
 
     return ngx_max(due_ms, t->due_ms);
-}
-
-
-/*
- * Takes the right to ask, which is the time of the last question: so it comes
- * back by itself when its owner dies. Returns 0, or the milliseconds until it
- * can be taken.
- */
-static uint64_t
-ngx_rl_redis_right_take(ngx_rl_redis_client_t *client)
-{
-    int64_t            passed, interval;
-    uint64_t           asked;
-    _Atomic uint64_t  *right;
-
-    right = &client->redis->shared->asked_ms;
-    interval = (int64_t) ngx_rl_redis_interval(client);
-
-    asked = atomic_load(right);
-    passed = (int64_t) (ngx_current_msec - asked);
-
-    /*
-     * Below 0: this worker read the clock some time ago. Far below: the clock
-     * has started anew.
-     */
-
-    if (asked && passed < interval && passed > -NGX_RL_REDIS_ANEW_MS) {
-        return interval - ngx_max(passed, 0);
-    }
-
-    if (!atomic_compare_exchange_strong(right, &asked, ngx_current_msec)) {
-        return interval;
-    }
-
-    client->topology.right_ms = ngx_current_msec;
-
-    return 0;
 }
 
 
@@ -272,13 +236,13 @@ ngx_rl_redis_question_send(ngx_rl_redis_client_t *client,
 
     /* it may have been sent as soon as node came up */
 
-    if (t->state != NGX_RL_REDIS_TURN && t->state != NGX_RL_REDIS_ANEW) {
+    if (t->state != NGX_RL_REDIS_TURN) {
         return;
     }
 
     t->state = NGX_RL_REDIS_ASKED;
 
-    if (!ngx_rl_redis_right_keep(client)) {
+    if (!ngx_rl_redis_right_set(client, t->right_ms, ngx_current_msec)) {
         return;
     }
 
@@ -307,37 +271,38 @@ ngx_rl_redis_question_send(ngx_rl_redis_client_t *client,
 }
 
 
-/* Takes the right to ask, unless this worker has it still, and asks. */
+/* Takes the right to ask, and asks. */
 static void
 ngx_rl_redis_question(ngx_rl_redis_client_t *client)
 {
-    uint64_t                  wait_ms;
-    ngx_uint_t                next, has;
+    int64_t                   passed, interval;
+    uint64_t                  asked;
+    ngx_uint_t                next;
     ngx_rl_redis_node_t      *node;
     ngx_rl_redis_topology_t  *t;
 
     t = &client->topology;
 
-    next = (t->state != NGX_RL_REDIS_ANSWERED);
-    has = (t->state == NGX_RL_REDIS_ANEW
-           && t->right_ms
-              == atomic_load(&client->redis->shared->asked_ms));
+    interval = (int64_t) ngx_rl_redis_interval(client);
+    asked = atomic_load(&client->redis->shared->asked_ms);
+    passed = (int64_t) (ngx_current_msec - asked);
 
-    if (!has) {
-        wait_ms = ngx_rl_redis_right_take(client);
+    /*
+     * Below 0: this worker read the clock some time ago. Far below: the clock
+     * has started anew.
+     */
 
-        if (wait_ms) {
-            t->due_ms = ngx_current_msec + wait_ms;
-
-            if (t->state == NGX_RL_REDIS_ANEW) {
-                t->state = NGX_RL_REDIS_ASKED;
-            }
-
-            return;
-        }
-
+    if (asked && passed < interval && passed > -NGX_RL_REDIS_ANEW_MS) {
+        t->due_ms = ngx_current_msec + interval - ngx_max(passed, 0);
+        return;
     }
 
+    if (!ngx_rl_redis_right_set(client, asked, ngx_current_msec)) {
+        t->due_ms = ngx_current_msec + interval;
+        return;
+    }
+
+    next = (t->state != NGX_RL_REDIS_ANSWERED);
     t->state = NGX_RL_REDIS_TURN;
 
     node = (client->redis->mode == NGX_RL_REDIS_SENTINEL)
@@ -376,9 +341,7 @@ ngx_rl_redis_topology_wait(ngx_rl_redis_client_t *client)
         delay = NGX_RL_REDIS_KEEP_MS;
     }
 
-    if (t->state == NGX_RL_REDIS_ANEW
-        || (!t->mapped && !ngx_queue_empty(&client->unmapped)))
-    {
+    if (!t->mapped && !ngx_queue_empty(&client->unmapped)) {
         delay = ngx_min(delay, NGX_RL_REDIS_NEXT_MS);
     }
 
@@ -413,11 +376,9 @@ ngx_rl_redis_topology_tick(ngx_rl_redis_client_t *client)
 
         /* a large map is on its way: until it is here nobody asks again */
 
-        (void) ngx_rl_redis_right_keep(client);
+        (void) ngx_rl_redis_right_set(client, t->right_ms, ngx_current_msec);
 
-    } else if (t->state == NGX_RL_REDIS_ANEW
-               || ngx_current_msec >= ngx_rl_redis_topology_due(client))
-    {
+    } else if (ngx_current_msec >= ngx_rl_redis_topology_due(client)) {
         ngx_rl_redis_question(client);
     }
 
@@ -451,7 +412,6 @@ ngx_rl_redis_topology_start(ngx_rl_redis_client_t *client)
 void
 ngx_rl_redis_refresh(ngx_rl_redis_client_t *client)
 {
-    uint64_t                  asked;
     ngx_rl_redis_topology_t  *t;
 
     t = &client->topology;
@@ -460,15 +420,17 @@ ngx_rl_redis_refresh(ngx_rl_redis_client_t *client)
         return;
     }
 
-    asked = atomic_load(&client->redis->shared->asked_ms);
     t->wanted_ms = ngx_current_msec;
 
     if (!t->mapped
         && t->state != NGX_RL_REDIS_ANSWERED
         && t->question == NULL
-        && asked == t->right_ms)
+        && t->right_ms
+        && ngx_rl_redis_right_set(client, t->right_ms, 0))
     {
-        t->state = NGX_RL_REDIS_ANEW;
+        /* the node that was asked is gone: another one is asked soon */
+
+        t->due_ms = ngx_current_msec + NGX_RL_REDIS_NEXT_MS;
 
     } else if (t->wanted && t->timer.timer_set) {
         return;
@@ -527,10 +489,7 @@ ngx_rl_redis_topology_up(ngx_rl_redis_node_t *node)
 
     asked = atomic_load(&client->redis->shared->asked_ms);
 
-    if (t->right_ms == asked
-        && (t->state == NGX_RL_REDIS_TURN
-            || t->state == NGX_RL_REDIS_ANEW))
-    {
+    if (t->right_ms == asked && t->state == NGX_RL_REDIS_TURN) {
         ngx_rl_redis_question_send(client, node);
 
     } else if (!t->mapped) {

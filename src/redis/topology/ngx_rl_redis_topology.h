@@ -14,9 +14,7 @@ typedef enum {
     NGX_RL_REDIS_ANSWERED = 0,
     NGX_RL_REDIS_TURN,     /* it has the right to ask and waits for a
                               connection */
-    NGX_RL_REDIS_ASKED,    /* it has asked, or lost the right */
-    NGX_RL_REDIS_ANEW      /* the node that was asked is gone: another one is
-                              asked soon */
+    NGX_RL_REDIS_ASKED     /* it has asked, or lost the right */
 } ngx_rl_redis_question_e;
 
 typedef struct {
@@ -27,7 +25,7 @@ typedef struct {
     ngx_rl_redis_question_e state;
     ngx_rl_redis_call_t    *question;  /* waited for */
     uint64_t                right_ms;  /* the right to ask, as taken or kept
-                                          last */
+                                          last; 0: given back */
     uint64_t                asked_ms;  /* when this worker asked */
     uint64_t                wanted_ms; /* what was asked later will do */
     uint64_t                answered_ms; /* the last that was noticed */
