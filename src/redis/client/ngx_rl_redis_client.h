@@ -205,7 +205,7 @@ void ngx_rl_redis_session_free(ngx_rl_redis_node_t *node);
 const char *ngx_rl_redis_reply_feed(ngx_rl_redis_conn_t *conn, u_char *data,
     size_t len);
 
-/* Breaks node's connection if its reply is an error. */
+/* Breaks node's connection: its reply is an error. */
 void ngx_rl_redis_reply_setup(ngx_rl_redis_node_t *node, const char *command);
 
 

@@ -13,23 +13,24 @@
 #define NGX_RL_REDIS_STAY_MS        1000  /* connected to a replica */
 
 
-static ngx_rl_redis_form_e
-ngx_rl_redis_reply_form(ngx_rl_redis_kind_e kind)
-{
-    switch (kind) {
-
-    case NGX_RL_REDIS_SLOTS:
-        return NGX_RL_REDIS_FORM_SLOTS;
-
-    case NGX_RL_REDIS_MASTER:
-    case NGX_RL_REDIS_CONTROL:
-    case NGX_RL_REDIS_LISTEN:
-        return NGX_RL_REDIS_FORM_TEXTS;
-
-    default:
-        return NGX_RL_REDIS_FORM_VALUES;
-    }
-}
+/*
+ * The form of a kind's reply. An error has the command's name: it breaks the
+ * connection, or is logged alone. What is not here takes any reply, as values.
+ */
+static const struct {
+    ngx_rl_redis_form_e  form;
+    const char          *command;
+    unsigned             breaks:1;
+} ngx_rl_redis_kinds[] = {
+    [NGX_RL_REDIS_CONTROL] = { NGX_RL_REDIS_FORM_TEXTS, NULL, 0 },
+    [NGX_RL_REDIS_LISTEN] = { NGX_RL_REDIS_FORM_TEXTS, NULL, 0 },
+    [NGX_RL_REDIS_AUTH] = { NGX_RL_REDIS_FORM_VALUES, "AUTH", 1 },
+    [NGX_RL_REDIS_REAUTH] = { NGX_RL_REDIS_FORM_VALUES, "AUTH", 0 },
+    [NGX_RL_REDIS_SELECT] = { NGX_RL_REDIS_FORM_VALUES, "SELECT", 1 },
+    [NGX_RL_REDIS_LOAD] = { NGX_RL_REDIS_FORM_VALUES, "SCRIPT LOAD", 0 },
+    [NGX_RL_REDIS_SLOTS] = { NGX_RL_REDIS_FORM_SLOTS, NULL, 0 },
+    [NGX_RL_REDIS_MASTER] = { NGX_RL_REDIS_FORM_TEXTS, NULL, 0 }
+};
 
 
 /*
@@ -353,10 +354,6 @@ ngx_rl_redis_reply_setup(ngx_rl_redis_node_t *node, const char *command)
     u_char     buf[NGX_RL_REDIS_ERROR_TEXT];
     u_char     reason[sizeof("SUBSCRIBE answered ") + NGX_RL_REDIS_ERROR_TEXT];
 
-    if (node->reply.type != REDIS_REPLY_ERROR) {
-        return;
-    }
-
     text = ngx_rl_redis_node_error(node, buf);
     *ngx_snprintf(reason, sizeof(reason) - 1, "%s answered %V", command,
                   &text) = 0;
@@ -400,42 +397,29 @@ static void
 ngx_rl_redis_reply_command(ngx_rl_redis_node_t *node, ngx_rl_redis_kind_e kind,
     ngx_uint_t current)
 {
+    ngx_uint_t   error;
+    const char  *command;
+
+    error = (node->reply.type == REDIS_REPLY_ERROR);
+    command = ngx_rl_redis_kinds[kind].command;
+
+    if (error && ngx_rl_redis_kinds[kind].breaks) {
+        ngx_rl_redis_reply_setup(node, command);
+
+    } else if (error && command) {
+        ngx_rl_redis_node_log_reply(node, command);
+    }
+
     switch (kind) {
 
-    case NGX_RL_REDIS_AUTH:
-        ngx_rl_redis_reply_setup(node, "AUTH");
-        return;
-
-    case NGX_RL_REDIS_REAUTH:
-
-        /* where it is refused the connection stays who it was */
-
-        if (node->reply.type == REDIS_REPLY_ERROR) {
-            ngx_rl_redis_node_log_reply(node, "AUTH");
-        }
-
-        return;
-
     case NGX_RL_REDIS_MYID:
-
         ngx_rl_redis_reply_myid(node);
-        return;
-
-    case NGX_RL_REDIS_SELECT:
-        ngx_rl_redis_reply_setup(node, "SELECT");
         return;
 
     case NGX_RL_REDIS_LOAD:
         node->loading = 0;
-
-        if (node->reply.type == REDIS_REPLY_ERROR) {
-            ngx_rl_redis_node_log_reply(node, "SCRIPT LOAD");
-            node->conn.unfit = 1;
-
-        } else {
-            node->conn.good = 1;
-        }
-
+        node->conn.unfit |= error;
+        node->conn.good |= !error;
         return;
 
     case NGX_RL_REDIS_SLOTS:
@@ -446,7 +430,7 @@ ngx_rl_redis_reply_command(ngx_rl_redis_node_t *node, ngx_rl_redis_kind_e kind,
         ngx_rl_redis_unmapped_route(node->client);
         return;
 
-    default: /* ASKING, SETNAME: whatever was answered */
+    default:
         return;
     }
 }
@@ -502,7 +486,7 @@ ngx_rl_redis_reply_feed(ngx_rl_redis_conn_t *conn, u_char *data, size_t len)
         call = (ngx_rl_redis_call_t *) head;
 
         rc = ngx_rl_redis_reader_next(node->reader, &node->reply,
-                                      ngx_rl_redis_reply_form(call->kind));
+                                      ngx_rl_redis_kinds[call->kind].form);
 
         if (rc == NGX_AGAIN) {
 
