@@ -390,25 +390,12 @@ ngx_rl_redis_breaker_doubt(ngx_rl_redis_node_t *node)
 }
 
 
-/* Whether a call waits for a place that nobody shall wait for. */
-static ngx_uint_t
-ngx_rl_redis_in_vain(const ngx_rl_redis_call_t *call)
-{
-    ngx_rl_redis_place_t  *place;
-
-    place = call->node ? call->node->place : call->place;
-
-    return place
-           && call->kind != NGX_RL_REDIS_PROBE
-           && ngx_rl_breaker_state(&place->breaker) == NGX_RL_BREAKER_OPEN;
-}
-
-
 void
 ngx_rl_redis_release_handler(ngx_event_t *ev)
 {
     ngx_queue_t            *q, *next, go;
     ngx_rl_redis_call_t    *call;
+    ngx_rl_redis_place_t   *place;
     ngx_rl_redis_client_t  *client;
 
     client = ev->data;
@@ -424,7 +411,11 @@ ngx_rl_redis_release_handler(ngx_event_t *ev)
         next = ngx_queue_next(q);
         call = ngx_queue_data(q, ngx_rl_redis_call_t, wait);
 
-        if (ngx_rl_redis_in_vain(call)) {
+        place = call->node ? call->node->place : call->place;
+
+        if (place && call->kind != NGX_RL_REDIS_PROBE
+            && ngx_rl_breaker_state(&place->breaker) == NGX_RL_BREAKER_OPEN)
+        {
             ngx_queue_remove(q);
             ngx_queue_insert_tail(&go, q);
         }

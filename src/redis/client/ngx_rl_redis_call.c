@@ -287,43 +287,36 @@ ngx_rl_redis_deadline_handler(ngx_event_t *ev)
 }
 
 
-/*
- * Takes the ASKING of a call that was not written out of the queue: Redis
- * would take it for the next call's. Where it was written, the call follows it
- * as if that were written, too.
- */
-static void
-ngx_rl_redis_call_unask(ngx_rl_redis_call_t *call)
-{
-    ngx_queue_t          *q;
-    ngx_rl_redis_call_t  *asking;
-
-    q = ngx_queue_prev(&call->request.queue);
-    asking = ngx_rl_redis_call_of(q);
-
-    if (q == ngx_queue_sentinel(&call->node->conn.requests)
-        || asking->request.written)
-    {
-        call->request.written = 1;
-        return;
-    }
-
-    ngx_rl_redis_call_remove(asking);
-    ngx_rl_redis_call_free(asking);
-}
-
-
 void
 ngx_rl_redis_call_leave(ngx_rl_redis_call_t *call, ngx_rl_redis_status_e status)
 {
     void                     *data;
+    ngx_queue_t              *q;
+    ngx_rl_redis_call_t      *asking;
     ngx_rl_redis_result_t     result;
     ngx_rl_redis_handler_pt   handler;
 
     ngx_memzero(&result, sizeof(ngx_rl_redis_result_t));
 
     if (call->node && call->asking && !call->request.written) {
-        ngx_rl_redis_call_unask(call);
+
+        /*
+         * Redis would take its ASKING for the next call's. Where that was
+         * written, the call follows it as if that were written, too.
+         */
+
+        q = ngx_queue_prev(&call->request.queue);
+        asking = ngx_rl_redis_call_of(q);
+
+        if (q == ngx_queue_sentinel(&call->node->conn.requests)
+            || asking->request.written)
+        {
+            call->request.written = 1;
+
+        } else {
+            ngx_rl_redis_call_remove(asking);
+            ngx_rl_redis_call_free(asking);
+        }
     }
 
     if (call->node && call->request.written) {

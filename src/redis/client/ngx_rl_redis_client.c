@@ -187,26 +187,6 @@ ngx_rl_redis_client_new(ngx_rl_redis_t *redis, ngx_cycle_t *cycle,
 }
 
 
-/* All checks begin with the same bytes, written once. */
-static void
-ngx_rl_redis_client_script(ngx_rl_redis_client_t *client)
-{
-    u_char      sha[20], hex[40], *p;
-    ngx_sha1_t  sha1;
-
-    ngx_sha1_init(&sha1);
-    ngx_sha1_update(&sha1, ngx_rl_lua_check, ngx_rl_lua_check_len);
-    ngx_sha1_final(sha, &sha1);
-    ngx_hex_dump(hex, sha, 20);
-
-    p = client->evalsha;
-    p = ngx_rl_redis_write_bulk(p, (u_char *) "EVALSHA", 7);
-    p = ngx_rl_redis_write_bulk(p, hex, 40);
-
-    client->evalsha_len = p - client->evalsha;
-}
-
-
 ngx_int_t
 ngx_rl_redis_client_connect(ngx_rl_redis_client_t *client)
 {
@@ -245,6 +225,8 @@ ngx_rl_redis_stop(ngx_rl_redis_t *redis)
 ngx_int_t
 ngx_rl_redis_start(ngx_rl_redis_t *redis, ngx_cycle_t *cycle)
 {
+    u_char                  sha[20], hex[40], *p;
+    ngx_sha1_t              sha1;
     ngx_rl_redis_client_t  *client;
 
     client = ngx_rl_redis_client_new(redis, cycle, 0);
@@ -253,7 +235,6 @@ ngx_rl_redis_start(ngx_rl_redis_t *redis, ngx_cycle_t *cycle)
     }
 
     redis->client = client;
-    ngx_rl_redis_client_script(client);
     redis->control = ngx_rl_redis_client_new(redis, cycle, 1);
 
     if (redis->control == NULL
@@ -264,6 +245,17 @@ ngx_rl_redis_start(ngx_rl_redis_t *redis, ngx_cycle_t *cycle)
         ngx_rl_redis_stop(redis);
         return NGX_ERROR;
     }
+
+    /* all checks begin with the same bytes, written once */
+
+    ngx_sha1_init(&sha1);
+    ngx_sha1_update(&sha1, ngx_rl_lua_check, ngx_rl_lua_check_len);
+    ngx_sha1_final(sha, &sha1);
+    ngx_hex_dump(hex, sha, 20);
+
+    p = ngx_rl_redis_write_bulk(client->evalsha, (u_char *) "EVALSHA", 7);
+    p = ngx_rl_redis_write_bulk(p, hex, 40);
+    client->evalsha_len = p - client->evalsha;
 
     /* its time to wait for an answer begins when the worker is at work */
 

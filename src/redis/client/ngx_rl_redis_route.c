@@ -9,30 +9,6 @@
 #define NGX_RL_REDIS_AGAIN_MS     5
 
 
-static void
-ngx_rl_redis_map_wait(ngx_rl_redis_call_t *call)
-{
-    uint32_t                credit;
-    ngx_uint_t              waiting;
-    ngx_rl_redis_client_t  *client;
-
-    client = call->client;
-
-    credit = 0;
-
-    if (!ngx_rl_redis_breaker_ask(call, client->map_place, &credit)) {
-        return;
-    }
-
-    waiting = !ngx_queue_empty(&client->unmapped);
-    ngx_queue_insert_tail(&client->unmapped, &call->request.queue);
-
-    if (!waiting) {
-        ngx_rl_redis_topology_wait(client);
-    }
-}
-
-
 void
 ngx_rl_redis_call_queue(ngx_rl_redis_call_t *call, ngx_rl_redis_node_t *node)
 {
@@ -145,22 +121,32 @@ ngx_rl_redis_unmapped_route(ngx_rl_redis_client_t *client)
 static void
 ngx_rl_redis_route(ngx_rl_redis_call_t *call)
 {
+    uint32_t                credit;
+    ngx_uint_t              waiting;
     ngx_rl_redis_client_t  *client;
 
     client = call->client;
 
     if (client->topology.slots) {
         ngx_rl_redis_topology_look(client);
-
-        if (!client->topology.mapped) {
-            ngx_rl_redis_map_wait(call);
-            return;
-        }
-
         ngx_rl_redis_unmapped_route(client);
     }
 
-    ngx_rl_redis_route_mapped(call);
+    if (client->topology.slots == NULL || client->topology.mapped) {
+        ngx_rl_redis_route_mapped(call);
+        return;
+    }
+
+    credit = 0;
+
+    if (ngx_rl_redis_breaker_ask(call, client->map_place, &credit)) {
+        waiting = !ngx_queue_empty(&client->unmapped);
+        ngx_queue_insert_tail(&client->unmapped, &call->request.queue);
+
+        if (!waiting) {
+            ngx_rl_redis_topology_wait(client);
+        }
+    }
 }
 
 

@@ -110,14 +110,43 @@ ngx_rl_redis_heartbeat_answer(void *data, const ngx_rl_redis_result_t *result)
 }
 
 
-static void
-ngx_rl_redis_heartbeat_send(ngx_rl_redis_client_t *client)
+/*
+ * Sends a heartbeat where it is this worker's turn. One whose last heartbeat
+ * has no answer yet leaves the turn to the others. Returns when to look again.
+ */
+static ngx_msec_t
+ngx_rl_redis_heartbeat(ngx_rl_redis_client_t *client)
 {
     u_char               *p;
+    int64_t               passed, interval;
+    uint64_t              last;
+    _Atomic uint64_t     *turn;
     ngx_rl_redis_eval_t   eval;
 
     u_char  text[sizeof(NGX_RL_REDIS_HEARTBEAT_ARGS)
                  + NGX_RL_REDIS_BULK(sizeof(uint64_t))];
+
+    turn = &client->redis->shared->heartbeat_ms;
+    last = atomic_load(turn);
+
+    passed = (int64_t) (ngx_current_msec - last);
+    interval = NGX_RL_REDIS_HEARTBEAT_MS;
+
+    if (client->heartbeat_failed) {
+        interval += NGX_RL_REDIS_YIELD_MS;
+    }
+
+    /* another worker's clock may be a moment ahead, but no second */
+
+    if (last && passed < interval && passed > -NGX_RL_REDIS_HEARTBEAT_MS) {
+        return interval - ngx_max(passed, 0);
+    }
+
+    if (client->heartbeat
+        || !atomic_compare_exchange_strong(turn, &last, ngx_current_msec))
+    {
+        return interval;
+    }
 
     p = ngx_cpymem(text, NGX_RL_REDIS_HEARTBEAT_ARGS,
                    sizeof(NGX_RL_REDIS_HEARTBEAT_ARGS) - 1);
@@ -141,79 +170,8 @@ ngx_rl_redis_heartbeat_send(ngx_rl_redis_client_t *client)
         ngx_rl_redis_call_start(client->heartbeat,
                                 ngx_rl_redis_heartbeat_answer, client);
     }
-}
-
-
-/*
- * Sends a heartbeat where it is this worker's turn. One whose last heartbeat
- * has no answer yet leaves the turn to the others. Returns when to look again.
- */
-static ngx_msec_t
-ngx_rl_redis_heartbeat(ngx_rl_redis_client_t *client)
-{
-    int64_t            passed, interval;
-    uint64_t           last;
-    _Atomic uint64_t  *turn;
-
-    turn = &client->redis->shared->heartbeat_ms;
-    last = atomic_load(turn);
-
-    passed = (int64_t) (ngx_current_msec - last);
-    interval = NGX_RL_REDIS_HEARTBEAT_MS;
-
-    if (client->heartbeat_failed) {
-        interval += NGX_RL_REDIS_YIELD_MS;
-    }
-
-    /* another worker's clock may be a moment ahead, but no second */
-
-    if (last && passed < interval && passed > -NGX_RL_REDIS_HEARTBEAT_MS) {
-        return interval - ngx_max(passed, 0);
-    }
-
-    if (client->heartbeat == NULL
-        && atomic_compare_exchange_strong(turn, &last, ngx_current_msec))
-    {
-        ngx_rl_redis_heartbeat_send(client);
-    }
 
     return interval;
-}
-
-
-/* A check in a bucket of the node. NULL: memory is out, or none was found. */
-static ngx_rl_redis_call_t *
-ngx_rl_redis_probe_new(ngx_rl_redis_node_t *node)
-{
-    ngx_uint_t              i;
-    ngx_rl_redis_call_t    *call;
-    ngx_rl_redis_eval_t     eval;
-    ngx_rl_redis_client_t  *client;
-
-    client = node->client;
-
-    ngx_memzero(&eval, sizeof(ngx_rl_redis_eval_t));
-    eval.nargs = 7;
-    ngx_str_set(&eval.args, NGX_RL_REDIS_PROBE_ARGS);
-
-    for (i = 0; i < NGX_RL_REDIS_PROBE_TRIES; i++) {
-        eval.bucket = (uint32_t) ngx_random();
-        call = ngx_rl_redis_eval_new(client, NGX_RL_REDIS_PROBE, &eval);
-
-        if (call == NULL) {
-            return NULL;
-        }
-
-        if (client->topology.slots == NULL
-            || client->topology.slots[call->slot] == node)
-        {
-            return call;
-        }
-
-        ngx_rl_redis_call_free(call);
-    }
-
-    return NULL;
 }
 
 
@@ -222,7 +180,9 @@ static ngx_msec_t
 ngx_rl_redis_probe(ngx_rl_redis_node_t *node)
 {
     uint64_t                wait_ms;
+    ngx_uint_t              i;
     ngx_rl_redis_call_t    *call;
+    ngx_rl_redis_eval_t     eval;
     ngx_rl_redis_client_t  *client;
 
     client = node->client;
@@ -242,14 +202,30 @@ ngx_rl_redis_probe(ngx_rl_redis_node_t *node)
         return (ngx_msec_t) wait_ms;
     }
 
+    ngx_memzero(&eval, sizeof(ngx_rl_redis_eval_t));
+    eval.nargs = 7;
+    ngx_str_set(&eval.args, NGX_RL_REDIS_PROBE_ARGS);
+
     /* without memory, or a bucket of that node, it is as one that was lost */
 
-    call = ngx_rl_redis_probe_new(node);
+    for (i = 0; i < NGX_RL_REDIS_PROBE_TRIES; i++) {
+        eval.bucket = (uint32_t) ngx_random();
+        call = ngx_rl_redis_eval_new(client, NGX_RL_REDIS_PROBE, &eval);
 
-    if (call) {
-        ngx_rl_redis_call_wait(call);
-        call->place = node->place;
-        ngx_rl_redis_call_queue(call, node);
+        if (call == NULL) {
+            break;
+        }
+
+        if (client->topology.slots == NULL
+            || client->topology.slots[call->slot] == node)
+        {
+            ngx_rl_redis_call_wait(call);
+            call->place = node->place;
+            ngx_rl_redis_call_queue(call, node);
+            break;
+        }
+
+        ngx_rl_redis_call_free(call);
     }
 
     return client->timeout + NGX_RL_BREAKER_MIN_MS;

@@ -12,21 +12,43 @@
      && !(node)->stranger)
 
 
-static ngx_rl_redis_node_t *
-ngx_rl_redis_seeds_connect(ngx_rl_redis_client_t *client)
+ngx_rl_redis_node_t *
+ngx_rl_redis_cluster_from(ngx_rl_redis_client_t *client)
 {
-    ngx_uint_t            i, n, from;
+    ngx_uint_t            i, n, from, up;
     ngx_rl_redis_node_t  *node, *stranger;
     ngx_rl_redis_host_t  *hosts;
 
+    up = 0;
+    node = NULL;
+
+    while (ngx_rl_redis_node_next(client, &node)) {
+        up += ngx_rl_redis_is_up(node);
+    }
+
+    /* the workers' lists are much alike, so the node asks all in turn */
+
+    from = atomic_load(&client->redis->shared->refreshes);
+
+    if (up) {
+        n = from % up;
+        node = NULL;
+
+        while (ngx_rl_redis_node_next(client, &node)) {
+            if (ngx_rl_redis_is_up(node) && n-- == 0) {
+                break;
+            }
+        }
+
+        return node;
+    }
+
     hosts = client->redis->hosts.elts;
     n = client->redis->hosts.nelts;
-    from = atomic_load(&client->redis->shared->refreshes) % n;
-
     stranger = NULL;
 
     for (i = 0; i < n; i++) {
-        node = ngx_rl_redis_node_get(client, &hosts[(from + i) % n],
+        node = ngx_rl_redis_node_get(client, &hosts[(from % n + i) % n],
                                      NGX_RL_REDIS_DATA);
 
         if (node && client->control) {
@@ -39,40 +61,6 @@ ngx_rl_redis_seeds_connect(ngx_rl_redis_client_t *client)
     }
 
     return stranger;
-}
-
-
-ngx_rl_redis_node_t *
-ngx_rl_redis_cluster_from(ngx_rl_redis_client_t *client)
-{
-    ngx_uint_t            n, up;
-    ngx_rl_redis_node_t  *node;
-
-    up = 0;
-
-    node = NULL;
-
-    while (ngx_rl_redis_node_next(client, &node)) {
-        up += ngx_rl_redis_is_up(node);
-    }
-
-    if (up == 0) {
-        return ngx_rl_redis_seeds_connect(client);
-    }
-
-    /* the workers' lists are much alike, so the node asks all in turn */
-
-    n = atomic_load(&client->redis->shared->refreshes) % up;
-
-    node = NULL;
-
-    while (ngx_rl_redis_node_next(client, &node)) {
-        if (ngx_rl_redis_is_up(node) && n-- == 0) {
-            break;
-        }
-    }
-
-    return node;
 }
 
 
