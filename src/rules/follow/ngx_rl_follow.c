@@ -454,42 +454,13 @@ ngx_rl_follow_trim_work(void *data)
 }
 
 
-static void
-ngx_rl_follow_trim_done(void *data)
-{
-    ngx_destroy_pool(data);
-}
-
-
-/*
- * malloc() would keep what the document before, and its JSON, had. The thread
- * gives it back: most of it is in the thread's arena, whose lock the loop does
- * not need.
- */
-static void
-ngx_rl_follow_trim(ngx_log_t *log)
-{
-    ngx_pool_t  *pool;
-
-    pool = ngx_create_pool(NGX_DEFAULT_POOL_SIZE, log);
-
-    if (pool
-        && ngx_rl_job_start(pool, NGX_RL_JOB_COMPUTES,
-                            ngx_rl_follow_trim_work,
-                            ngx_rl_follow_trim_done, pool)
-           == NULL)
-    {
-        ngx_destroy_pool(pool);
-    }
-}
-
-
 /* NGX_AGAIN: once more. */
 static ngx_int_t
 ngx_rl_follow_finish(ngx_rl_follow_t *follow, ngx_msec_t budget_ms)
 {
-    size_t     bytes;
-    ngx_int_t  rc;
+    size_t       bytes;
+    ngx_int_t    rc;
+    ngx_pool_t  *pool;
 
     bytes = follow->next->entry.text.len;
     rc = ngx_rl_policy_finish(follow->next->policy, budget_ms, NULL);
@@ -508,8 +479,22 @@ ngx_rl_follow_finish(ngx_rl_follow_t *follow, ngx_msec_t budget_ms)
     ngx_destroy_pool(follow->next->pool);
     follow->next = NULL;
 
+    /*
+     * malloc() would keep what the document before, and its JSON, had. The
+     * thread gives it back: most of it is in the thread's arena, whose lock the
+     * loop does not need.
+     */
+
     if (ngx_max(follow->bytes, bytes) > NGX_RL_FOLLOW_LARGE) {
-        ngx_rl_follow_trim(follow->log);
+        pool = ngx_create_pool(NGX_DEFAULT_POOL_SIZE, follow->log);
+
+        if (pool
+            && ngx_rl_job_start(pool, NGX_RL_JOB_COMPUTES,
+                                ngx_rl_follow_trim_work, NULL, NULL)
+               == NULL)
+        {
+            ngx_destroy_pool(pool);
+        }
     }
 
     follow->bytes = bytes;

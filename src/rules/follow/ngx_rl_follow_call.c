@@ -251,26 +251,24 @@ ngx_rl_follow_call_job(ngx_rl_follow_call_t *call, ngx_rl_follow_work_pt work,
 static ngx_rl_follow_status_e
 ngx_rl_follow_find(ngx_rl_follow_call_t *call)
 {
-    ngx_int_t         rc;
     ngx_uint_t        i;
     ngx_array_t       records;
     ngx_rl_record_t  *record;
 
-    rc = ngx_rl_store_read(call->limiter->store, call->pool, &call->entry);
+    switch (ngx_rl_follow_history(call->limiter, call->pool, &call->entry)) {
 
-    if (rc == NGX_OK && call->entry.version == call->version) {
-        return NGX_RL_FOLLOW_OK;
-    }
+    case NGX_OK:
+        break;
 
-    if (rc == NGX_DECLINED) {
+    case NGX_DECLINED:
         return NGX_RL_FOLLOW_NOT_FOUND;
+
+    default: /* NGX_ERROR */
+        return NGX_RL_FOLLOW_FAILED;
     }
 
-    if (rc == NGX_ERROR
-        || ngx_rl_follow_history(call->limiter, call->pool, &call->entry)
-           == NGX_ERROR
-        || ngx_rl_follow_heads(&call->entry.text, 1, call->pool, &records)
-           != NGX_OK)
+    if (ngx_rl_follow_heads(&call->entry.text, 1, call->pool, &records)
+        != NGX_OK)
     {
         return NGX_RL_FOLLOW_FAILED;
     }

@@ -52,7 +52,7 @@ static ngx_rl_job_thread_t
 static void
 ngx_rl_job_end(ngx_rl_job_t *job)
 {
-    if (atomic_load(&job->cancelled)) {
+    if (job->done == NULL || atomic_load(&job->cancelled)) {
         ngx_destroy_pool(job->pool);
         return;
     }

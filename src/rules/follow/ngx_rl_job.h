@@ -29,7 +29,7 @@ typedef enum {
  * nginx has one memory pool for them, and no call to Redis.
  *
  * done runs in the event loop when the work is done, once, and never from
- * inside ngx_rl_job_start().
+ * inside ngx_rl_job_start(). NULL: the job's pool is destroyed then.
  */
 typedef void (*ngx_rl_job_pt)(void *data);
 
