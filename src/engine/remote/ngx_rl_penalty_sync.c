@@ -62,35 +62,6 @@ typedef struct {
 } ngx_rl_penalty_sync_t;
 
 
-/* Both keys in one piece of memory. */
-static ngx_int_t
-ngx_rl_penalty_sync_keys(ngx_rl_penalty_sync_t *sync, ngx_log_t *log)
-{
-    u_char      *p;
-    ngx_str_t   *prefix, *zone;
-
-    prefix = &sync->limiter->redis->prefix;
-    zone = &sync->limiter->zone.name;
-
-    p = ngx_alloc(prefix->len + zone->len
-                  + sizeof(":{penalties:}:changes") - 1, log);
-    if (p == NULL) {
-        return NGX_ERROR;
-    }
-
-    sync->keys[0].data = p;
-    sync->keys[1].data = p;
-
-    p = ngx_sprintf(p, "%V:{penalties:%V}", prefix, zone);
-    sync->keys[1].len = p - sync->keys[1].data;
-
-    p = ngx_cpymem(p, ":changes", sizeof(":changes") - 1);
-    sync->keys[0].len = p - sync->keys[0].data;
-
-    return NGX_OK;
-}
-
-
 void
 ngx_rl_penalty_sync_end(ngx_rl_limiter_t *limiter)
 {
@@ -113,10 +84,6 @@ ngx_rl_penalty_sync_end(ngx_rl_limiter_t *limiter)
     }
 
     ngx_rl_penalties_leave(sync->penalties);
-
-    if (sync->keys[0].data) {
-        ngx_free(sync->keys[0].data);
-    }
 
     ngx_free(sync);
 }
@@ -437,13 +404,18 @@ ngx_rl_penalty_sync_tick(ngx_event_t *ev)
 ngx_int_t
 ngx_rl_penalty_sync_begin(ngx_rl_limiter_t *limiter, ngx_cycle_t *cycle)
 {
+    u_char                 *p;
+    size_t                  len;
     ngx_rl_penalty_sync_t  *sync;
 
     if (limiter->redis == NULL || limiter->penalties == NULL) {
         return NGX_OK;
     }
 
-    sync = ngx_calloc(sizeof(ngx_rl_penalty_sync_t), cycle->log);
+    len = limiter->redis->prefix.len + limiter->zone.name.len
+          + sizeof(":{penalties:}:changes") - 1;
+
+    sync = ngx_calloc(sizeof(ngx_rl_penalty_sync_t) + len, cycle->log);
     if (sync == NULL) {
         return NGX_ERROR;
     }
@@ -452,10 +424,18 @@ ngx_rl_penalty_sync_begin(ngx_rl_limiter_t *limiter, ngx_cycle_t *cycle)
     sync->limiter = limiter;
     sync->penalties = ngx_rl_zone_penalties(&limiter->zone);
 
-    if (ngx_rl_penalty_sync_keys(sync, cycle->log) != NGX_OK) {
-        ngx_rl_penalty_sync_end(limiter);
-        return NGX_ERROR;
-    }
+    /* both keys stand behind it */
+
+    p = (u_char *) &sync[1];
+    sync->keys[0].data = p;
+    sync->keys[1].data = p;
+
+    p = ngx_sprintf(p, "%V:{penalties:%V}", &limiter->redis->prefix,
+                    &limiter->zone.name);
+    sync->keys[1].len = p - sync->keys[1].data;
+
+    p = ngx_cpymem(p, ":changes", sizeof(":changes") - 1);
+    sync->keys[0].len = p - sync->keys[0].data;
 
     sync->tick.data = sync;
     sync->tick.log = cycle->log;
