@@ -14,9 +14,6 @@
 
 #include <openssl/crypto.h>
 
-/* pages left to the slab allocator */
-#define NGX_RL_FOLLOW_SPARE_PAGES  8
-
 #define NGX_RL_FOLLOW_ARGS  11   /* of EVAL, at most */
 
 /*
@@ -225,7 +222,6 @@ ngx_rl_follow_init(ngx_shm_zone_t *shm_zone, void *data)
     size_t             size;
     ngx_int_t          rc;
     ngx_pool_t        *pool;
-    ngx_slab_pool_t   *shpool;
     ngx_rl_limiter_t  *limiter, *old;
 
     limiter = shm_zone->data;
@@ -236,21 +232,15 @@ ngx_rl_follow_init(ngx_shm_zone_t *shm_zone, void *data)
         return NGX_OK;
     }
 
-    shpool = (ngx_slab_pool_t *) shm_zone->shm.addr;
-
     /* not zeroed here, which would touch all of it: it is zero, being new */
 
     size = ngx_rl_store_size(NGX_RL_RECORD_MAX);
-    limiter->store = ngx_slab_alloc(shpool, size);
+    limiter->store = ngx_rl_shm_make(shm_zone, size);
 
     if (limiter->store == NULL
         || ngx_rl_store_init(limiter->store, size, NGX_RL_RECORD_MAX)
            != NGX_OK)
     {
-        ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
-                      "could not make the store of ratelimit zone \"%V\" "
-                      "in %uz bytes", &limiter->zone.name,
-                      shm_zone->shm.size);
         return NGX_ERROR;
     }
 
@@ -274,37 +264,11 @@ ngx_rl_follow_init(ngx_shm_zone_t *shm_zone, void *data)
 ngx_int_t
 ngx_rl_follow_prepare(ngx_conf_t *cf, ngx_rl_limiter_t *limiter, void *tag)
 {
-    size_t           size;
-    ngx_str_t        name;
-    ngx_shm_zone_t  *shm_zone;
-
-    size = sizeof("ratelimit_rules::") + limiter->zone.name.len + NGX_INT32_LEN;
-
-    name.data = ngx_pnalloc(cf->pool, size);
-    if (name.data == NULL) {
-        return NGX_ERROR;
-    }
-
-    /* no zone has a name with a colon */
-
-    name.len = ngx_sprintf(name.data, "ratelimit_rules:%d:%V",
-                           NGX_RL_STORE_LAYOUT, &limiter->zone.name)
-               - name.data;
-
-    size = ngx_align(ngx_rl_store_size(NGX_RL_RECORD_MAX), ngx_pagesize);
-    size += (size / ngx_pagesize) * sizeof(ngx_slab_page_t)
-            + NGX_RL_FOLLOW_SPARE_PAGES * ngx_pagesize;
-
-    shm_zone = ngx_shared_memory_add(cf, &name,
-                                     ngx_align(size, ngx_pagesize), tag);
-    if (shm_zone == NULL) {
-        return NGX_ERROR;
-    }
-
-    shm_zone->init = ngx_rl_follow_init;
-    shm_zone->data = limiter;
-
-    return NGX_OK;
+    return ngx_rl_shm_add(cf, "ratelimit_rules", NGX_RL_STORE_LAYOUT,
+                          &limiter->zone.name,
+                          ngx_rl_store_size(NGX_RL_RECORD_MAX),
+                          ngx_rl_follow_init, limiter, tag)
+           ? NGX_OK : NGX_ERROR;
 }
 
 
