@@ -114,8 +114,7 @@ ngx_rl_redis_auth_notice(ngx_rl_redis_client_t *client,
                      err ? NGX_RL_REDIS_AUTH_REMIND_MS : NGX_RL_LOG_MS,
                      NGX_LOG_NOTICE, err, "%s \"%V\"%s",
                      err ? "the workers cannot read" : "a new password in",
-                     login->file,
-                     err ? ", a new password needs a reload" : "");
+                     login->file, err ? ", a new password needs a reload" : "");
 }
 
 

@@ -87,19 +87,16 @@ struct ngx_rl_redis_call_s {
  * A call with len bytes of text, not in any queue. Returns NULL when memory
  * is out. Freed by call_free, or through call_finish or call_fail.
  */
-ngx_rl_redis_call_t *ngx_rl_redis_call_new(
-    ngx_rl_redis_client_t *client, ngx_rl_redis_kind_e kind,
-    size_t len);
+ngx_rl_redis_call_t *ngx_rl_redis_call_new(ngx_rl_redis_client_t *client,
+    ngx_rl_redis_kind_e kind, size_t len);
 
 /* The same with a whole command as its text: the arguments are copied. */
-ngx_rl_redis_call_t *ngx_rl_redis_command_new(
-    ngx_rl_redis_client_t *client, ngx_rl_redis_kind_e kind,
-    const ngx_str_t *args, ngx_uint_t nargs);
+ngx_rl_redis_call_t *ngx_rl_redis_command_new(ngx_rl_redis_client_t *client,
+    ngx_rl_redis_kind_e kind, const ngx_str_t *args, ngx_uint_t nargs);
 
 /* The same, put into the node's queue. NULL: memory is out. */
-ngx_rl_redis_call_t *ngx_rl_redis_command(
-    ngx_rl_redis_node_t *node, ngx_rl_redis_kind_e kind,
-    const ngx_str_t *args, ngx_uint_t nargs);
+ngx_rl_redis_call_t *ngx_rl_redis_command(ngx_rl_redis_node_t *node,
+    ngx_rl_redis_kind_e kind, const ngx_str_t *args, ngx_uint_t nargs);
 
 /* Puts a call into the node's queue, and takes it out. */
 void ngx_rl_redis_call_append(ngx_rl_redis_call_t *call,
@@ -141,9 +138,8 @@ void ngx_rl_redis_done_handler(ngx_event_t *ev);
 /* eval.c */
 
 /* As ngx_rl_redis_eval(), but that the call is not started yet. */
-ngx_rl_redis_call_t *ngx_rl_redis_eval_new(
-    ngx_rl_redis_client_t *client, ngx_rl_redis_kind_e kind,
-    const ngx_rl_redis_eval_t *eval);
+ngx_rl_redis_call_t *ngx_rl_redis_eval_new(ngx_rl_redis_client_t *client,
+    ngx_rl_redis_kind_e kind, const ngx_rl_redis_eval_t *eval);
 
 
 /* route.c */

@@ -209,12 +209,6 @@ const char *ngx_rl_redis_reply_feed(ngx_rl_redis_conn_t *conn, u_char *data,
 void ngx_rl_redis_reply_setup(ngx_rl_redis_node_t *node, const char *command);
 
 
-/* upkeep.c */
-
-/* The timer of what the worker does by itself: heartbeats, probes and more. */
-void ngx_rl_redis_upkeep_handler(ngx_event_t *ev);
-
-
 /* control.c */
 
 /* The timer of the connection that listens. */

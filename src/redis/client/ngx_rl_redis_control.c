@@ -9,7 +9,6 @@
  */
 
 #include "ngx_rl_redis_client.h"
-#include "ngx_rl_redis_error.h"
 
 /* after nginx's headers, which say what libc offers */
 #include <hiredis/hiredis.h>
@@ -58,9 +57,7 @@ ngx_rl_redis_subscriber_handler(ngx_event_t *ev)
         target = ngx_rl_redis_node_of(ngx_queue_head(&client->nodes));
     }
 
-    if (client->subscriber
-        && ngx_rl_redis_subscriber_useless(client, target))
-    {
+    if (client->subscriber && ngx_rl_redis_subscriber_useless(client, target)) {
         ngx_rl_redis_session_free(client->subscriber);
         client->subscriber = NULL;
     }
@@ -97,9 +94,7 @@ ngx_rl_redis_subscriber_handler(ngx_event_t *ev)
 static ngx_int_t
 ngx_rl_redis_control_connect(ngx_rl_redis_client_t *client)
 {
-    if (!client->connected
-        && ngx_rl_redis_client_connect(client) != NGX_OK)
-    {
+    if (!client->connected && ngx_rl_redis_client_connect(client) != NGX_OK) {
         return NGX_ERROR;
     }
 

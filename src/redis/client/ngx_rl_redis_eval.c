@@ -55,19 +55,30 @@ ngx_rl_redis_key_write(u_char *p, const ngx_rl_redis_t *redis,
 }
 
 
-static void
-ngx_rl_redis_eval_write(ngx_rl_redis_call_t *call,
+ngx_rl_redis_call_t *
+ngx_rl_redis_eval_new(ngx_rl_redis_client_t *client, ngx_rl_redis_kind_e kind,
     const ngx_rl_redis_eval_t *eval)
 {
-    size_t                  len;
-    u_char                 *p, *key, digits[NGX_INT64_LEN];
-    ngx_str_t               bucket;
-    ngx_uint_t              i;
-    ngx_rl_redis_t         *redis;
-    ngx_rl_redis_client_t  *client;
+    size_t                len;
+    u_char               *p, *key, digits[NGX_INT64_LEN];
+    ngx_str_t             bucket;
+    ngx_uint_t            i;
+    ngx_rl_redis_t       *redis;
+    ngx_rl_redis_call_t  *call;
 
-    client = call->client;
     redis = client->redis;
+
+    len = NGX_RL_REDIS_ARRAY + client->evalsha_len
+          + NGX_RL_REDIS_BULK(NGX_INT32_LEN) + (1 + eval->nsets)
+            * NGX_RL_REDIS_BULK(redis->prefix.len + NGX_RL_REDIS_KEY_BYTES)
+          + eval->args.len;
+
+    call = ngx_rl_redis_call_new(client, kind, len);
+    if (call == NULL) {
+        return NULL;
+    }
+
+    call->late = eval->late;
 
     p = ngx_rl_redis_write_array(call->request.text,
                                  3 + 1 + eval->nsets + eval->nargs);
@@ -77,8 +88,7 @@ ngx_rl_redis_eval_write(ngx_rl_redis_call_t *call,
     p = ngx_rl_redis_write_bulk(p, digits, len);
 
     bucket.data = digits;
-    bucket.len = ngx_rl_number_write(digits,
-                                     eval->bucket % redis->buckets)
+    bucket.len = ngx_rl_number_write(digits, eval->bucket % redis->buckets)
                  - digits;
 
     key = p;
@@ -100,29 +110,6 @@ ngx_rl_redis_eval_write(ngx_rl_redis_call_t *call,
     p = ngx_cpymem(p, eval->args.data, eval->args.len);
 
     call->request.len = p - call->request.text;
-}
-
-
-ngx_rl_redis_call_t *
-ngx_rl_redis_eval_new(ngx_rl_redis_client_t *client, ngx_rl_redis_kind_e kind,
-    const ngx_rl_redis_eval_t *eval)
-{
-    size_t                len;
-    ngx_rl_redis_call_t  *call;
-
-    len = NGX_RL_REDIS_ARRAY + client->evalsha_len
-          + NGX_RL_REDIS_BULK(NGX_INT32_LEN) + (1 + eval->nsets)
-            * NGX_RL_REDIS_BULK(client->redis->prefix.len
-                                + NGX_RL_REDIS_KEY_BYTES)
-          + eval->args.len;
-
-    call = ngx_rl_redis_call_new(client, kind, len);
-    if (call == NULL) {
-        return NULL;
-    }
-
-    ngx_rl_redis_eval_write(call, eval);
-    call->late = eval->late;
 
     return call;
 }

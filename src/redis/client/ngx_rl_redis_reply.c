@@ -4,7 +4,6 @@
  */
 
 #include "ngx_rl_redis_client.h"
-#include "ngx_rl_redis_error.h"
 
 /* after nginx's headers, which say what libc offers */
 #include <hiredis/hiredis.h>

@@ -151,10 +151,9 @@ ngx_rl_redis_session_recovered(ngx_rl_redis_conn_t *conn)
     }
 
     ngx_rl_redis_count(client->redis->shared->reconnects);
-    ngx_rl_redis_log(client,
-                     node->place ? &node->place->notices : &node->lines,
-                     NGX_RL_LOG_MS, NGX_LOG_NOTICE, 0,
-                     "connected to %V again", &conn->name);
+    ngx_rl_redis_log(client, node->place ? &node->place->notices : &node->lines,
+                     NGX_RL_LOG_MS, NGX_LOG_NOTICE, 0, "connected to %V again",
+                     &conn->name);
 }
 
 

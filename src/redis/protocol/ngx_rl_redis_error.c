@@ -2,7 +2,7 @@
  * Which error a reply of Redis is: by its first word.
  */
 
-#include "ngx_rl_redis_error.h"
+#include "ngx_rl_redis_codec.h"
 
 /* after nginx's headers, which say what libc offers */
 #include <hiredis/hiredis.h>

@@ -5,7 +5,6 @@
  */
 
 #include "ngx_rl_redis_client.h"
-#include "ngx_rl_redis_error.h"
 
 #define NGX_RL_REDIS_LOG_TEXT  1024  /* bytes of a line, at most */
 

@@ -8,7 +8,6 @@
 
 #include "ngx_rl_redis_codec.h"
 #include "ngx_rl_redis_conn.h"
-#include "ngx_rl_redis_error.h"
 #include "ngx_rl_redis_shared.h"
 #include "ngx_rl_slot_map.h"
 
@@ -67,8 +66,7 @@ struct ngx_rl_redis_node_s {
  * text is copied, addrs are not. Returns NULL when memory is out or there are
  * too many.
  */
-ngx_rl_redis_node_t *ngx_rl_redis_node_get(
-    ngx_rl_redis_client_t *client,
+ngx_rl_redis_node_t *ngx_rl_redis_node_get(ngx_rl_redis_client_t *client,
     const ngx_rl_redis_host_t *host, ngx_rl_redis_role_e role);
 
 /*

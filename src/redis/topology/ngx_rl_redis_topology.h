@@ -70,30 +70,6 @@ void ngx_rl_redis_topology_up(ngx_rl_redis_node_t *node);
  */
 void ngx_rl_redis_topology_reply(ngx_rl_redis_node_t *node, ngx_uint_t current);
 
-
-/* cluster.c */
-
-/*
- * A node to ask, UP, another one each time. If no node is UP, connects to the
- * seeds: a seed that the old map does not know may tell the new one. NULL: none
- * is UP yet.
- */
-ngx_rl_redis_node_t *ngx_rl_redis_cluster_from(ngx_rl_redis_client_t *client);
-
-/* Writes what node answered as a map. Returns how many ranges were of use. */
-ngx_uint_t ngx_rl_redis_map_write(ngx_rl_redis_node_t *node,
-    ngx_rl_slot_map_t *map);
-
-/* Makes the worker's slots those of the map. */
-void ngx_rl_redis_map_apply(ngx_rl_redis_client_t *client,
-    const ngx_rl_slot_map_t *map);
-
-/*
- * Lets go of the nodes that own no slots, and has those that are DOWN and do
- * connect again.
- */
-void ngx_rl_redis_map_settle(ngx_rl_redis_client_t *client);
-
 /*
  * The node that "MOVED <slot> <host>:<port>" or "ASK ..." from node names, NULL
  * where it names none; slot is set.

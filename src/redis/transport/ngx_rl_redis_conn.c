@@ -2,13 +2,18 @@
  * The states of one connection. Its owner frees it from its timer, or where no
  * handler of it runs, so nothing that a reply or a handler does can free it
  * under its reader.
+ *
+ * A connection's host may be an address. A name of the configuration may have
+ * known addresses. For any other name the worker asks nginx's resolver at each
+ * attempt to connect, which answers at once if it has asked lately. Several
+ * addresses are tried one after the other, in an order of their own: name
+ * servers change theirs with every answer.
  */
 
 #include <ngx_event_connect.h>
 
 #include "ngx_rl_backoff.h"
 #include "ngx_rl_redis_conn.h"
-
 
 #define NGX_RL_REDIS_RETRY_MS        1000
 
@@ -53,6 +58,16 @@ ngx_rl_redis_conn_healthy(const ngx_rl_redis_conn_t *conn)
            && ngx_current_msec - conn->begin_ms
               >= NGX_RL_BACKOFF_MIN_MS
            && !conn->lazy && !conn->net->redis->tls.on && !ngx_exiting;
+}
+
+
+static void
+ngx_rl_redis_resolve_cancel(ngx_rl_redis_conn_t *conn)
+{
+    if (conn->query) {
+        ngx_resolve_name_done(conn->query);
+        conn->query = NULL;
+    }
 }
 
 
@@ -115,6 +130,328 @@ ngx_rl_redis_conn_break(ngx_rl_redis_conn_t *conn, ngx_err_t err,
         passed = ngx_current_msec - conn->begin_ms;
         ngx_add_timer(&conn->timer, (passed < conn->pause_ms)
                                     ? conn->pause_ms - passed : 1);
+    }
+}
+
+
+/* Keeps in best the one that comes first, up and around from the last. */
+static void
+ngx_rl_redis_resolve_offer(const ngx_rl_redis_conn_t *conn, ngx_addr_t *best,
+    struct sockaddr *sockaddr, socklen_t socklen)
+{
+    u_char     *last, *one, *two;
+    ngx_int_t   one_above, two_above;
+
+    if (best->sockaddr) {
+        last = (u_char *) &conn->sockaddr;
+        one = (u_char *) sockaddr;
+        two = (u_char *) best->sockaddr;
+
+        one_above = ngx_memn2cmp(one, last, socklen, conn->socklen) > 0;
+        two_above = ngx_memn2cmp(two, last, best->socklen, conn->socklen) > 0;
+
+        if (one_above < two_above
+            || (one_above == two_above
+                && ngx_memn2cmp(one, two, socklen, best->socklen) >= 0))
+        {
+            return;
+        }
+    }
+
+    best->sockaddr = sockaddr;
+    best->socklen = socklen;
+}
+
+
+socklen_t
+ngx_rl_redis_resolve_numeric(const ngx_rl_redis_host_t *host,
+    ngx_sockaddr_t *sa)
+{
+    in_addr_t  addr;
+    socklen_t  socklen;
+
+    ngx_memzero(sa, sizeof(ngx_sockaddr_t));
+
+    addr = ngx_inet_addr(host->host.data, host->host.len);
+
+    if (addr != INADDR_NONE) {
+        sa->sockaddr_in.sin_family = AF_INET;
+        sa->sockaddr_in.sin_addr.s_addr = addr;
+        socklen = sizeof(struct sockaddr_in);
+
+#if (NGX_HAVE_INET6)
+
+    } else if (ngx_inet6_addr(host->host.data, host->host.len,
+                              sa->sockaddr_in6.sin6_addr.s6_addr)
+               == NGX_OK)
+    {
+        sa->sockaddr_in6.sin6_family = AF_INET6;
+        socklen = sizeof(struct sockaddr_in6);
+
+#endif
+
+    } else {
+        return 0;
+    }
+
+    ngx_inet_set_port(&sa->sockaddr, host->port);
+
+    return socklen;
+}
+
+
+static void
+ngx_rl_redis_resolve_set(ngx_rl_redis_conn_t *conn, const ngx_addr_t *addr)
+{
+    ngx_memcpy(&conn->sockaddr, addr->sockaddr, addr->socklen);
+    conn->socklen = addr->socklen;
+}
+
+
+/* Looks at it in dead_ms; sooner while it has to show that it is back. */
+static void
+ngx_rl_redis_conn_watch(ngx_rl_redis_conn_t *conn)
+{
+    ngx_msec_t  delay;
+
+    delay = conn->net->dead_ms;
+
+    if (conn->failures) {
+        delay = ngx_min(delay, NGX_RL_BACKOFF_MAX_MS);
+    }
+
+    ngx_add_timer(&conn->timer, delay);
+}
+
+
+static void
+ngx_rl_redis_conn_up(ngx_rl_redis_conn_t *conn)
+{
+    int         value;
+    ngx_uint_t  i;
+
+    conn->state = NGX_RL_REDIS_UP;
+    conn->up_ms = ngx_current_msec;
+
+    /* one write a turn is small: it must not wait for the last one's ACK */
+
+    (void) ngx_tcp_nodelay(conn->connection);
+
+    /* a kernel that refuses an option, or a path, does without it */
+
+    for (i = 0;
+         i < sizeof(ngx_rl_redis_conn_options)
+             / sizeof(ngx_rl_redis_conn_options[0]);
+         i++)
+    {
+        value = ngx_rl_redis_conn_options[i].value;
+
+        (void) setsockopt(conn->connection->fd, IPPROTO_TCP,
+                          ngx_rl_redis_conn_options[i].name, &value,
+                          sizeof(int));
+    }
+
+    ngx_rl_redis_conn_watch(conn);
+    ngx_post_event(&conn->flush, &ngx_posted_next_events);
+
+    conn->owner->up(conn);
+}
+
+
+/* There is a connection, to be encrypted or not. */
+static void
+ngx_rl_redis_conn_opened(ngx_rl_redis_conn_t *conn)
+{
+    if (!conn->net->redis->tls.on) {
+        ngx_rl_redis_conn_up(conn);
+        return;
+    }
+
+    conn->state = NGX_RL_REDIS_HANDSHAKE;
+    ngx_rl_redis_tls_begin(conn);
+}
+
+
+/* Ends RESOLVING. reason: why there is no address; NULL: it is in sockaddr. */
+static void
+ngx_rl_redis_conn_resolved(ngx_rl_redis_conn_t *conn, const char *reason)
+{
+    ngx_int_t               rc;
+    ngx_connection_t       *c;
+    ngx_peer_connection_t   pc;
+
+    if (reason) {
+        ngx_rl_redis_conn_break(conn, 0, reason);
+        return;
+    }
+
+    /* the resolver may have taken all the time that there was */
+
+    if (!conn->timer.timer_set) {
+        ngx_add_timer(&conn->timer, NGX_RL_BACKOFF_ATTEMPT_MS);
+    }
+
+    conn->state = NGX_RL_REDIS_CONNECTING;
+
+    ngx_memzero(&pc, sizeof(ngx_peer_connection_t));
+
+    pc.sockaddr = &conn->sockaddr.sockaddr;
+    pc.socklen = conn->socklen;
+    pc.name = &conn->name;
+    pc.get = ngx_event_get_peer;
+    pc.log = &conn->net->muted;
+    pc.log_error = NGX_ERROR_ERR;
+    pc.so_keepalive = 1;
+
+    rc = ngx_event_connect_peer(&pc);
+
+    if (rc != NGX_OK && rc != NGX_AGAIN) {
+        ngx_rl_redis_conn_break(conn, ngx_socket_errno, "connect() failed");
+        return;
+    }
+
+    c = pc.connection;
+    c->data = conn;
+    c->read->handler = ngx_rl_redis_conn_read_handler;
+    c->write->handler = ngx_rl_redis_conn_write_handler;
+
+    conn->connection = c;
+
+    if (rc == NGX_OK) {
+        ngx_rl_redis_conn_opened(conn);
+    }
+}
+
+
+/*
+ * A name server that is out of order takes away no address that was good. One
+ * that says that there is no such name does.
+ */
+static void
+ngx_rl_redis_resolve_failed(ngx_rl_redis_conn_t *conn, ngx_int_t state)
+{
+    const char  *reason;
+
+    switch (state) {
+
+    case NGX_RESOLVE_NXDOMAIN:
+        conn->socklen = 0;
+        reason = "its name was not found";
+        break;
+
+    case NGX_RESOLVE_TIMEDOUT:
+        reason = "the resolver did not answer";
+        break;
+
+    default:
+        reason = "the resolver answered with a failure";
+    }
+
+    ngx_rl_redis_conn_resolved(conn, conn->socklen ? NULL : reason);
+}
+
+
+static void
+ngx_rl_redis_resolve_handler(ngx_resolver_ctx_t *ctx)
+{
+    ngx_int_t             state;
+    ngx_uint_t            i;
+    ngx_addr_t            best;
+    ngx_rl_redis_conn_t  *conn;
+
+    conn = ctx->data;
+    state = ctx->state;
+
+    if (state == NGX_OK && ctx->naddrs == 0) {
+        state = NGX_RESOLVE_NXDOMAIN;
+    }
+
+    if (state == NGX_OK) {
+        ngx_memzero(&best, sizeof(ngx_addr_t));
+
+        for (i = 0; i < ctx->naddrs; i++) {
+            ngx_inet_set_port(ctx->addrs[i].sockaddr, conn->host.port);
+            ngx_rl_redis_resolve_offer(conn, &best, ctx->addrs[i].sockaddr,
+                                       ctx->addrs[i].socklen);
+        }
+
+        ngx_rl_redis_resolve_set(conn, &best);
+    }
+
+    conn->query = NULL;
+    ngx_resolve_name_done(ctx);
+
+    if (state == NGX_OK) {
+        ngx_rl_redis_conn_resolved(conn, NULL);
+        return;
+    }
+
+    ngx_rl_redis_resolve_failed(conn, state);
+}
+
+
+/*
+ * Finds where conn's host is, maybe by nginx's resolver. conn_resolved() tells,
+ * now or later.
+ */
+static void
+ngx_rl_redis_resolve(ngx_rl_redis_conn_t *conn)
+{
+    socklen_t            socklen;
+    ngx_addr_t           best;
+    ngx_uint_t           i;
+    ngx_sockaddr_t       sa;
+    ngx_resolver_ctx_t  *ctx;
+    ngx_rl_redis_t      *redis;
+
+    redis = conn->net->redis;
+    ngx_memzero(&best, sizeof(ngx_addr_t));
+
+    for (i = 0; i < conn->host.naddrs; i++) {
+        ngx_rl_redis_resolve_offer(conn, &best, conn->host.addrs[i].sockaddr,
+                                   conn->host.addrs[i].socklen);
+    }
+
+    socklen = best.sockaddr ? 0
+              : ngx_rl_redis_resolve_numeric(&conn->host, &sa);
+
+    if (socklen) {
+        best.sockaddr = &sa.sockaddr;
+        best.socklen = socklen;
+    }
+
+    if (best.sockaddr) {
+        ngx_rl_redis_resolve_set(conn, &best);
+        ngx_rl_redis_conn_resolved(conn, NULL);
+        return;
+    }
+
+    if (redis->resolver == NULL) {
+        ngx_rl_redis_conn_resolved(conn,
+                         "its host is a name, expected a \"resolver\"");
+        return;
+    }
+
+    ctx = ngx_resolve_start(redis->resolver, NULL);
+
+    if (ctx == NULL || ctx == NGX_NO_RESOLVER) {
+        ngx_rl_redis_conn_resolved(conn, "no memory");
+        return;
+    }
+
+    ctx->name = conn->host.host;
+    ctx->handler = ngx_rl_redis_resolve_handler;
+    ctx->data = conn;
+    ctx->timeout = redis->resolver_timeout;
+    ctx->cancelable = 1;
+
+    conn->query = ctx;
+
+    /* the handler may be called from inside; an error frees ctx */
+
+    if (ngx_resolve_name(ctx) != NGX_OK) {
+        conn->query = NULL;
+        ngx_rl_redis_conn_resolved(conn, "no memory");
     }
 }
 
@@ -231,22 +568,6 @@ ngx_rl_redis_conn_recovered(ngx_rl_redis_conn_t *conn)
 }
 
 
-/* Looks at it in dead_ms; sooner while it has to show that it is back. */
-static void
-ngx_rl_redis_conn_watch(ngx_rl_redis_conn_t *conn)
-{
-    ngx_msec_t  delay;
-
-    delay = conn->net->dead_ms;
-
-    if (conn->failures) {
-        delay = ngx_min(delay, NGX_RL_BACKOFF_MAX_MS);
-    }
-
-    ngx_add_timer(&conn->timer, delay);
-}
-
-
 /* The timer of a connection that is up: is the peer alive, is it needed? */
 static void
 ngx_rl_redis_conn_check(ngx_rl_redis_conn_t *conn)
@@ -320,7 +641,8 @@ ngx_rl_redis_conn_timer_handler(ngx_event_t *ev)
         return;
 
     case NGX_RL_REDIS_RESOLVING:
-        ngx_rl_redis_resolve_timeout(conn);
+        ngx_rl_redis_resolve_cancel(conn);
+        ngx_rl_redis_resolve_failed(conn, NGX_RESOLVE_TIMEDOUT);
         return;
 
     case NGX_RL_REDIS_CONNECTING:
@@ -407,121 +729,6 @@ ngx_rl_redis_conn_begin_soon(ngx_rl_redis_conn_t *conn)
     conn->state = NGX_RL_REDIS_BROKEN;
 
     ngx_add_timer(&conn->timer, 1 + ngx_random() % NGX_RL_BACKOFF_FIRST_MS);
-}
-
-
-/* Returns NGX_OK: connected, NGX_AGAIN: soon, or NGX_ERROR. */
-static ngx_int_t
-ngx_rl_redis_conn_open(ngx_rl_redis_conn_t *conn)
-{
-    ngx_int_t               rc;
-    ngx_connection_t       *c;
-    ngx_peer_connection_t   pc;
-
-    ngx_memzero(&pc, sizeof(ngx_peer_connection_t));
-
-    pc.sockaddr = &conn->sockaddr.sockaddr;
-    pc.socklen = conn->socklen;
-    pc.name = &conn->name;
-    pc.get = ngx_event_get_peer;
-    pc.log = &conn->net->muted;
-    pc.log_error = NGX_ERROR_ERR;
-    pc.so_keepalive = 1;
-
-    rc = ngx_event_connect_peer(&pc);
-
-    if (rc != NGX_OK && rc != NGX_AGAIN) {
-        return NGX_ERROR;
-    }
-
-    c = pc.connection;
-    c->data = conn;
-    c->read->handler = ngx_rl_redis_conn_read_handler;
-    c->write->handler = ngx_rl_redis_conn_write_handler;
-
-    conn->connection = c;
-
-    return rc;
-}
-
-
-static void
-ngx_rl_redis_conn_up(ngx_rl_redis_conn_t *conn)
-{
-    int         value;
-    ngx_uint_t  i;
-
-    conn->state = NGX_RL_REDIS_UP;
-    conn->up_ms = ngx_current_msec;
-
-    /* one write a turn is small: it must not wait for the last one's ACK */
-
-    (void) ngx_tcp_nodelay(conn->connection);
-
-    /* a kernel that refuses an option, or a path, does without it */
-
-    for (i = 0;
-         i < sizeof(ngx_rl_redis_conn_options)
-             / sizeof(ngx_rl_redis_conn_options[0]);
-         i++)
-    {
-        value = ngx_rl_redis_conn_options[i].value;
-
-        (void) setsockopt(conn->connection->fd, IPPROTO_TCP,
-                          ngx_rl_redis_conn_options[i].name, &value,
-                          sizeof(int));
-    }
-
-    ngx_rl_redis_conn_watch(conn);
-    ngx_post_event(&conn->flush, &ngx_posted_next_events);
-
-    conn->owner->up(conn);
-}
-
-
-/* There is a connection, to be encrypted or not. */
-static void
-ngx_rl_redis_conn_opened(ngx_rl_redis_conn_t *conn)
-{
-    if (!conn->net->redis->tls.on) {
-        ngx_rl_redis_conn_up(conn);
-        return;
-    }
-
-    conn->state = NGX_RL_REDIS_HANDSHAKE;
-    ngx_rl_redis_tls_begin(conn);
-}
-
-
-void
-ngx_rl_redis_conn_resolved(ngx_rl_redis_conn_t *conn, const char *reason)
-{
-    if (reason) {
-        ngx_rl_redis_conn_break(conn, 0, reason);
-        return;
-    }
-
-    /* the resolver may have taken all the time that there was */
-
-    if (!conn->timer.timer_set) {
-        ngx_add_timer(&conn->timer, NGX_RL_BACKOFF_ATTEMPT_MS);
-    }
-
-    conn->state = NGX_RL_REDIS_CONNECTING;
-
-    switch (ngx_rl_redis_conn_open(conn)) {
-
-    case NGX_OK:
-        ngx_rl_redis_conn_opened(conn);
-        return;
-
-    case NGX_ERROR:
-        ngx_rl_redis_conn_break(conn, ngx_socket_errno, "connect() failed");
-        return;
-
-    default: /* NGX_AGAIN */
-        return;
-    }
 }
 
 

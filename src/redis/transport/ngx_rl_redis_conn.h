@@ -187,14 +187,19 @@ void ngx_rl_redis_conn_release(ngx_rl_redis_conn_t *conn);
  */
 ngx_int_t ngx_rl_redis_conn_connected(ngx_rl_redis_conn_t *conn);
 
-/* Ends RESOLVING. reason: why there is no address; NULL: it is in sockaddr. */
-void ngx_rl_redis_conn_resolved(ngx_rl_redis_conn_t *conn, const char *reason);
-
 /* Ends HANDSHAKE. reason: why it failed; NULL: it did not. */
 void ngx_rl_redis_conn_shook(ngx_rl_redis_conn_t *conn, const char *reason);
 
 /* The request that was sent first and is not answered; NULL: there is none. */
 ngx_rl_redis_request_t *ngx_rl_redis_conn_head(ngx_rl_redis_conn_t *conn);
+
+/*
+ * The address of a host that is one, as text: it is known without asking.
+ * Returns its length, 0 for any other host.
+ */
+socklen_t ngx_rl_redis_resolve_numeric(const ngx_rl_redis_host_t *host,
+    ngx_sockaddr_t *sa);
+
 
 
 /* io.c */
@@ -216,26 +221,6 @@ void ngx_rl_redis_conn_flush_handler(ngx_event_t *ev);
 /* The socket's events. Any of them may end in break. */
 void ngx_rl_redis_conn_write_handler(ngx_event_t *wev);
 void ngx_rl_redis_conn_read_handler(ngx_event_t *rev);
-
-
-/* resolve.c */
-
-/*
- * The address of a host that is one, as text: it is known without asking.
- * Returns its length, 0 for any other host.
- */
-socklen_t ngx_rl_redis_resolve_numeric(
-    const ngx_rl_redis_host_t *host, ngx_sockaddr_t *sa);
-
-/*
- * Finds where conn's host is, maybe by nginx's resolver. conn_resolved() tells,
- * now or later: when the deadline comes first, call resolve_timeout().
- */
-void ngx_rl_redis_resolve(ngx_rl_redis_conn_t *conn);
-void ngx_rl_redis_resolve_timeout(ngx_rl_redis_conn_t *conn);
-
-/* Forgets the question, if there is one. */
-void ngx_rl_redis_resolve_cancel(ngx_rl_redis_conn_t *conn);
 
 
 /* tls.c */

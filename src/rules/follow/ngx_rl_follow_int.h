@@ -241,12 +241,10 @@ ngx_rl_redis_call_t *ngx_rl_follow_ask_put(
  * A number of an answer; a version and, behind it, an id. NGX_OK, or NGX_ERROR:
  * they are not there.
  */
-ngx_int_t ngx_rl_follow_number(
-    const ngx_rl_redis_result_t *result, ngx_uint_t i,
-    uint64_t *number);
-ngx_int_t ngx_rl_follow_version(
-    const ngx_rl_redis_result_t *result, ngx_uint_t i,
-    uint64_t *version, uint64_t *id);
+ngx_int_t ngx_rl_follow_number(const ngx_rl_redis_result_t *result,
+    ngx_uint_t i, uint64_t *number);
+ngx_int_t ngx_rl_follow_version(const ngx_rl_redis_result_t *result,
+    ngx_uint_t i, uint64_t *version, uint64_t *id);
 
 /*
  * Redis counts resets. If the number has changed, a counter was deleted on some

@@ -156,8 +156,7 @@ ngx_rl_follow_compared(ngx_rl_follow_task_t *task)
 
     if (task->entry.version > task->own.version + NGX_RL_FOLLOW_LEAP) {
         task->why = "its version is that of no change";
-        return task->own.version ? NGX_RL_FOLLOW_BEHIND
-                                 : NGX_RL_FOLLOW_REFUSED;
+        return task->own.version ? NGX_RL_FOLLOW_BEHIND : NGX_RL_FOLLOW_REFUSED;
     }
 
     if (task->entry.version) {
@@ -237,10 +236,9 @@ ngx_rl_follow_return(ngx_rl_follow_task_t *task)
 
     follow = task->follow;
 
-    follow->asked = ngx_rl_follow_ask_put(follow, ngx_rl_follow_answer,
-                                          follow, task->entry.version,
-                                          task->entry.id, &task->own,
-                                          &task->own.text);
+    follow->asked = ngx_rl_follow_ask_put(follow, ngx_rl_follow_answer, follow,
+                                          task->entry.version, task->entry.id,
+                                          &task->own, &task->own.text);
     if (follow->asked == NULL) {
         ngx_rl_follow_idle(follow, NGX_RL_FOLLOW_AGAIN_MS);
         return;
