@@ -9,7 +9,6 @@
 
 #include "ngx_rl_lua.h"
 #include "ngx_rl_redis_control.h"
-#include "ngx_rl_text.h"
 
 /* looks for changes here; asks for those of others; looks for a leader */
 #define NGX_RL_PENALTY_LOOK_MS   50
@@ -200,17 +199,13 @@ ngx_rl_penalty_sync_take(ngx_rl_penalty_sync_t *sync, const ngx_str_t *texts)
     uint64_t             until, forget, age;
     ngx_rl_penalized_t   row;
 
+    static const uint64_t  most = (uint64_t) 1 << 53;
+
     if (texts[0].len != NGX_RL_PENALTY_NAME
         || texts[4].len != NGX_RL_PENALTY_BYTES
-        || ngx_rl_number_parse(texts[1].data, texts[1].len, 0,
-                               (uint64_t) 1 << 53, &until)
-           != 0
-        || ngx_rl_number_parse(texts[2].data, texts[2].len, 0,
-                               (uint64_t) 1 << 53, &forget)
-           != 0
-        || ngx_rl_number_parse(texts[3].data, texts[3].len, 0,
-                               (uint64_t) 1 << 53, &age)
-           != 0)
+        || ngx_rl_redis_control_number(&texts[1], most, &until) != NGX_OK
+        || ngx_rl_redis_control_number(&texts[2], most, &forget) != NGX_OK
+        || ngx_rl_redis_control_number(&texts[3], most, &age) != NGX_OK)
     {
         return;
     }
@@ -253,14 +248,10 @@ ngx_rl_penalty_sync_answer(void *data, const ngx_rl_redis_result_t *result)
 
     if (result->status != NGX_RL_REDIS_OK
         || result->n < NGX_RL_PENALTY_ANSWER
-        || ngx_rl_number_parse(result->texts[0].data,
-                               result->texts[0].len, 0, UINT64_MAX,
-                               &set)
-           != 0
-        || ngx_rl_number_parse(result->texts[1].data,
-                               result->texts[1].len, 0, UINT64_MAX,
-                               &last)
-           != 0)
+        || ngx_rl_redis_control_number(&result->texts[0], UINT64_MAX, &set)
+           != NGX_OK
+        || ngx_rl_redis_control_number(&result->texts[1], UINT64_MAX, &last)
+           != NGX_OK)
     {
         if (sync->logged == 0
             || ngx_current_msec - sync->logged >= NGX_RL_PENALTY_LOG_MS)

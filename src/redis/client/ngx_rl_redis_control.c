@@ -9,6 +9,7 @@
  */
 
 #include "ngx_rl_redis_client.h"
+#include "ngx_rl_text.h"
 
 /* after nginx's headers, which say what libc offers */
 #include <hiredis/hiredis.h>
@@ -157,6 +158,15 @@ ngx_rl_redis_control_call(ngx_rl_redis_t *redis, const ngx_str_t *args,
     ngx_rl_redis_call_start(call, handler, data);
 
     return call;
+}
+
+
+ngx_int_t
+ngx_rl_redis_control_number(const ngx_str_t *text, uint64_t most,
+    uint64_t *number)
+{
+    return ngx_rl_number_parse(text->data, text->len, 0, most, number) == 0
+           ? NGX_OK : NGX_ERROR;
 }
 
 

@@ -39,6 +39,10 @@ ngx_rl_redis_call_t *ngx_rl_redis_control_call(ngx_rl_redis_t *redis,
     const ngx_str_t *args, ngx_uint_t nargs, ngx_uint_t key,
     ngx_rl_redis_handler_pt handler, void *data);
 
+/* A number of such texts, up to most. NGX_OK, or NGX_ERROR: it is none. */
+ngx_int_t ngx_rl_redis_control_number(const ngx_str_t *text, uint64_t most,
+    uint64_t *number);
+
 /*
  * Listens to listener->channel from now on, again whenever the connection
  * broke. Posts the event for messages, once for several that come together, and

@@ -224,52 +224,46 @@ ngx_rl_redis_error(ngx_rl_redis_node_t *node, ngx_rl_redis_call_t *call)
         return;
 
     case NGX_RL_REDIS_CLUSTERDOWN:
+    case NGX_RL_REDIS_MASTERDOWN:
+    case NGX_RL_REDIS_READONLY:
 
         /* the slot may have another owner, or soon get one */
 
         ngx_rl_redis_refresh(client);
-        ngx_rl_redis_error_refused(node, call);
-        return;
-
-    case NGX_RL_REDIS_MASTERDOWN:
-    case NGX_RL_REDIS_READONLY:
-        ngx_rl_redis_refresh(client);
-        ngx_rl_redis_error_refused(node, call);
-
-        /*
-         * Without a map it is the host's name that has to lead elsewhere, or
-         * another of its addresses: a new connection finds out, but not each
-         * call makes one.
-         */
-
-        if (client->topology.slots == NULL
-            && node->conn.host.naddrs != 1
-            && ngx_current_msec - node->conn.up_ms
-               >= NGX_RL_REDIS_STAY_MS)
-        {
-            ngx_rl_redis_conn_break(&node->conn, 0, "it is not the primary");
-        }
-
-        return;
-
-    case NGX_RL_REDIS_NOAUTH:
-
-        /* a new connection authenticates anew */
-
-        ngx_rl_redis_error_refused(node, call);
-        ngx_rl_redis_conn_break(&node->conn, 0, "a check answered NOAUTH");
-        return;
+        break;
 
     case NGX_RL_REDIS_WRONGTYPE:
 
         /* something else stands under that key: the node is well */
 
         ngx_rl_redis_breaker_neutral(call);
-        ngx_rl_redis_error_refused(node, call);
-        return;
+        break;
 
     default:
-        ngx_rl_redis_error_refused(node, call);
+        break;
+    }
+
+    ngx_rl_redis_error_refused(node, call);
+
+    if (status == NGX_RL_REDIS_NOAUTH) {
+
+        /* a new connection authenticates anew */
+
+        ngx_rl_redis_conn_break(&node->conn, 0, "a check answered NOAUTH");
+    }
+
+    /*
+     * Without a map it is the host's name that has to lead elsewhere, or
+     * another of its addresses: a new connection finds out, but not each call
+     * makes one.
+     */
+
+    if ((status == NGX_RL_REDIS_MASTERDOWN || status == NGX_RL_REDIS_READONLY)
+        && client->topology.slots == NULL
+        && node->conn.host.naddrs != 1
+        && ngx_current_msec - node->conn.up_ms >= NGX_RL_REDIS_STAY_MS)
+    {
+        ngx_rl_redis_conn_break(&node->conn, 0, "it is not the primary");
     }
 }
 

@@ -27,6 +27,17 @@ typedef int     ngx_rl_redis_elements_t;
 #endif
 
 
+/* of an array, and of a whole reply, at most */
+static const struct {
+    ngx_uint_t  elements;
+    size_t      bytes;
+} ngx_rl_redis_forms[] = {
+    { NGX_RL_REDIS_MAX_VALUES, NGX_RL_REDIS_MAX_REPLY },
+    { NGX_RL_CLUSTER_SLOTS, NGX_RL_REDIS_MAX_SLOTS },
+    { NGX_RL_REDIS_CONTROL_TEXTS, NGX_RL_REDIS_CONTROL_BYTES }
+};
+
+
 void
 ngx_rl_redis_texts_free(ngx_rl_redis_reply_t *reply)
 {
@@ -311,25 +322,15 @@ ngx_rl_redis_range_add(ngx_rl_redis_reply_t *reply)
 static void *
 ngx_rl_redis_read_array(const redisReadTask *task, ngx_rl_redis_elements_t n)
 {
-    ngx_uint_t             max;
     ngx_rl_redis_reply_t  *reply;
 
     reply = task->privdata;
 
-    max = (reply->form == NGX_RL_REDIS_FORM_SLOTS)
-          ? NGX_RL_CLUSTER_SLOTS : NGX_RL_REDIS_MAX_VALUES;
-
-    if (reply->form == NGX_RL_REDIS_FORM_TEXTS) {
-        max = NGX_RL_REDIS_CONTROL_TEXTS;
-    }
-
-    if ((ngx_uint_t) n > max) {
-        return NULL;
-    }
-
     /* hiredis has a limit of its own up to 0.14, and none since 1.0 */
 
-    if (ngx_rl_redis_depth(task) > NGX_RL_REDIS_MAX_DEPTH) {
+    if ((ngx_uint_t) n > ngx_rl_redis_forms[reply->form].elements
+        || ngx_rl_redis_depth(task) > NGX_RL_REDIS_MAX_DEPTH)
+    {
         return NULL;
     }
 
@@ -565,7 +566,7 @@ ngx_rl_redis_reader_next(void *reader, ngx_rl_redis_reply_t *reply,
     ngx_rl_redis_form_e form)
 {
     void         *object;
-    size_t        max, len;
+    size_t        len;
     redisReader  *rd;
 
     rd = reader;
@@ -601,13 +602,6 @@ ngx_rl_redis_reader_next(void *reader, ngx_rl_redis_reply_t *reply,
     }
 
     if (object == NULL) {
-        max = (form == NGX_RL_REDIS_FORM_SLOTS)
-              ? NGX_RL_REDIS_MAX_SLOTS : NGX_RL_REDIS_MAX_REPLY;
-
-        if (form == NGX_RL_REDIS_FORM_TEXTS) {
-            max = NGX_RL_REDIS_CONTROL_BYTES;
-        }
-
         /* no element of CLUSTER SLOTS is as long as a whole reply of others */
 
         if (form == NGX_RL_REDIS_FORM_SLOTS
@@ -617,7 +611,8 @@ ngx_rl_redis_reader_next(void *reader, ngx_rl_redis_reply_t *reply,
             return NGX_ERROR;
         }
 
-        return reply->bytes > max ? NGX_ERROR : NGX_AGAIN;
+        return reply->bytes > ngx_rl_redis_forms[form].bytes
+               ? NGX_ERROR : NGX_AGAIN;
     }
 
     reply->bytes = 0;

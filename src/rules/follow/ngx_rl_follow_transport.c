@@ -10,7 +10,6 @@
 #include "ngx_rl_leases.h"
 #include "ngx_rl_lua.h"
 #include "ngx_rl_state.h"
-#include "ngx_rl_text.h"
 
 #include <openssl/crypto.h>
 
@@ -442,10 +441,9 @@ ngx_rl_follow_number(const ngx_rl_redis_result_t *result, ngx_uint_t i,
     uint64_t *number)
 {
     return (i < result->n
-            && ngx_rl_number_parse(result->texts[i].data,
-                                   result->texts[i].len, 0,
-                                   NGX_RL_FOLLOW_LATEST, number)
-               == 0)
+            && ngx_rl_redis_control_number(&result->texts[i],
+                                           NGX_RL_FOLLOW_LATEST, number)
+               == NGX_OK)
            ? NGX_OK : NGX_ERROR;
 }
 
