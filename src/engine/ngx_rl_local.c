@@ -308,8 +308,6 @@ static void
 ngx_rl_local_sliding_window(const ngx_rl_local_op_t *op, ngx_rl_state_t *state)
 {
     uint32_t               remaining;
-    uint64_t               taken_us;
-    ngx_uint_t             i;
     ngx_rl_entry_t         before;
     ngx_rl_window_t        w;
     ngx_rl_answer_t        left;
@@ -337,21 +335,14 @@ ngx_rl_local_sliding_window(const ngx_rl_local_op_t *op, ngx_rl_state_t *state)
 
         limit = op->limit;
         remaining = op->answer->remaining;
-        taken_us = op->now_us;
 
-        for (i = 0; i < 2; i++) {
-            ngx_rl_sliding_window_take(&w, limit, op->now_us, 0, 0, &left);
+        ngx_rl_sliding_window_take(&w, limit, op->now_us, 0, 0, &left);
 
-            if (left.remaining >= remaining) {
-                break;
-            }
-
-            ngx_rl_sliding_window_give(&w, limit, op->now_us, taken_us,
+        if (left.remaining < remaining) {
+            ngx_rl_sliding_window_give(&w, limit, op->now_us, NGX_RL_WHENEVER,
                                        remaining - left.remaining);
-            taken_us -= ngx_min(taken_us, limit->window_us);
-        }
 
-        if (left.remaining > remaining) {
+        } else if (left.remaining > remaining) {
             ngx_rl_sliding_window_take(&w, limit, op->now_us, 0,
                                        left.remaining - remaining, &left);
         }

@@ -60,7 +60,7 @@ sim_refill_take(sim_refill_t *refill, uint64_t request)
     rc = ngx_rl_ledger_take(ledger, limit, &env, (uint32_t) sim.cell.cost,
                             &answer, &next);
 
-    if (rc == NGX_RL_LEDGER_ASK && env.behind) {
+    if (rc >= NGX_RL_LEDGER_ASK && env.behind) {
         sim_refill_alone_take(refill, &env, &answer);
         rc = NGX_RL_LEDGER_REJECTED;
 

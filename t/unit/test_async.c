@@ -20,6 +20,7 @@ typedef struct {
     env_t     env;
     answer_t  answer;
     unsigned  ask;
+    unsigned  fresh;       /* the gateway's own counter becomes the answer */
     told_t    told;
 } ledger_t;
 
@@ -50,6 +51,8 @@ spend(ledger_t *l, int64_t ms, uint32_t cost)
     on(l, ms);
     rc = ngx_rl_ledger_take(&l->async, &l->limit, &l->env, cost,
                            &l->answer, &l->ask);
+    l->fresh = (rc == NGX_RL_LEDGER_FRESH);
+    rc = l->fresh ? ASK : rc;
     assert_answer(rc, &l->limit, cost, &l->answer);
 
     return rc;
@@ -406,6 +409,8 @@ test_windows_end(void **state)
     known(&l, sliding(100, 60), 0, 5, 1100);
     assert_int_equal(spend(&l, 1090, 5), PAID);
     assert_int_equal(spend(&l, 1101, 1), ASK);
+    assert_int_equal(l.fresh, 1);
+    assert_int_equal(l.answer.remaining, 95);
     assert_int_equal(l.async.owed, 5);
     assert_int_equal(call(&l, 1190), 5);
 }
@@ -425,6 +430,33 @@ test_calendar(void **state)
     assert_int_equal(spend(&l, 20, 1), ASK);
     assert_int_equal(spend(&l, 5001, 1), ASK);
     assert_int_equal(l.async.owed, 0);
+}
+
+
+/* What a fixed window owes counts in the next one: if that is all, for two. */
+static void
+test_owes_next(void **state)
+{
+    ledger_t  l;
+
+    known(&l, fixed(10, 60), 0, 10, 30001);
+    charge(&l, 1, 14);
+
+    assert_int_equal(spend(&l, 1, 6), DENIED);
+    assert_int_equal(l.answer.retry_us, 30000000);
+    assert_int_equal(spend(&l, 1, 7), DENIED);
+    assert_int_equal(l.answer.retry_us, 90000000);
+
+    charge(&l, 1, 10);
+    assert_int_equal(spend(&l, 1, 1), DENIED);
+    assert_int_equal(l.answer.retry_us, 90000000);
+    assert_int_equal(spend(&l, 1, 11), DENIED);
+    assert_true(l.answer.retry_us == NEVER);
+
+    /* when it is over, the gateway's own counter knows the debt */
+
+    assert_int_equal(spend(&l, 30001, 1), ASK);
+    assert_int_equal(l.fresh, 0);
 }
 
 
@@ -677,6 +709,13 @@ gateway_request(gateway_t *g, int64_t ms, uint32_t cost)
     }
 
     if (spend(&g->l, ms, cost) == ASK) {
+
+        if (g->l.fresh) {
+            memset(&g->own, 0, sizeof(g->own));
+            (void) state_take(&g->own, &g->l.limit, AT_US(ms), 0,
+                              g->l.limit.capacity - g->l.answer.remaining);
+        }
+
         g->l.answer = state_take(&g->own, &g->l.limit, AT_US(ms), cost, 0);
 
         if (g->l.answer.granted) {

@@ -204,9 +204,18 @@ static const step_t  sliding_denied[] = {
     FILL(0, 2, 0, 1, 50000, 2000),
     TAKE(5, 2, DENIED, RETRY(1994, 1997)),
 
-    /* for more, what Redis said is no promise */
-    TAKE(5, 9, DENIED, RETRY(49990, 50000)),
+    /* each token more waits as long as the others, here 6 seconds */
+    TAKE(5, 9, DENIED, RETRY(43995, 43997)),
+    TAKE(5, 10, DENIED, RETRY(49995, 49997)),
     TAKE(5, 1, ASK),
+
+    /* the window of now has counted, too: for more, Redis does not say */
+    NEW, FILL(0, 2, 0, 1, 90000, 2000),
+    TAKE(5, 9, DENIED, RETRY(89995, 89997)),
+
+    /* all that weighs when it can be paid is of the window of now */
+    NEW, FILL(0, 2, 0, 0, 90000, 42000),
+    TAKE(5, 9, DENIED, RETRY(83995, 83997)),
 
     /* one that has counted lasts on as its successor's predecessor */
     NEW, FILL(0, 1, 3, 0, 60100, 0),

@@ -70,6 +70,8 @@
 #define NGX_RL_LEDGER_ROUND_US   ((uint64_t) INT32_MAX * 1000)
 #define NGX_RL_LEDGER_SKEW_MS    1000    /* the cached clocks of two workers may
                                             differ by so much */
+#define NGX_RL_LEDGER_ROUND_MS   1       /* a window ends so much later than the
+                                            ledger takes it for over */
 
 
 static inline unsigned
@@ -221,7 +223,7 @@ ngx_rl_ledger_back(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     }
 
     if (!ngx_rl_ledger_of_bucket(limit)) {
-        ledger->left += tokens;
+        ledger->left = (ledger->left > 0 ? ledger->left : 0) + tokens;
         return;
     }
 
@@ -520,7 +522,7 @@ ngx_rl_ledger_answer(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
         answer->reset_us -= answer->reset_us > back_us ? back_us
                                                        : answer->reset_us;
     } else {
-        left = ledger->left;
+        left = ledger->left > 0 ? ledger->left : 0;
         answer->granted = 0;
         answer->reset_us = ledger->fresh_us > now_us ? ledger->fresh_us - now_us
                                                      : 0;
@@ -597,6 +599,15 @@ ngx_rl_ledger_rejected(const ngx_rl_ledger_t *ledger,
         return 0;
     }
 
+    /* what a fixed window owes may be too much for so high a cost */
+
+    if (!ngx_rl_ledger_flows(limit) && cost <= limit->capacity
+        && (int64_t) cost - ledger->tokens
+           > (int64_t) limit->capacity + ledger->left)
+    {
+        return 0;
+    }
+
     passed_ms = ngx_rl_ledger_passed_ms(env->now_us, ledger->answered_ms);
 
     return (passed_ms < ledger->retry_ms && ngx_rl_ledger_flows(limit)
@@ -618,6 +629,40 @@ ngx_rl_ledger_keep(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
                            NGX_RL_LEDGER_KEEP_MS);
 
     ngx_rl_ledger_busy(ledger, env->now_us + (uint64_t) ms * 1000);
+}
+
+
+uint64_t
+ngx_rl_ledger_later_us(const ngx_rl_limit_t *limit,
+    const ngx_rl_answer_t *answer, uint32_t cost, uint32_t more)
+{
+    uint64_t  reset_us, room;
+
+    if (ngx_rl_ledger_of_bucket(limit)) {
+        return answer->retry_us + (uint64_t) more * (limit->rate.step_us + 1);
+    }
+
+    reset_us = answer->reset_us + NGX_RL_LEDGER_ROUND_MS * 1000;
+
+    if (more == 0 || !ngx_rl_ledger_flows(limit)
+        || answer->retry_us >= reset_us)
+    {
+        return answer->retry_us;
+    }
+
+    /*
+     * While one window alone still weighs, its weight sinks evenly to nothing:
+     * each token more waits as long. Before that only Redis could say.
+     */
+
+    if (limit->algorithm == NGX_RL_SLIDING_WINDOW
+        && answer->retry_us + limit->window_us >= reset_us)
+    {
+        room = limit->capacity - cost;
+        reset_us -= (reset_us - answer->retry_us) * (room - more) / room;
+    }
+
+    return reset_us;
 }
 
 
@@ -682,20 +727,16 @@ ngx_rl_ledger_reject(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 
     answer->retry_us = (uint64_t) (ms - passed_ms) * 1000;
     more = cost - ledger->tokens - ledger->rejected_cost;
-
-    if (ngx_rl_ledger_of_bucket(limit)) {
-        answer->retry_us += (uint64_t) more * (limit->rate.step_us + 1);
-
-    } else if (more && answer->retry_us < answer->reset_us) {
-
-        /* how much earlier, only Redis could say */
-
-        answer->retry_us = answer->reset_us;
-    }
+    answer->retry_us = ngx_rl_ledger_later_us(limit, answer,
+                                              ledger->rejected_cost, more);
 }
 
 
-/* Behind: until Redis has named the moment, the answer has the latest one. */
+/*
+ * Behind: until Redis has named the moment, the answer has the latest one. What
+ * is owed counts in the next fixed window: if that leaves too little, too, the
+ * window behind it pays.
+ */
 static void
 ngx_rl_ledger_reject_behind(ngx_rl_ledger_t *ledger,
     const ngx_rl_limit_t *limit, uint64_t now_us, uint32_t cost,
@@ -711,12 +752,17 @@ ngx_rl_ledger_reject_behind(ngx_rl_ledger_t *ledger,
     }
 
     if (!ngx_rl_ledger_of_bucket(limit)) {
-        answer->retry_us = answer->reset_us ? answer->reset_us : 1000;
+        answer->retry_us = answer->reset_us + NGX_RL_LEDGER_ROUND_MS * 1000;
 
         if (ledger->retry_ms && cost <= ledger->rejected_cost) {
             wait_ms = ledger->answered_ms + ledger->retry_ms
                       - ngx_rl_ledger_ms(now_us);
             answer->retry_us = (uint64_t) wait_ms * 1000;
+
+        } else if (!ngx_rl_ledger_flows(limit)
+                   && (int64_t) ledger->left + limit->capacity < cost)
+        {
+            answer->retry_us += limit->window_us;
         }
     }
 
@@ -905,13 +951,24 @@ ngx_rl_ledger_take_behind(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     const ngx_rl_ledger_env_t *env, uint32_t cost, ngx_rl_answer_t *answer,
     unsigned *next)
 {
-    unsigned  swept;
+    unsigned         swept, answered;
+    ngx_rl_ledger_e  rc;
 
     swept = (ledger->mark == limit->mark && ledger->owed != 0);
+    answered = (ledger->mark == limit->mark && ledger->answered);
 
     ngx_rl_ledger_begin_behind(ledger, limit, env->now_us);
 
     if (!ledger->answered) {
+        rc = NGX_RL_LEDGER_ASK;
+
+        /* its window is over; the gateway's own one stands elsewhere */
+
+        if (answered && limit->algorithm == NGX_RL_SLIDING_WINDOW) {
+            memset(answer, 0, sizeof(ngx_rl_answer_t));
+            answer->remaining = ledger->left > 0 ? (uint32_t) ledger->left : 0;
+            rc = NGX_RL_LEDGER_FRESH;
+        }
 
         /* if the gateway's own counter rejects, Redis may have more */
 
@@ -920,7 +977,7 @@ ngx_rl_ledger_take_behind(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
                 && ngx_rl_ledger_passed_ms(env->now_us, ledger->asked_ms)
                    >= NGX_RL_LEDGER_LOST_MS;
 
-        return NGX_RL_LEDGER_ASK;
+        return rc;
     }
 
     ngx_rl_ledger_spend(ledger, limit, env->now_us, cost, answer);
@@ -1576,7 +1633,8 @@ ngx_rl_ledger_reject_until(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     late_us = env->now_us > late_us ? env->now_us - late_us : 0;
     retry_us -= late_us < retry_us ? late_us : retry_us;
 
-    ledger->retry_ms = ngx_rl_ledger_min(retry_us / 1000 + 1, INT32_MAX);
+    ledger->retry_ms = ngx_rl_ledger_min((retry_us + 999) / 1000, INT32_MAX);
+    ledger->retry_ms += (ledger->retry_ms == 0);
     ledger->rejected_cost = cost;
 
     ngx_rl_ledger_keep(ledger, limit, env);
@@ -1584,16 +1642,40 @@ ngx_rl_ledger_reject_until(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 
 
 /*
- * Whether a fixed window rejects for longer than the ledger counts, and not
- * just until it ends: the next one is owed, too.
+ * A fixed window may owe: then a moment that Redis has named for a cost holds
+ * for no higher one. left is kept below 0 by so much as it may owe. Returns 1
+ * if there is nothing more to remember: a lower cost is rejected already, or
+ * the next window is owed, too, and that is longer than the ledger counts.
  */
 static unsigned
-ngx_rl_ledger_owes_next(const ngx_rl_limit_t *limit,
-    const ngx_rl_answer_t *answer)
+ngx_rl_ledger_owes(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
+    int32_t left, uint32_t cost, const ngx_rl_answer_t *answer)
 {
-    return limit->algorithm == NGX_RL_FIXED_WINDOW
-           && answer->retry_us / 1000 >= INT32_MAX
-           && answer->retry_us > answer->reset_us + 1000;
+    unsigned  lower, next;
+    int32_t   owes;
+
+    if (ngx_rl_ledger_flows(limit) || answer->retry_us == 0
+        || answer->remaining)
+    {
+        return 0;
+    }
+
+    lower = (ledger->retry_ms && ledger->rejected_cost < cost);
+    next = (answer->retry_us > answer->reset_us + 1000);
+
+    owes = (int32_t) cost - (int32_t) limit->capacity;
+    ledger->left = next ? 0 : owes;
+
+    if (lower && left < 0 && (next || left > owes)) {
+        ledger->left = left;
+    }
+
+    if (next && answer->retry_us / 1000 >= INT32_MAX) {
+        ledger->retry_ms = lower ? ledger->retry_ms : 0;
+        return 1;
+    }
+
+    return lower;
 }
 
 
@@ -1642,6 +1724,7 @@ ngx_rl_ledger_fill(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     const ngx_rl_ledger_env_t *env, uint64_t asked_us,
     const ngx_rl_ledger_call_t *call, const ngx_rl_answer_t *answer)
 {
+    int32_t   left;
     uint32_t  passed_ms;
     uint64_t  full_us, next_us;
     unsigned  another;
@@ -1684,6 +1767,8 @@ ngx_rl_ledger_fill(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
         ledger->shown = UINT32_MAX;
     }
 
+    left = ledger->left;
+
     ngx_rl_ledger_learn(ledger, limit, env, asked_us, answer);
 
     if (answer->retry_us == NGX_RL_NEVER) {
@@ -1705,8 +1790,7 @@ ngx_rl_ledger_fill(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
         ngx_rl_ledger_strike(ledger, limit, call, answer, passed_ms);
     }
 
-    if (ngx_rl_ledger_owes_next(limit, answer)) {
-        ledger->retry_ms = 0;
+    if (ngx_rl_ledger_owes(ledger, limit, left, call->cost, answer)) {
         return 1;
     }
 
@@ -1773,7 +1857,7 @@ ngx_rl_ledger_lost(const ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
         all = (int64_t) limit->window_us;
 
     } else {
-        used = all - ledger->left - ledger->tokens;
+        used = all - (ledger->left > 0 ? ledger->left : 0) - ledger->tokens;
     }
 
     return (uint64_t) answer->granted + answer->remaining >= limit->capacity

@@ -36,7 +36,8 @@ typedef struct {
                                        all that is debited or owed */
             uint32_t  tokens;       /* in hand; the table of leases reads it */
             int32_t   left;         /* of windows: neither in hand nor owed;
-                                       below 0: more is owed than was there */
+                                       below 0: more is owed than was there,
+                                       or may be (in hand, a fixed one) */
         };
 
         /* debiting behind: a bucket, whose instant is fresh_us */
@@ -93,7 +94,9 @@ typedef struct {
 typedef enum {
     NGX_RL_LEDGER_PAID = 0,
     NGX_RL_LEDGER_REJECTED,
-    NGX_RL_LEDGER_ASK         /* Redis has to be asked */
+    NGX_RL_LEDGER_ASK,        /* Redis has to be asked */
+    NGX_RL_LEDGER_FRESH       /* the same, and the window is over that Redis has
+                                 told of */
 } ngx_rl_ledger_e;
 
 /* The caller's view of the time and of the fleet. */
@@ -141,7 +144,9 @@ typedef struct {
  *
  * ASK leaves it as it is. With tokens in hand the request has to ask; behind,
  * Redis has said nothing, and the gateway's own counter decides. What that
- * grants goes to spent(), with its answer.
+ * grants goes to spent(), with its answer. FRESH, behind, of a sliding window:
+ * that counter is to have as much left as the answer says, since its windows
+ * end at other moments than those in Redis.
  *
  * *next is CALL: the caller is to call Redis now, and nobody waits for that.
  * It makes the call by ask(), with nothing queued, and sweeps from now on. If
@@ -165,6 +170,13 @@ void ngx_rl_ledger_spent(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 unsigned ngx_rl_ledger_rejects(ngx_rl_ledger_t *ledger,
     const ngx_rl_limit_t *limit, const ngx_rl_ledger_env_t *env, uint32_t cost,
     ngx_rl_answer_t *answer);
+
+/*
+ * An answer rejects a cost until retry_us: how long a request waits that costs
+ * so much more (cost + more <= capacity). If that is not known, until reset_us.
+ */
+uint64_t ngx_rl_ledger_later_us(const ngx_rl_limit_t *limit,
+    const ngx_rl_answer_t *answer, uint32_t cost, uint32_t more);
 
 /*
  * Fills the answer with what is known of the counter, for a request that costs

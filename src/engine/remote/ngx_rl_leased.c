@@ -12,6 +12,7 @@
 
 #include "ngx_rl_policy.h"
 #include "ngx_rl_script.h"
+#include "ngx_rl_window.h"
 
 /* paid under one lock */
 #define NGX_RL_REFILL_BATCH  64
@@ -427,9 +428,10 @@ ngx_rl_refill_reject(ngx_rl_refill_t *refill, uint32_t head,
         if (counter->cost > refill->limit.capacity) {
             counter->answer.retry_us = NGX_RL_NEVER;
 
-        } else if (counter->cost > head && answer->retry_us != NGX_RL_NEVER) {
-            counter->answer.retry_us += (uint64_t) (counter->cost - head)
-                                        * (refill->limit.rate.step_us + 1);
+        } else if (answer->retry_us != NGX_RL_NEVER) {
+            counter->answer.retry_us
+                = ngx_rl_ledger_later_us(&refill->limit, answer, head,
+                                         counter->cost - head);
         }
 
         ngx_rl_refill_complete(counter);
@@ -1060,6 +1062,38 @@ ngx_rl_leased_local(ngx_rl_counter_t *counter, unsigned next)
 }
 
 
+/*
+ * async: the ledger takes the next window for the longest that the calendar
+ * has, if that owes all, too.
+ */
+static void
+ngx_rl_leased_owes_next(ngx_rl_counter_t *counter)
+{
+    uint64_t               reset_us, wall_us;
+    ngx_rl_bounds_t        next;
+    const ngx_rl_limit_t  *limit;
+
+    limit = counter->limit;
+    reset_us = counter->answer.reset_us;
+
+    if (limit->calendar == NGX_RL_CALENDAR_NONE
+        || counter->answer.retry_us == NGX_RL_NEVER
+        || counter->answer.retry_us < reset_us + limit->window_us)
+    {
+        return;
+    }
+
+    /* the clocks may differ: in the midst of it */
+
+    wall_us = (uint64_t) ngx_time() * 1000000 + reset_us
+              + limit->window_us / 2;
+    next = ngx_rl_calendar_bounds(limit, wall_us);
+
+    counter->answer.retry_us -= limit->window_us
+                                - (next.end_us - next.start_us);
+}
+
+
 static void
 ngx_rl_leased_take(ngx_rl_counter_t *counter)
 {
@@ -1104,9 +1138,18 @@ ngx_rl_leased_take(ngx_rl_counter_t *counter)
 
     ngx_rl_leased_unlock(&locked);
 
-    if (rc == NGX_RL_LEDGER_ASK && locked.env.behind) {
+    if (locked.env.behind && rc >= NGX_RL_LEDGER_ASK) {
+
+        if (rc == NGX_RL_LEDGER_FRESH) {
+            ngx_rl_local_note(counter);
+        }
+
         ngx_rl_leased_local(counter, next);
         return;
+    }
+
+    if (rc == NGX_RL_LEDGER_REJECTED && locked.env.behind) {
+        ngx_rl_leased_owes_next(counter);
     }
 
     ngx_rl_leased_next(counter, next, 0);
