@@ -45,9 +45,10 @@ ngx_rl_redis_conn_mark(ngx_rl_redis_conn_t *conn)
 
 
 /*
- * Whether a connection that ends may be made anew at once. With TLS all
- * gateways would come with a handshake at the same moment. A server that ends
- * connections again and again gets them one pause after the other.
+ * Whether a connection that ends may be made anew at once; a lazy one, by the
+ * next request. With TLS all gateways would come with a handshake at the same
+ * moment. A server that ends connections again and again gets them one pause
+ * after the other.
  */
 static ngx_uint_t
 ngx_rl_redis_conn_healthy(const ngx_rl_redis_conn_t *conn)
@@ -57,7 +58,7 @@ ngx_rl_redis_conn_healthy(const ngx_rl_redis_conn_t *conn)
            && conn->good
            && ngx_current_msec - conn->begin_ms
               >= NGX_RL_BACKOFF_MIN_MS
-           && !conn->lazy && !conn->net->redis->tls.on && !ngx_exiting;
+           && !conn->net->redis->tls.on && !ngx_exiting;
 }
 
 
@@ -99,6 +100,11 @@ ngx_rl_redis_conn_break(ngx_rl_redis_conn_t *conn, ngx_err_t err,
     ngx_uint_t  healthy;
 
     healthy = ngx_rl_redis_conn_healthy(conn);
+
+    if (healthy && conn->lazy) {
+        conn->retried_ms = ngx_current_msec - NGX_RL_REDIS_RETRY_MS;
+        healthy = 0;
+    }
 
     conn->owner->failed(conn, err, reason);
 

@@ -160,7 +160,10 @@ void ngx_rl_redis_conn_begin(ngx_rl_redis_conn_t *conn);
 /* Begins the first attempt soon, or with the first request. */
 void ngx_rl_redis_conn_begin_soon(ngx_rl_redis_conn_t *conn);
 
-/* Where conn is DOWN it connects now, at most once a second through this. */
+/*
+ * Where conn is DOWN it connects now, at most once a second through this, and
+ * at once where a lazy one was healthy.
+ */
 void ngx_rl_redis_conn_retry(ngx_rl_redis_conn_t *conn);
 
 /*
