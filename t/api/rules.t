@@ -360,6 +360,26 @@ is(t::Api::said($clear->change('PUT', '/overrides/c',
    '422 invalid: /overrides/0/value expected the same number as limit and '
    . 'capacity, since the algorithm is no bucket', 'one of a rule of the document');
 
+# what has no effect, or not the one that is meant, is made, and the answer says so
+my %paths = (key => ['$ratelimit_route'], params => { limit => 5, window => 60 });
+my $invents = 'key has $ratelimit_route, so a client has a counter for each path that it'
+              . ' invents, expected a "ratelimit_route ... /**" in each location of the zone';
+
+$answer = $api->change('PUT', '/rules/paths', \%paths);
+is($answer->{status} . ' ' . header($answer, 'X-RateLimit-Warning'),
+   "201 /rules/0/$invents", 'a rule with a warning');
+is(header($api->change('PATCH', '/rules/paths', { priority => 1 }), 'X-RateLimit-Warning'),
+   "/rules/0/$invents", 'a PATCH has it, too');
+is(header($api->change('DELETE', '/rules/paths'), 'X-RateLimit-Warning'), '',
+   'without the rule there is none');
+
+$answer = $api->change('PUT', '/document', { format => "1.99", rules => [
+    { id => 'orders', "\x{e9}\r\nX-A: b" => 1, params => $paths{params} },
+    map { { id => "p$_", %paths } } 1 .. 8 ] });
+is_deeply($answer->{headers}{'x-ratelimit-warning'},
+    ['/rules/0/??' . '??X-A: b is not known to this version: it is kept, and has no effect',
+     map { "/rules/$_/$invents" } 1 .. 7], 'eight of nine, with nothing but plain characters');
+
 # a full state folder: it is said that it is not saved
 $now = $api->get('/document')->{etag};
 unlink "$gateway->{dir}/rules.state.tmp";

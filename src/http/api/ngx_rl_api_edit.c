@@ -19,6 +19,8 @@
 
 #define NGX_RL_API_SLICE_MS  1
 #define NGX_RL_API_TRIES     5   /* of If-Match: "*" */
+#define NGX_RL_API_WARNINGS  8   /* of an answer */
+#define NGX_RL_API_WARNING   512 /* bytes of one, at most */
 
 static ngx_int_t ngx_rl_api_edit_start(ngx_rl_api_t *api, ngx_uint_t based);
 
@@ -522,6 +524,40 @@ ngx_rl_api_edit_stopped(ngx_rl_api_t *api)
 }
 
 
+/* Headers: a client may PUT the body again. The texts may be a client's. */
+static ngx_int_t
+ngx_rl_api_edit_warnings(ngx_rl_api_t *api)
+{
+    u_char                   *p, *text;
+    ngx_uint_t                i;
+    const ngx_rl_problem_t   *warning;
+    const ngx_rl_problems_t  *warnings;
+
+    warnings = &api->work->edit.warnings;
+    warning = warnings->list.elts;
+
+    for (i = 0; i < ngx_min(warnings->list.nelts, NGX_RL_API_WARNINGS); i++) {
+        text = ngx_pnalloc(api->request->pool, NGX_RL_API_WARNING);
+        if (text == NULL) {
+            return NGX_ERROR;
+        }
+
+        p = ngx_snprintf(text, NGX_RL_API_WARNING - 1, "%V %V",
+                         &warning[i].pointer, &warning[i].detail);
+        *p = '\0';
+
+        while (p != text) {
+            p--;
+            *p = (*p < 0x20 || *p >= 0x7f) ? '?' : *p;
+        }
+
+        ngx_rl_api_header(api, "X-RateLimit-Warning", (char *) text);
+    }
+
+    return NGX_OK;
+}
+
+
 /*
  * Shows what is there now; after a DELETE the version. The tag is that of the
  * version. A client may PUT the body again, so a header says that the state
@@ -550,6 +586,10 @@ ngx_rl_api_edit_answer(ngx_rl_api_t *api)
 
     if (unsaved) {
         ngx_rl_api_header(api, "X-RateLimit-Saved", "false");
+    }
+
+    if (ngx_rl_api_edit_warnings(api) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
     if (edit->status == NGX_RL_EDIT_CREATED) {
