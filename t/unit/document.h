@@ -1,15 +1,22 @@
 /*
  * What the tests of a document share: limiters that bear one, compiling it,
- * and what of the layer above a document meets. Behind cmocka's and nginx's
- * headers.
+ * and what of the layer above a document meets.
  */
 
 #ifndef DOCUMENT_H_INCLUDED
 #define DOCUMENT_H_INCLUDED
 
-#include "nginx_text.h"
+#include <ngx_config.h>
+#include <ngx_core.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
 
 #include <jansson.h>
+
+#include "nginx_text.h"
 
 #include "ngx_rl_document.h"
 

@@ -3,14 +3,6 @@
  * "'" is the quotation mark.
  */
 
-#include <ngx_config.h>
-#include <ngx_core.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
-
 #include "document.h"
 
 #define SECOND  ((uint64_t) 1000000)

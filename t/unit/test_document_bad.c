@@ -4,14 +4,6 @@
  * a rule: of nginx.conf, or in a stored document, that is only a warning.
  */
 
-#include <ngx_config.h>
-#include <ngx_core.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
-
 #include "document.h"
 
 #define LINE  4096

@@ -4,14 +4,6 @@
  * is out: nothing is lost then. And every document that docs/rules.md shows.
  */
 
-#include <ngx_config.h>
-#include <ngx_core.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
-
 #include "document.h"
 
 #define BYTES  (4 * 1024 * 1024)

@@ -3,14 +3,6 @@
  * texts "'" is "\"", and "#sk_1#" is what is stored of that API key.
  */
 
-#include <ngx_config.h>
-#include <ngx_core.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
-
 #include "document.h"
 
 #include "ngx_rl_edit.h"

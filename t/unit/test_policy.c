@@ -3,14 +3,7 @@
  * of their paths, and who holds on to one.
  */
 
-#include <ngx_config.h>
-#include <ngx_core.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #include "policy.h"
 

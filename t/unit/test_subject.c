@@ -2,14 +2,6 @@
  * What a policy made by hand says to a request, and until when.
  */
 
-#include <ngx_config.h>
-#include <ngx_core.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
-
 #include "policy.h"
 
 #define NOW    1795000000
