@@ -15,60 +15,38 @@ sub tally_of {
 
 my $port = t::Gateway::free_port();
 
-my $gateway = t::Gateway->new(workers => 2, http => <<"CONF")->start;
-    ratelimit_redis r { server 127.0.0.1:$port; timeout 5s; }
+my $gateway = t::Gateway->limited(
+    workers => 2, redis => $port,
+    zone => 'sync=strict rate=100r/h emergency=2r/h',
+    rules => ['open match=/open rate=100r/h emergency=3r/h fail_mode=open',
+              'cost match=/cost rate=100r/h cost=$arg_c emergency=2r/h',
+              'status match=/status/** rate=100r/h count_status=401 emergency=2r/h',
+              'slots match=/slots algorithm=concurrency limit=9 emergency=2r/h',
+              'leaky match=/leaky algorithm=leaky_bucket rate=1r/m burst=9'
+              . ' emergency=2r/h',
+              'log match=/log algorithm=sliding_log rate=9r/h emergency=2r/h',
+              'dry match=/dry rate=9r/h emergency=1r/h dry_run',
+              'other match=/two rate=9r/h emergency=1r/h',
+              'address match=/address rate=9r/h emergency=2r/h key=$remote_addr'],
     # the rule's own mode is open, whatever this says
+    http => <<'CONF',
     ratelimit_fail_mode closed;
-    ratelimit_zone \$arg_k zone=z:1m redis=r sync=strict rate=100r/h emergency=2r/h;
-    ratelimit_rule open zone=z match=/open rate=100r/h emergency=3r/h
-                   fail_mode=open;
-    ratelimit_rule cost zone=z match=/cost rate=100r/h cost=\$arg_c
-                   emergency=2r/h;
-    ratelimit_rule status zone=z match=/status/** rate=100r/h
-                   count_status=401 emergency=2r/h;
-    ratelimit_rule slots zone=z match=/slots algorithm=concurrency limit=9
-                   emergency=2r/h;
-    ratelimit_rule leaky zone=z match=/leaky algorithm=leaky_bucket
-                   rate=1r/m burst=9 emergency=2r/h;
-    ratelimit_rule log zone=z match=/log algorithm=sliding_log rate=9r/h
-                   emergency=2r/h;
-    ratelimit_rule dry zone=z match=/dry rate=9r/h emergency=1r/h dry_run;
-    ratelimit_rule other zone=z match=/two rate=9r/h emergency=1r/h;
-    ratelimit_rule address zone=z match=/address rate=9r/h emergency=2r/h
-                   key=\$remote_addr;
     server {
         listen unix:%%DIR%%/up.sock;
-        location / { return 200 "up\\n"; }
+        location / { return 200 "up\n"; }
         location /status/401 { return 401; }
     }
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        add_header X-Pid \$pid always;
-        add_header X-Status \$ratelimit_status always;
-        add_header X-Source \$ratelimit_source always;
-        add_header X-Limit \$ratelimit_limit always;
-        add_header X-Delay \$ratelimit_delay always;
-        location / { ratelimit zone=z rule=z; empty_gif; }
-        location /ietf {
-            ratelimit zone=z rule=z;
-            ratelimit_headers ietf draft3;
-            empty_gif;
-        }
-        location /open { ratelimit zone=z rule=open; empty_gif; }
-        location /cost { ratelimit zone=z rule=cost; empty_gif; }
-        location /status {
-            ratelimit zone=z rule=status;
-            proxy_pass http://unix:%%DIR%%/up.sock;
-        }
-        location /slots { ratelimit zone=z rule=slots; empty_gif; }
-        location /leaky { ratelimit zone=z rule=leaky; empty_gif; }
-        location /log { ratelimit zone=z rule=log; empty_gif; }
-        location /dry { ratelimit zone=z rule=dry; empty_gif; }
-        location /two { ratelimit zone=z rule=z; ratelimit zone=z rule=other;
-                        empty_gif; }
-        location /address { ratelimit zone=z rule=address; empty_gif; }
-    }
 CONF
+    server => 'add_header X-Limit $ratelimit_limit always;'
+              . 'add_header X-Delay $ratelimit_delay always;',
+    locations => {
+        '/' => 'ratelimit zone=z rule=z;',
+        '/ietf' => 'ratelimit zone=z rule=z; ratelimit_headers ietf draft3;',
+        '/status' => 'ratelimit zone=z rule=status;'
+                     . 'proxy_pass http://unix:%%DIR%%/up.sock;',
+        '/two' => 'ratelimit zone=z rule=z; ratelimit zone=z rule=other;',
+        map { ("/$_" => "ratelimit zone=z rule=$_;") }
+            qw( open cost slots leaky log dry address ) });
 
 my $answer = $gateway->get('/?k=a');
 is(told($answer), '200 DEGRADED -1', 'it passes, degraded');

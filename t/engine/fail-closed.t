@@ -13,74 +13,63 @@ sub told { return t::Gateway::told(@_) }
 my $alive = redis_start();
 my $dead = t::Gateway::free_port();
 
-my $gateway = t::Gateway->new(workers => 2, http => <<"CONF")->start;
-    ratelimit_redis dead { server 127.0.0.1:$dead; timeout 300ms; }
-    ratelimit_redis alive { server 127.0.0.1:$alive; timeout 5s; }
-    ratelimit_zone \$arg_k zone=z:1m redis=dead rate=10r/h fail_mode=closed;
-    ratelimit_rule slots zone=z match=/slots algorithm=concurrency limit=3
-                   fail_mode=closed;
-    ratelimit_rule dry zone=z match=/dry rate=5r/h fail_mode=closed dry_run;
-    ratelimit_rule open zone=z match=/open rate=7r/h fail_mode=open;
-    ratelimit_rule plain zone=z match=/plain/** rate=6r/h;
-    ratelimit_rule status zone=z match=/status rate=6r/h fail_mode=closed
-                   count_status=401;
-    ratelimit_zone \$arg_k zone=node:1m rate=1r/h;
-    ratelimit_zone \$arg_k zone=leaky:1m algorithm=leaky_bucket rate=1r/m
-                   burst=9;
-    ratelimit_zone \$arg_k zone=live:1m redis=alive rate=1r/h fail_mode=closed;
-    log_format rl '\$uri \$status \$ratelimit_status';
+my $gateway = t::Gateway->limited(
+    workers => 2, timeout => '300ms',
+    redis => { dead => $dead, alive => "server 127.0.0.1:$alive; timeout 5s;" },
+    zone => { z => 'redis=dead rate=10r/h fail_mode=closed', node => 'rate=1r/h',
+              leaky => 'algorithm=leaky_bucket rate=1r/m burst=9',
+              live => 'redis=alive rate=1r/h fail_mode=closed' },
+    rules => ['slots match=/slots algorithm=concurrency limit=3 fail_mode=closed',
+              'dry match=/dry rate=5r/h fail_mode=closed dry_run',
+              'open match=/open rate=7r/h fail_mode=open',
+              'plain match=/plain/** rate=6r/h',
+              'status match=/status rate=6r/h fail_mode=closed count_status=401'],
+    http => <<'CONF',
+    log_format rl '$uri $status $ratelimit_status';
     access_log %%DIR%%/access.log rl;
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
+CONF
+    server => <<'CONF',
         default_type text/plain;
-        add_header X-Pid \$pid always;
-        add_header X-Status \$ratelimit_status always;
-        add_header X-Source \$ratelimit_source always;
-        add_header X-Reason \$ratelimit_reason always;
-        add_header X-Rule \$ratelimit_rule always;
-        add_header X-Left \$ratelimit_remaining always;
-        add_header X-Delay \$ratelimit_delay always;
-        add_header X-Retry \$ratelimit_retry_after always;
+        add_header X-Reason $ratelimit_reason always;
+        add_header X-Left $ratelimit_remaining always;
+        add_header X-Delay $ratelimit_delay always;
+        add_header X-Retry $ratelimit_retry_after always;
         ratelimit zone=z rule=z;
-        location / { empty_gif; }
-        location /problem { ratelimit_response problem; empty_gif; }
-        location /off { ratelimit_response off; empty_gif; }
-        location /444 { ratelimit_status 444; empty_gif; }
-        location /429 { ratelimit_status 429; error_page 429 =200 /page;
-                        empty_gif; }
-        location /own { error_page 503 /page; empty_gif; }
-        location /named { error_page 503 =418 \@named; empty_gif; }
-        location = /page { internal; return 200 "page \$ratelimit_status\\n"; }
-        location \@named { return 200 "named \$ratelimit_retry_after\\n"; }
-        location /any { satisfy any; allow all; empty_gif; }
-        location /after { ratelimit_phase after_auth; empty_gif; }
-        location /refused { ratelimit_phase after_auth; deny all; }
-        location /ietf { ratelimit_headers ietf draft3; empty_gif; }
-        location /none { ratelimit_headers off; empty_gif; }
-        location /slots { ratelimit zone=z rule=slots; empty_gif; }
-        location /json-slots { ratelimit zone=z rule=slots; empty_gif; }
-        location /dry { ratelimit zone=z rule=dry; empty_gif; }
-        location /try { ratelimit_dry_run on; empty_gif; }
-        location /open { ratelimit zone=z rule=open; empty_gif; }
-        location /status { ratelimit zone=z rule=status; empty_gif; }
+        location @named { return 200 "named $ratelimit_retry_after\n"; }
         location /plain {
             ratelimit zone=z rule=plain;
             ratelimit_fail_mode closed;
             location /plain/open { ratelimit_fail_mode open; empty_gif; }
             location /plain/closed { empty_gif; }
         }
-        location /node { ratelimit zone=node; ratelimit zone=z; empty_gif; }
-        location /alone { ratelimit zone=node; empty_gif; }
-        location /leaky { ratelimit zone=leaky; ratelimit zone=z; empty_gif; }
-        location /drip { ratelimit zone=leaky; empty_gif; }
-        location /live { ratelimit zone=live; ratelimit zone=z; empty_gif; }
-        location /lives { ratelimit zone=live; empty_gif; }
-        location /both { ratelimit zone=z rule=z; ratelimit zone=z rule=open;
-                         empty_gif; }
-        location /off-limits { ratelimit off; empty_gif; }
-        location /sub { ratelimit off; auth_request /; empty_gif; }
-    }
 CONF
+    locations => {
+        '/' => '',
+        '/problem' => 'ratelimit_response problem;',
+        '/off' => 'ratelimit_response off;',
+        '/444' => 'ratelimit_status 444;',
+        '/429' => 'ratelimit_status 429; error_page 429 =200 /page;',
+        '/own' => 'error_page 503 /page;',
+        '/named' => 'error_page 503 =418 @named;',
+        '= /page' => 'internal; return 200 "page $ratelimit_status\n";',
+        '/any' => 'satisfy any; allow all;',
+        '/after' => 'ratelimit_phase after_auth;',
+        '/refused' => 'ratelimit_phase after_auth; deny all;',
+        '/ietf' => 'ratelimit_headers ietf draft3;',
+        '/none' => 'ratelimit_headers off;',
+        '/json-slots' => 'ratelimit zone=z rule=slots;',
+        '/try' => 'ratelimit_dry_run on;',
+        '/node' => 'ratelimit zone=node; ratelimit zone=z;',
+        '/alone' => 'ratelimit zone=node;',
+        '/leaky' => 'ratelimit zone=leaky; ratelimit zone=z;',
+        '/drip' => 'ratelimit zone=leaky;',
+        '/live' => 'ratelimit zone=live; ratelimit zone=z;',
+        '/lives' => 'ratelimit zone=live;',
+        '/both' => 'ratelimit zone=z rule=z; ratelimit zone=z rule=open;',
+        '/off-limits' => 'ratelimit off;',
+        '/sub' => 'ratelimit off; auth_request /;',
+        map { ("/$_" => "ratelimit zone=z rule=$_;") }
+            qw( slots dry open status ) });
 
 sub calls {
     return (redis_cli($alive, 'info', 'commandstats')

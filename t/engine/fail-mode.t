@@ -17,14 +17,17 @@ use t::FakeRedis;
 # an answer to who has left
 $SIG{PIPE} = 'IGNORE';
 
-my $HEADERS = <<'CONF';
-    add_header X-Pid $pid always;
-    add_header X-Status $ratelimit_status always;
-    add_header X-Source $ratelimit_source always;
+my $MORE = <<'CONF';
     add_header X-Reason $ratelimit_reason always;
-    add_header X-Rule $ratelimit_rule always;
     add_header X-Left $ratelimit_remaining always;
     add_header X-Delay $ratelimit_delay always;
+CONF
+my $HEADERS = <<"CONF";
+    add_header X-Pid \$pid always;
+    add_header X-Status \$ratelimit_status always;
+    add_header X-Source \$ratelimit_source always;
+    add_header X-Rule \$ratelimit_rule always;
+    $MORE
 CONF
 
 my %ALGORITHMS = (
@@ -236,82 +239,55 @@ $gateway->stop;
 # has no answer from the first request on; the other one has them all.
 my $dead = t::Gateway::free_port();
 my $alive = redis_start();
-
-$gateway = t::Gateway->new(http => <<"CONF")->start;
-    ratelimit_redis dead { server 127.0.0.1:$dead; timeout 5s; }
-    ratelimit_redis alive { server 127.0.0.1:$alive; timeout 5s; }
-    ratelimit_fail_mode local;
-    ratelimit_zone \$arg_k zone=z:1m redis=dead rate=10r/h;
-    ratelimit_rule cost zone=z match=/cost rate=10r/h cost=\$arg_c;
-    ratelimit_rule header zone=z match=/header rate=10r/h cost=5
-                   cost_header=X-Cost;
-    ratelimit_rule status zone=z match=/status/** rate=2r/h count_status=401;
-    ratelimit_rule dry zone=z match=/dry rate=1r/h dry_run;
-    ratelimit_rule leaky zone=z match=/leaky algorithm=leaky_bucket
-                   rate=10r/s burst=2;
-    ratelimit_rule never zone=z match=/never rate=1r/h cost=2;
-    ratelimit_rule open zone=z match=/open rate=1r/h fail_mode=open;
-    ratelimit_rule none zone=z match=/none rate=1r/h;
-    ratelimit_rule gold zone=z match=/group rate=2r/h group=g tier=gold;
-    ratelimit_rule other zone=z match=/group rate=1r/h group=g;
-    ratelimit_rule part zone=z match=/part rate=1r/h percent=50;
-    ratelimit_zone \$arg_k zone=two:1m redis=dead;
-    ratelimit_rule tight zone=two rate=1r/h;
-    ratelimit_rule wide zone=two rate=10r/h;
-    ratelimit_zone \$arg_k zone=keys:1m redis=dead;
-    ratelimit_rule client zone=keys rate=10r/h;
-    ratelimit_rule tenant zone=keys rate=3r/h key=\$arg_t;
-    ratelimit_zone \$arg_k zone=live:1m redis=alive rate=1r/h;
-    ratelimit_zone \$arg_k zone=back:1m redis=alive rate=5r/h;
-    ratelimit_zone \$arg_k zone=node:1m rate=5r/h;
-    ratelimit_tier \$arg_tier;
+my $TO_UP = 'proxy_pass http://unix:%%DIR%%/up.sock;';
+my $UP = <<'CONF';
     server {
         listen unix:%%DIR%%/up.sock;
-        location / { add_header X-Cost \$arg_c; return 200 "up\\n"; }
+        location / { add_header X-Cost $arg_c; return 200 "up\n"; }
         location /status/401 { return 401; }
     }
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        $HEADERS
-        location / { empty_gif; }
-        location /cost { ratelimit zone=z rule=cost; empty_gif; }
-        location /header {
-            ratelimit zone=z rule=header;
-            proxy_pass http://unix:%%DIR%%/up.sock;
-        }
-        location /status {
-            ratelimit zone=z rule=status;
-            proxy_pass http://unix:%%DIR%%/up.sock;
-        }
-        location /dry { ratelimit zone=z rule=dry; empty_gif; }
-        location /leaky { ratelimit zone=z rule=leaky; empty_gif; }
-        location /never { ratelimit zone=z rule=never; empty_gif; }
-        location /open { ratelimit zone=z rule=open; empty_gif; }
-        location /none {
-            ratelimit zone=z rule=none;
-            ratelimit_fail_mode open;
-            empty_gif;
-        }
-        location /group {
-            ratelimit zone=z rule=gold;
-            empty_gif;
-        }
-        location /part { ratelimit zone=z rule=part; empty_gif; }
-        location /two { ratelimit zone=two; empty_gif; }
-        location /wide { ratelimit zone=two rule=wide; empty_gif; }
-        location /keys { ratelimit zone=keys; empty_gif; }
-        location /client { ratelimit zone=keys rule=client; empty_gif; }
-        location /live { ratelimit zone=live; ratelimit zone=two rule=wide;
-                         empty_gif; }
-        location /back { ratelimit zone=back; ratelimit zone=node;
-                         ratelimit zone=two rule=tight; empty_gif; }
-        location /backs { ratelimit zone=back; empty_gif; }
-        location /node { ratelimit zone=node; empty_gif; }
-        location /ietf { ratelimit zone=two; ratelimit_headers ietf draft3;
-                         empty_gif; }
-        location /json { ratelimit zone=two rule=tight; empty_gif; }
-    }
 CONF
+
+$gateway = t::Gateway->limited(
+    redis => { dead => $dead, alive => $alive },
+    zone => { z => 'redis=dead rate=10r/h', two => 'redis=dead',
+              keys => 'redis=dead', live => 'redis=alive rate=1r/h',
+              back => 'redis=alive rate=5r/h', node => 'rate=5r/h' },
+    rules => ['cost match=/cost rate=10r/h cost=$arg_c',
+              'header match=/header rate=10r/h cost=5 cost_header=X-Cost',
+              'status match=/status/** rate=2r/h count_status=401',
+              'dry match=/dry rate=1r/h dry_run',
+              'leaky match=/leaky algorithm=leaky_bucket rate=10r/s burst=2',
+              'never match=/never rate=1r/h cost=2',
+              'open match=/open rate=1r/h fail_mode=open',
+              'none match=/none rate=1r/h',
+              'gold match=/group rate=2r/h group=g tier=gold',
+              'other match=/group rate=1r/h group=g',
+              'part match=/part rate=1r/h percent=50',
+              'tight zone=two rate=1r/h', 'wide zone=two rate=10r/h',
+              'client zone=keys rate=10r/h',
+              'tenant zone=keys rate=3r/h key=$arg_t'],
+    http => "ratelimit_fail_mode local; ratelimit_tier \$arg_tier; $UP",
+    server => $MORE,
+    locations => {
+        '/' => '',
+        '/header' => "ratelimit zone=z rule=header; $TO_UP",
+        '/status' => "ratelimit zone=z rule=status; $TO_UP",
+        '/none' => 'ratelimit zone=z rule=none; ratelimit_fail_mode open;',
+        '/group' => 'ratelimit zone=z rule=gold;',
+        '/two' => 'ratelimit zone=two;',
+        '/wide' => 'ratelimit zone=two rule=wide;',
+        '/keys' => 'ratelimit zone=keys;',
+        '/client' => 'ratelimit zone=keys rule=client;',
+        '/live' => 'ratelimit zone=live; ratelimit zone=two rule=wide;',
+        '/back' => 'ratelimit zone=back; ratelimit zone=node;'
+                   . 'ratelimit zone=two rule=tight;',
+        '/backs' => 'ratelimit zone=back;',
+        '/node' => 'ratelimit zone=node;',
+        '/ietf' => 'ratelimit zone=two; ratelimit_headers ietf draft3;',
+        '/json' => 'ratelimit zone=two rule=tight;',
+        map { ("/$_" => "ratelimit zone=z rule=$_;") }
+            qw( cost dry leaky never open part ) });
 
 is(told($gateway->get('/cost?k=a&c=4')), '200 DEGRADED -1', 'a cost of 4');
 is($gateway->get('/cost?k=a&c=7')->{status}, 429, '7 more is too much');
@@ -399,40 +375,18 @@ $gateway->stop;
 
 # What stands here for Redis is charged, and gets back, what Redis is.
 $port = redis_start();
-$gateway = t::Gateway->new(http => <<"CONF")->start;
-    ratelimit_redis r { server 127.0.0.1:$port; timeout 5s; }
-    ratelimit_fail_mode local;
-    ratelimit_zone \$arg_k zone=cost:1m redis=r sync=strict rate=20r/h cost=5
-                   cost_header=X-Cost;
-    ratelimit_zone \$arg_k zone=status:1m redis=r rate=3r/h count_status=401;
-    ratelimit_zone \$arg_k zone=tight:1m redis=r rate=1r/h;
-    server {
-        listen unix:%%DIR%%/up.sock;
-        location / { add_header X-Cost \$arg_c; return 200 "up\\n"; }
-        location /status/401 { return 401; }
-    }
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        $HEADERS
-        location /api {
-            ratelimit zone=cost;
-            proxy_pass http://unix:%%DIR%%/api.sock;
-        }
-        location / {
-            ratelimit zone=cost;
-            proxy_pass http://unix:%%DIR%%/up.sock;
-        }
-        location /status {
-            ratelimit zone=status;
-            proxy_pass http://unix:%%DIR%%/up.sock;
-        }
-        location /tight {
-            ratelimit zone=cost;
-            ratelimit zone=tight;
-            proxy_pass http://unix:%%DIR%%/up.sock;
-        }
-    }
-CONF
+$gateway = t::Gateway->limited(
+    redis => $port,
+    zone => { cost => 'redis=r sync=strict rate=20r/h cost=5 cost_header=X-Cost',
+              status => 'redis=r rate=3r/h count_status=401',
+              tight => 'redis=r rate=1r/h' },
+    http => "ratelimit_fail_mode local; $UP",
+    server => $MORE,
+    locations => {
+        '/' => "ratelimit zone=cost; $TO_UP",
+        '/api' => 'ratelimit zone=cost; proxy_pass http://unix:%%DIR%%/api.sock;',
+        '/status' => "ratelimit zone=status; $TO_UP",
+        '/tight' => "ratelimit zone=cost; ratelimit zone=tight; $TO_UP" });
 
 ok(wait_for(sub { told($gateway->get('/?k=w')) =~ /PASSED/ }), 'Redis answers');
 is(told($gateway->get('/?k=a&c=9')), '200 PASSED 11', '5, and then 4 more');
