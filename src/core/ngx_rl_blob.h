@@ -1,11 +1,9 @@
 /*
  * Blobs in shared memory: one process publishes one, others read it.
  *
- * The memory is a ring of bytes. A new blob stands behind the newest one and
- * becomes the newest with a single store, so it never overwrites the one that
- * is being read. It overwrites the oldest ones, which its writer takes out of
- * the ring before. Readers take no lock: they copy, and look afterwards whether
- * the blob is still in the ring.
+ * The memory has room for two. A new blob becomes the newest with a single
+ * store, and overwrites the one before the newest, never the newest. Readers
+ * take no lock: they copy, and look afterwards whether the blob is still there.
  *
  * A writer may be killed at any instruction: then the newest blob is the one
  * before or the new one, whole, and nothing needs repair.
@@ -16,28 +14,25 @@
 
 #include "ngx_rl_types.h"
 
+#define NGX_RL_BLOBS  2
+
 typedef struct ngx_rl_blob_s  ngx_rl_blob_t;
 
-/* One blob of the ring. The caller sets version, id and len to publish it. */
+/* One blob. The caller sets version, id and len to publish it. */
 typedef struct {
     uint64_t  version;    /* two numbers of the caller's, */
     uint64_t  id;         /* kept with the bytes */
     uint64_t  len;
-
-    /* the rest is the ring's */
-    uint64_t  number;     /* 1 and more, in the order of publication */
-    uint64_t  pos;        /* of all bytes that were ever published */
+    uint64_t  number;     /* 1 and more, in the order of publication; set by
+                             publish */
 } ngx_rl_blob_entry_t;
 
 
-/*
- * Bytes of a ring of at most max_entries blobs, 2 or more, and ring bytes. The
- * largest blob has half of these.
- */
-size_t ngx_rl_blob_size(uint32_t max_entries, size_t ring);
+/* Bytes of the memory for blobs of at most max bytes each. */
+size_t ngx_rl_blob_size(size_t max);
 
-/* Makes an empty ring of zeroed memory, aligned to 8. */
-void ngx_rl_blob_init(ngx_rl_blob_t *blob, uint32_t max_entries, size_t ring);
+/* Makes it of zeroed memory, aligned to 8, without a blob. */
+void ngx_rl_blob_init(ngx_rl_blob_t *blob, size_t max);
 
 /* The number of the newest blob, 0: there is none. One load. */
 uint64_t ngx_rl_blob_newest(const ngx_rl_blob_t *blob);

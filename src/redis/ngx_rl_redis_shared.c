@@ -12,12 +12,7 @@
 #include <openssl/rand.h>
 
 /* changed with every change of the layout */
-#define NGX_RL_REDIS_SHARED_LAYOUT  15
-
-/* the newest map and one before, each of any size */
-#define NGX_RL_REDIS_SHARED_MAPS    2
-#define NGX_RL_REDIS_SHARED_RING                                              \
-    (NGX_RL_REDIS_SHARED_MAPS * sizeof(ngx_rl_slot_map_t))
+#define NGX_RL_REDIS_SHARED_LAYOUT  16
 
 /* pages left to the slab allocator */
 #define NGX_RL_REDIS_SHARED_SPARE   8
@@ -93,20 +88,18 @@ ngx_rl_redis_shared_init(ngx_shm_zone_t *shm_zone, void *data)
     shpool = (ngx_slab_pool_t *) shm_zone->shm.addr;
 
     shared = ngx_slab_alloc(shpool, sizeof(ngx_rl_redis_shared_t));
-    map = ngx_slab_alloc(shpool, ngx_rl_blob_size(
-                                     NGX_RL_REDIS_SHARED_MAPS,
-                                     NGX_RL_REDIS_SHARED_RING));
+    map = ngx_slab_alloc(shpool, ngx_rl_blob_size(sizeof(ngx_rl_slot_map_t)));
     times = ngx_slab_alloc(shpool, NGX_RL_REDIS_SHARED_TIMES);
 
     if (shared == NULL || map == NULL || times == NULL) {
         return NGX_ERROR;
     }
 
-    /* most of the ring and of the times stays untouched: they are zero */
+    /* most of the maps and of the times stays untouched: they are zero */
 
     ngx_memzero(shared, sizeof(ngx_rl_redis_shared_t));
-    ngx_memzero(map, ngx_rl_blob_size(NGX_RL_REDIS_SHARED_MAPS, 0));
-    ngx_rl_blob_init(map, NGX_RL_REDIS_SHARED_MAPS, NGX_RL_REDIS_SHARED_RING);
+    ngx_memzero(map, ngx_rl_blob_size(0));
+    ngx_rl_blob_init(map, sizeof(ngx_rl_slot_map_t));
 
     redis->shared = shared;
     shared->slab = shpool;
@@ -149,10 +142,8 @@ ngx_rl_redis_share(ngx_conf_t *cf, ngx_rl_redis_t *redis, void *tag)
                - name.data;
 
     size = sizeof(ngx_rl_redis_shared_t)
-           + ngx_rl_blob_size(NGX_RL_REDIS_SHARED_MAPS,
-                              NGX_RL_REDIS_SHARED_RING);
-
-    size += NGX_RL_REDIS_SHARED_TIMES;
+           + ngx_rl_blob_size(sizeof(ngx_rl_slot_map_t))
+           + NGX_RL_REDIS_SHARED_TIMES;
     size = ngx_align(size, ngx_pagesize);
 
     /* nginx needs some bytes for each page */

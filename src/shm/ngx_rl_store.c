@@ -1,14 +1,9 @@
-/*
- * The store: a header, and a ring of two blobs: the current record, and the one
- * that is being written.
- */
+/* The store: a header, and behind it the records. */
 
 #include <ngx_config.h>
 #include <ngx_core.h>
 
 #include "ngx_rl_store.h"
-
-#define NGX_RL_STORE_BLOBS  2
 
 
 static ngx_inline ngx_rl_blob_t *
@@ -21,8 +16,7 @@ ngx_rl_store_blobs(const ngx_rl_store_t *store)
 size_t
 ngx_rl_store_size(size_t max)
 {
-    return sizeof(ngx_rl_store_t)
-           + ngx_rl_blob_size(NGX_RL_STORE_BLOBS, NGX_RL_STORE_BLOBS * max);
+    return sizeof(ngx_rl_store_t) + ngx_rl_blob_size(max);
 }
 
 
@@ -34,8 +28,8 @@ ngx_rl_store_init(ngx_rl_store_t *store, size_t size, size_t max)
     }
 
     store->max = max;
-    ngx_rl_blob_init(ngx_rl_store_blobs(store), NGX_RL_STORE_BLOBS,
-                     NGX_RL_STORE_BLOBS * max);
+    ngx_rl_blob_init(ngx_rl_store_blobs(store), max);
+
     return NGX_OK;
 }
 

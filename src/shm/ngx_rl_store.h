@@ -16,7 +16,7 @@
 #include "ngx_rl_blob.h"
 #include "ngx_rl_lock.h"
 
-#define NGX_RL_STORE_LAYOUT   6   /* another one: memory of its own */
+#define NGX_RL_STORE_LAYOUT   7   /* another one: memory of its own */
 #define NGX_RL_STORE_PAST     50  /* records that are known by their ids */
 
 typedef struct {

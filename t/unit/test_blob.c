@@ -1,7 +1,6 @@
 /*
- * The ring of blobs at its smallest, with two entries: what the slot map has. A
- * writer that is killed, and readers beside writers, are in
- * test_store_processes.c.
+ * Two blobs, as the store and the slot map have them. A writer that is killed,
+ * and readers beside writers, are in test_store_processes.c.
  */
 
 #include <stdarg.h>
@@ -54,9 +53,9 @@ test_two(void **state)
     ngx_rl_blob_t        *blob;
     ngx_rl_blob_entry_t   before, entry;
 
-    blob = calloc(1, ngx_rl_blob_size(2, 100));
+    blob = calloc(1, ngx_rl_blob_size(50));
     assert_non_null(blob);
-    ngx_rl_blob_init(blob, 2, 100);
+    ngx_rl_blob_init(blob, 50);
 
     assert_int_equal(ngx_rl_blob_newest(blob), 0);
     assert_int_equal(ngx_rl_blob_find(blob, 0, &entry), 0);
