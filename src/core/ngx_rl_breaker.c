@@ -90,16 +90,10 @@ ngx_rl_breaker_open(ngx_rl_breaker_word_e state, uint64_t doublings,
 {
     uint64_t  wait_ms;
 
-    if (doublings > NGX_RL_BREAKER_DOUBLINGS) {
-        doublings = NGX_RL_BREAKER_DOUBLINGS;
-    }
-
+    doublings = ngx_rl_min(doublings, NGX_RL_BREAKER_DOUBLINGS);
     wait_ms = (uint64_t) NGX_RL_BREAKER_MIN_MS << doublings;
     wait_ms = wait_ms * 3 / 4 + now->random % (wait_ms / 2);
-
-    if (wait_ms > NGX_RL_BREAKER_MAX_MS) {
-        wait_ms = NGX_RL_BREAKER_MAX_MS;
-    }
+    wait_ms = ngx_rl_min(wait_ms, NGX_RL_BREAKER_MAX_MS);
 
     return ngx_rl_breaker_word(state, doublings, now->ms + wait_ms);
 }
@@ -113,9 +107,7 @@ ngx_rl_breaker_next(ngx_rl_breaker_window_t *window)
 
     if (window->failed * 10 > window->calls) {
 
-        if (window->share > NGX_RL_BREAKER_ALL) {
-            window->share = NGX_RL_BREAKER_ALL;
-        }
+        window->share = ngx_rl_min(window->share, NGX_RL_BREAKER_ALL);
 
         /* bad windows in a row are of one cause: its share is kept in mind */
 
@@ -128,11 +120,7 @@ ngx_rl_breaker_next(ngx_rl_breaker_window_t *window)
             window->much -= window->much / 8;
         }
 
-        window->share = window->share * 3 / 4;
-
-        if (window->share < NGX_RL_BREAKER_LEAST) {
-            window->share = NGX_RL_BREAKER_LEAST;
-        }
+        window->share = ngx_rl_max(window->share * 3 / 4, NGX_RL_BREAKER_LEAST);
 
     } else if (window->share * 2 <= window->much / 2) {
         window->share *= 2;
@@ -150,11 +138,7 @@ ngx_rl_breaker_next(ngx_rl_breaker_window_t *window)
             step = window->share - window->much;
         }
 
-        window->share += step;
-
-        if (window->share > NGX_RL_BREAKER_ALL) {
-            window->share = NGX_RL_BREAKER_ALL;
-        }
+        window->share = ngx_rl_min(window->share + step, NGX_RL_BREAKER_ALL);
     }
 
     window->failed = 0;
@@ -185,11 +169,8 @@ ngx_rl_breaker_roll(uint64_t word, const ngx_rl_breaker_now_t *now)
     ngx_rl_breaker_window_t  window;
 
     window = ngx_rl_breaker_part(word);
-    window_ms = now->timeout_ms + NGX_RL_BREAKER_WINDOW_MS;
-
-    if (window_ms > NGX_RL_BREAKER_MAX_WINDOW_MS) {
-        window_ms = NGX_RL_BREAKER_MAX_WINDOW_MS;
-    }
+    window_ms = ngx_rl_min(now->timeout_ms + NGX_RL_BREAKER_WINDOW_MS,
+                           NGX_RL_BREAKER_MAX_WINDOW_MS);
 
     /* the clock of another process: a moment before it is none */
 

@@ -6,32 +6,12 @@
 #include <string.h>
 
 
-static void
-ngx_rl_log_note(char *note, uint64_t suppressed)
-{
-    u_char  *p;
-
-    if (suppressed == 0) {
-        *note = '\0';
-        return;
-    }
-
-    p = (u_char *) note;
-
-    *p++ = ' ';
-    *p++ = '(';
-    p = ngx_rl_number_write(p, suppressed);
-
-    strcpy((char *) p, suppressed == 1 ? " similar line suppressed)"
-                                       : " similar lines suppressed)");
-}
-
-
 int
 ngx_rl_log_due(ngx_rl_log_limit_t *limit, uint64_t now_ms, uint64_t interval_ms,
     char note[NGX_RL_LOG_NOTE])
 {
-    uint64_t  last, apart;
+    u_char    *p;
+    uint64_t   last, apart, suppressed;
 
     /* 0 means that there was no line */
 
@@ -49,7 +29,15 @@ ngx_rl_log_due(ngx_rl_log_limit_t *limit, uint64_t now_ms, uint64_t interval_ms,
         return 0;
     }
 
-    ngx_rl_log_note(note, atomic_exchange(&limit->suppressed, 0));
+    suppressed = atomic_exchange(&limit->suppressed, 0);
+    *note = '\0';
+
+    if (suppressed) {
+        memcpy(note, " (", 2);
+        p = ngx_rl_number_write((u_char *) note + 2, suppressed);
+        strcpy((char *) p, suppressed == 1 ? " similar line suppressed)"
+                                           : " similar lines suppressed)");
+    }
 
     return 1;
 }

@@ -42,49 +42,14 @@ ngx_rl_slot_node_set(ngx_rl_slot_node_t *node, const u_char *host, size_t len,
 }
 
 
-/* A node's number and 1, a new one where it has none; 0: there is no room. */
-static unsigned
-ngx_rl_slot_map_node(ngx_rl_slot_map_t *map, const ngx_rl_slot_node_t *node)
-{
-    unsigned             n;
-    ngx_rl_slot_node_t  *nodes;
-
-    nodes = map->nodes;
-
-    for (n = 0; n < map->nnodes; n++) {
-        if (nodes[n].port == node->port
-            && nodes[n].len == node->len
-            && memcmp(nodes[n].host, node->host, node->len) == 0)
-        {
-            /* a proxy for several nodes: they look like one */
-
-            if (memcmp(nodes[n].id, node->id, NGX_RL_SLOT_MAP_ID) != 0) {
-                memset(nodes[n].id, 0, NGX_RL_SLOT_MAP_ID);
-            }
-
-            return n + 1;
-        }
-    }
-
-    if (n == NGX_RL_SLOT_MAP_NODES) {
-        return 0;
-    }
-
-    nodes[n] = *node;
-    map->nnodes++;
-
-    return n + 1;
-}
-
-
 int
 ngx_rl_slot_map_add(ngx_rl_slot_map_t *map, int64_t first, int64_t last,
     const u_char *host, size_t len, int64_t port,
     const u_char id[NGX_RL_SLOT_MAP_ID])
 {
-    int64_t             slot;
-    unsigned            owner;
-    ngx_rl_slot_node_t  node;
+    int64_t              slot;
+    unsigned             n;
+    ngx_rl_slot_node_t  *nodes, node;
 
     if (first < 0 || first > last || last >= NGX_RL_CLUSTER_SLOTS
         || map->nslots + (last - first + 1) > NGX_RL_SLOT_MAP_GIVEN
@@ -95,14 +60,33 @@ ngx_rl_slot_map_add(ngx_rl_slot_map_t *map, int64_t first, int64_t last,
 
     memcpy(node.id, id, NGX_RL_SLOT_MAP_ID);
 
-    owner = ngx_rl_slot_map_node(map, &node);
+    nodes = map->nodes;
 
-    if (owner == 0) {
+    for (n = 0; n < map->nnodes; n++) {
+        if (nodes[n].port == node.port && nodes[n].len == node.len
+            && memcmp(nodes[n].host, node.host, node.len) == 0)
+        {
+            break;
+        }
+    }
+
+    if (n == NGX_RL_SLOT_MAP_NODES) {
         return 0;
     }
 
+    if (n == map->nnodes) {
+        nodes[n] = node;
+        map->nnodes++;
+
+    } else if (memcmp(nodes[n].id, node.id, NGX_RL_SLOT_MAP_ID) != 0) {
+
+        /* a proxy for several nodes: they look like one */
+
+        memset(nodes[n].id, 0, NGX_RL_SLOT_MAP_ID);
+    }
+
     for (slot = first; slot <= last; slot++) {
-        map->owner[slot] = (uint16_t) owner;
+        map->owner[slot] = (uint16_t) (n + 1);
     }
 
     map->nslots += (uint32_t) (last - first + 1);

@@ -133,11 +133,7 @@ ngx_rl_top_weigh(ngx_rl_top_half_t *half, ngx_rl_top_entry_t *entry,
     uint64_t weight)
 {
     half->total += weight;
-
-    if (half->weight < weight) {
-        half->weight = weight;
-    }
-
+    half->weight = ngx_rl_max(half->weight, weight);
     entry->count += weight;
     entry->variance += weight * (weight - 1);
 }
@@ -290,7 +286,7 @@ ngx_rl_top_list(const ngx_rl_top_t *top, ngx_rl_top_list_t *list)
     least[0] = ngx_rl_top_least(new)->count;
     least[1] = ngx_rl_top_least(old)->count;
 
-    weight = (new->weight > old->weight) ? new->weight : old->weight;
+    weight = ngx_rl_max(new->weight, old->weight);
     missed = weight ? NGX_RL_TOP_MISSED * (weight - 1) : 0;
 
     list->began_ms = top->began_ms[!top->current]

@@ -16,6 +16,9 @@
 
 #define NGX_RL_LINE  64   /* bytes of a cache line */
 
+#define ngx_rl_min(a, b)  ((a) < (b) ? (a) : (b))
+#define ngx_rl_max(a, b)  ((a) > (b) ? (a) : (b))
+
 /* Not inlined: a function that seldom calls it stays small. */
 #define NGX_RL_APART  __attribute__((noinline))
 

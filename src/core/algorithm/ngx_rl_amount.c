@@ -77,10 +77,7 @@ ngx_rl_amount_rate(double rate, uint64_t *tokens, uint64_t *period_us)
     micro = (double) (uint64_t) n * NGX_RL_MILLION / rate;
     us = (uint64_t) micro;
     us += (micro > (double) (uint64_t) us);
-
-    if (us > NGX_RL_MAX_PERIOD_US) {
-        us = NGX_RL_MAX_PERIOD_US;
-    }
+    us = ngx_rl_min(us, NGX_RL_MAX_PERIOD_US);
 
     ngx_rl_amount_reduce(&n, &us);
 
@@ -314,12 +311,9 @@ ngx_rl_amount_times_rate(const ngx_rl_spec_t *base, uint64_t millionths,
         n = NGX_RL_MAX_TOKENS;
     }
 
-    if (us > NGX_RL_MAX_PERIOD_US) {
-        us = NGX_RL_MAX_PERIOD_US;
-    }
-
     /* rounded up, it never is 0 */
 
+    us = ngx_rl_min(us, NGX_RL_MAX_PERIOD_US);
     spec->tokens = (uint64_t) n;
     spec->period_us = us ? (uint64_t) us : 1;
 }
@@ -346,19 +340,14 @@ ngx_rl_amount_fit(ngx_rl_spec_t *spec)
         most -= (most != 0);
     }
 
-    if (*held > most) {
-        *held = most ? (uint64_t) most : 0;
-    }
+    *held = (uint64_t) ngx_rl_min(*held, most);
 
     if (spec->algorithm == NGX_RL_LEAKY_BUCKET && !spec->nodelay
         && spec->delay < spec->burst)
     {
         most = NGX_RL_MAX_DELAY_US - NGX_RL_MARGIN_US;
         most = most * spec->tokens / spec->period_us + spec->delay;
-
-        if (spec->burst > most) {
-            spec->burst = (uint64_t) most;
-        }
+        spec->burst = (uint64_t) ngx_rl_min(spec->burst, most);
     }
 }
 
@@ -409,10 +398,7 @@ ngx_rl_amount_scale(const ngx_rl_spec_t *base, uint64_t millionths,
             most = NGX_RL_MAX_WEIGHT / ((base->period_us + 999) / 1000);
         }
 
-        if (most > NGX_RL_MAX_TOKENS) {
-            most = NGX_RL_MAX_TOKENS;
-        }
-
+        most = ngx_rl_min(most, NGX_RL_MAX_TOKENS);
         spec->tokens = ngx_rl_amount_times(base->tokens, millionths, most);
         return;
     }

@@ -91,8 +91,7 @@ ngx_rl_limit_bucket(ngx_rl_limit_t *limit, const ngx_rl_spec_t *spec)
         return "a capacity from 1 to 1073741824";
     }
 
-    if (ngx_rl_rate_init(&limit->rate, spec->tokens, spec->period_us,
-                         capacity)
+    if (ngx_rl_rate_init(&limit->rate, spec->tokens, spec->period_us, capacity)
         != 0)
     {
         return (spec->algorithm == NGX_RL_LEAKY_BUCKET)
@@ -351,8 +350,7 @@ ngx_rl_limit_share(const ngx_rl_limit_t *limit, uint32_t n, uint32_t i,
         /* both are those of a rate in lowest terms, rounded already */
 
         if (ngx_rl_rate_init(&share->rate, limit->rate.scale,
-                             limit->rate.period_us * n,
-                             share->capacity)
+                             limit->rate.period_us * n, share->capacity)
             != 0)
         {
             return -1;
@@ -440,11 +438,7 @@ ngx_rl_limit_delay(const ngx_rl_limit_t *limit, const ngx_rl_answer_t *answer)
 
     /* Redis rounds up, and says anything */
 
-    used_us = answer->reset_us;
-
-    if (used_us > limit->window_us) {
-        used_us = limit->window_us;
-    }
+    used_us = ngx_rl_min(answer->reset_us, limit->window_us);
 
     if (used_us <= limit->free_us) {
         return 0;
@@ -505,10 +499,7 @@ ngx_rl_quota_more_us(const ngx_rl_limit_t *limit, const ngx_rl_answer_t *answer)
         return answer->retry_us;
     }
 
-    if (ngx_rl_limit_left(limit, answer)
-        || (limit->algorithm != NGX_RL_TOKEN_BUCKET
-            && limit->algorithm != NGX_RL_LEAKY_BUCKET))
-    {
+    if (ngx_rl_limit_left(limit, answer) || !ngx_rl_limit_is_bucket(limit)) {
         return answer->reset_us;
     }
 

@@ -38,6 +38,9 @@ typedef enum {
     NGX_RL_CONCURRENCY
 } ngx_rl_algorithm_e;
 
+#define ngx_rl_limit_is_bucket(limit)                                         \
+    ((limit)->algorithm <= NGX_RL_LEAKY_BUCKET)
+
 /* where a fixed window begins and ends */
 typedef enum {
     NGX_RL_CALENDAR_NONE = 0,   /* at multiples of its length */

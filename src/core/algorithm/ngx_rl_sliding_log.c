@@ -83,11 +83,7 @@ ngx_rl_log_rewrite(ngx_rl_log_view_t *view)
             return;
         }
 
-        if (at_us > latest_us) {
-            at_us = latest_us;
-        }
-
-        place.fresh_us = at_us + view->window_us;
+        place.fresh_us = ngx_rl_min(at_us, latest_us) + view->window_us;
         place.window_us = view->window_us;
 
         places->set(places->data, ngx_rl_log_place(view->log, age), &place);
@@ -276,11 +272,7 @@ ngx_rl_log_since(const ngx_rl_log_view_t *view, uint64_t since_us,
     uint64_t            at_us;
     ngx_rl_log_place_t  place;
 
-    most = expected + NGX_RL_LOG_MAX_LATER + 1;
-
-    if (most > view->log->count) {
-        most = view->log->count;
-    }
+    most = ngx_rl_min(expected + NGX_RL_LOG_MAX_LATER + 1, view->log->count);
 
     for (age = expected; age < most; age++) {
         if (ngx_rl_log_get(view, age + 1, &place, &at_us) == 0
@@ -312,10 +304,7 @@ ngx_rl_log_remove(ngx_rl_log_view_t *view, uint32_t since, uint32_t tokens)
 
     log = view->log;
     places = view->places;
-
-    if (tokens > since) {
-        tokens = since;
-    }
+    tokens = ngx_rl_min(tokens, since);
 
     for (age = since; age > tokens; age--) {
         places->get(places->data, ngx_rl_log_place(log, age - tokens), &place);
@@ -355,10 +344,7 @@ ngx_rl_sliding_log_give(ngx_rl_log_t *log, const ngx_rl_log_places_t *places,
         return;
     }
 
-    if (tokens > log->count) {
-        tokens = log->count;
-    }
-
+    tokens = ngx_rl_min(tokens, log->count);
     since = newest ? tokens : ngx_rl_log_since(&view, taken_us, tokens);
 
     if (since > tokens + NGX_RL_LOG_MAX_LATER) {

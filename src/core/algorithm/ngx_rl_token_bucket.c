@@ -231,10 +231,7 @@ ngx_rl_token_bucket_give(ngx_rl_token_bucket_t *tb, const ngx_rl_rate_t *rate,
         return;
     }
 
-    if (tokens > rate->capacity) {
-        tokens = rate->capacity;
-    }
-
+    tokens = ngx_rl_min(tokens, rate->capacity);
     price = ngx_rl_interval_add(rate, ngx_rl_no_time, tokens);
 
     used = ngx_rl_interval_less(used, price)

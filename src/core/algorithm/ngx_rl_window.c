@@ -10,10 +10,7 @@
 
 #include "ngx_rl_date.h"
 
-/*
- * Days are numbered from 1 January 1970, a Thursday, by the zone's clock.
- */
-
+/* Days are numbered from 1 January 1970, a Thursday, by the zone's clock. */
 #define NGX_RL_DAY_SECONDS  86400
 
 
@@ -219,11 +216,10 @@ ngx_rl_window_grant(const ngx_rl_limit_t *limit, uint64_t used, uint32_t cost,
     uint64_t  most;
 
     if (want == NGX_RL_CHARGE) {
-        most = (uint64_t) limit->capacity * 2;
-        most = (most < UINT32_MAX) ? most : UINT32_MAX;
+        most = ngx_rl_min((uint64_t) limit->capacity * 2, UINT32_MAX);
         most = (used < most) ? most - used : 0;
 
-        return (cost < most) ? cost : (uint32_t) most;
+        return (uint32_t) ngx_rl_min(cost, most);
     }
 
     left = ngx_rl_window_left(limit, used);
@@ -330,7 +326,7 @@ ngx_rl_fixed_window_give(ngx_rl_window_t *w, const ngx_rl_limit_t *limit,
         return;
     }
 
-    use.count -= (tokens < use.count) ? tokens : use.count;
+    use.count -= ngx_rl_min(tokens, use.count);
 
     ngx_rl_fixed_window_save(w, limit, &use);
 }
@@ -346,7 +342,7 @@ ngx_rl_sliding_window_most(const ngx_rl_limit_t *limit)
     uint64_t  most;
 
     most = NGX_RL_MAX_WEIGHT / ((limit->window_us + 999) / 1000);
-    most = (most < NGX_RL_MAX_COUNT) ? most : NGX_RL_MAX_COUNT;
+    most = ngx_rl_min(most, NGX_RL_MAX_COUNT);
 
     /* of a limit in half tokens, which only C has */
 
@@ -554,8 +550,7 @@ ngx_rl_sliding_window_take(ngx_rl_window_t *w, const ngx_rl_limit_t *limit,
 
     if (want == NGX_RL_CHARGE) {
         most = ngx_rl_sliding_window_most(limit) - use.count;
-        answer->granted = (answer->granted < most) ? answer->granted
-                                                   : (uint32_t) most;
+        answer->granted = (uint32_t) ngx_rl_min(answer->granted, most);
 
     } else if (cost > limit->capacity) {
         answer->retry_us = NGX_RL_NEVER;

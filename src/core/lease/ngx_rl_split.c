@@ -61,47 +61,22 @@ ngx_rl_split_look(const ngx_rl_split_t *split, unsigned k,
 }
 
 
-static uint32_t
-ngx_rl_split_until_ms(uint64_t now_us, uint64_t retry_us)
-{
-    uint32_t  until_ms;
-
-    if (retry_us == 0) {
-        return 0;
-    }
-
-    if (retry_us > NGX_RL_SPLIT_MAX_US) {
-        retry_us = NGX_RL_SPLIT_MAX_US;
-    }
-
-    until_ms = (uint32_t) ((now_us + retry_us + 999) / 1000);
-
-    return until_ms ? until_ms : 1;
-}
-
-
 void
 ngx_rl_split_note(ngx_rl_split_t *split, unsigned k,
     const ngx_rl_limit_t *share, uint64_t now_us, const ngx_rl_answer_t *answer)
 {
     int       fixed;
-    uint64_t  busy_us, fresh_us;
-    uint32_t  used;
+    uint64_t  busy_us, fresh_us, retry_us;
+    uint32_t  used, until_ms;
 
     busy_us = NGX_RL_SPLIT_BUSY_US;
 
-    if (answer->retry_us != NGX_RL_NEVER
-        && answer->retry_us > NGX_RL_SPLIT_BUSY_US)
-    {
-        busy_us = answer->retry_us < NGX_RL_SPLIT_KEEP_US
-                  ? answer->retry_us : NGX_RL_SPLIT_KEEP_US;
+    if (answer->retry_us != NGX_RL_NEVER) {
+        busy_us = ngx_rl_max(answer->retry_us, busy_us);
+        busy_us = ngx_rl_min(busy_us, NGX_RL_SPLIT_KEEP_US);
     }
 
-    busy_us += now_us;
-
-    if (split->busy_us < busy_us) {
-        split->busy_us = busy_us;
-    }
+    split->busy_us = ngx_rl_max(split->busy_us, now_us + busy_us);
 
     if (share->algorithm == NGX_RL_TOKEN_BUCKET) {
         split->parts[k].full_us = now_us + answer->reset_us;
@@ -120,11 +95,13 @@ ngx_rl_split_note(ngx_rl_split_t *split, unsigned k,
     }
 
     if (!fixed) {
-        split->fresh_us = (fresh_us > split->fresh_us) ? fresh_us
-                                                       : split->fresh_us;
+        retry_us = ngx_rl_min(answer->retry_us, NGX_RL_SPLIT_MAX_US);
+        until_ms = (uint32_t) ((now_us + retry_us + 999) / 1000);
+        until_ms = ngx_rl_max(until_ms, 1);
+
+        split->fresh_us = ngx_rl_max(split->fresh_us, fresh_us);
         split->parts[k].window.used = used;
-        split->parts[k].window.until_ms =
-                       ngx_rl_split_until_ms(now_us, answer->retry_us);
+        split->parts[k].window.until_ms = retry_us ? until_ms : 0;
         return;
     }
 
@@ -136,11 +113,6 @@ ngx_rl_split_note(ngx_rl_split_t *split, unsigned k,
 
     /* the windows of all parts end at once, and no answer says it too early */
 
-    if (fresh_us < split->fresh_us) {
-        split->fresh_us = fresh_us;
-    }
-
-    if (split->parts[k].window.used < used) {
-        split->parts[k].window.used = used;
-    }
+    split->fresh_us = ngx_rl_min(split->fresh_us, fresh_us);
+    split->parts[k].window.used = ngx_rl_max(split->parts[k].window.used, used);
 }

@@ -147,8 +147,7 @@ ngx_rl_globs_bytes(size_t n)
 {
     return sizeof(ngx_rl_globs_t)
            + n * sizeof(ngx_rl_glob_text_t)
-           + ngx_rl_map_places(n)
-             * sizeof(ngx_rl_glob_place_t)
+           + ngx_rl_map_places(n) * sizeof(ngx_rl_glob_place_t)
            + n * sizeof(uint32_t);
 }
 
@@ -213,35 +212,14 @@ ngx_rl_globs_place(const ngx_rl_globs_t *list, uint32_t hash,
 }
 
 
-static void
-ngx_rl_globs_add(ngx_rl_globs_t *list, uint32_t number)
-{
-    size_t                len;
-    uint32_t              hash;
-    const u_char         *text;
-    ngx_rl_glob_place_t  *place;
-
-    text = list->globs[number].data;
-    len = list->globs[number].len - 1;
-
-    hash = ngx_rl_glob_hash(NGX_RL_GLOB_SEED, text, text + len);
-    place = ngx_rl_globs_place(list, hash, text, len);
-
-    /* of equal ones the first counts */
-
-    if (place->number == NGX_RL_GLOB_NONE) {
-        place->hash = hash;
-        place->number = number;
-    }
-}
-
-
 ngx_rl_globs_t *
 ngx_rl_globs_init(void *memory, const ngx_rl_glob_text_t *globs, size_t n)
 {
-    size_t           i, len;
-    u_char           seen[NGX_RL_GLOB_LENGTHS];
-    ngx_rl_globs_t  *list;
+    size_t                i, len;
+    u_char                seen[NGX_RL_GLOB_LENGTHS];
+    uint32_t              hash;
+    ngx_rl_globs_t       *list;
+    ngx_rl_glob_place_t  *place;
 
     list = memory;
     list->globs = (ngx_rl_glob_text_t *) (list + 1);
@@ -260,12 +238,23 @@ ngx_rl_globs_init(void *memory, const ngx_rl_glob_text_t *globs, size_t n)
     for (i = 0; i < n; i++) {
         list->globs[i] = globs[i];
 
-        if (ngx_rl_glob_prefix(&globs[i])) {
-            ngx_rl_globs_add(list, (uint32_t) i);
-            seen[globs[i].len - 1] = 1;
-
-        } else {
+        if (!ngx_rl_glob_prefix(&globs[i])) {
             list->others[list->nothers++] = (uint32_t) i;
+            continue;
+        }
+
+        len = globs[i].len - 1;
+        seen[len] = 1;
+
+        hash = ngx_rl_glob_hash(NGX_RL_GLOB_SEED, globs[i].data,
+                                globs[i].data + len);
+        place = ngx_rl_globs_place(list, hash, globs[i].data, len);
+
+        /* of equal ones the first counts */
+
+        if (place->number == NGX_RL_GLOB_NONE) {
+            place->hash = hash;
+            place->number = (uint32_t) i;
         }
     }
 
@@ -280,15 +269,22 @@ ngx_rl_globs_init(void *memory, const ngx_rl_glob_text_t *globs, size_t n)
 }
 
 
-/* The first of the prefixes that the text begins with, or NONE. */
-static uint32_t
-ngx_rl_globs_prefix(const ngx_rl_globs_t *list, const u_char *text, size_t len)
+uint32_t
+ngx_rl_globs_find(const ngx_rl_globs_t *list, const u_char *text, size_t len)
 {
     size_t                      done;
     uint32_t                    i, best, hash;
+    const ngx_rl_glob_text_t   *glob;
     const ngx_rl_glob_place_t  *place;
 
     best = NGX_RL_GLOB_NONE;
+
+    if (list == NULL) {
+        return best;
+    }
+
+    /* the first of the prefixes that the text begins with */
+
     hash = NGX_RL_GLOB_SEED;
     done = 0;
 
@@ -297,27 +293,8 @@ ngx_rl_globs_prefix(const ngx_rl_globs_t *list, const u_char *text, size_t len)
         done = list->lengths[i];
 
         place = ngx_rl_globs_place(list, hash, text, done);
-
-        if (place->number < best) {
-            best = place->number;
-        }
+        best = ngx_rl_min(best, place->number);
     }
-
-    return best;
-}
-
-
-uint32_t
-ngx_rl_globs_find(const ngx_rl_globs_t *list, const u_char *text, size_t len)
-{
-    uint32_t                   i, best;
-    const ngx_rl_glob_text_t  *glob;
-
-    if (list == NULL) {
-        return NGX_RL_GLOB_NONE;
-    }
-
-    best = ngx_rl_globs_prefix(list, text, len);
 
     for (i = 0; i < list->nothers && list->others[i] < best; i++) {
         glob = &list->globs[list->others[i]];

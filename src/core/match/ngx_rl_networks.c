@@ -63,12 +63,13 @@ ngx_rl_networks_words(const u_char *address, uint64_t words[2])
 }
 
 
-/* A mask of the first bits of a word, or of all 64 if bits is more. */
-static uint64_t
-ngx_rl_networks_mask(uint32_t bits)
+/* A mask of an address' first bits. */
+static void
+ngx_rl_networks_mask(size_t bits, uint64_t mask[2])
 {
-    return (bits == 0) ? 0
-           : (bits >= 64) ? UINT64_MAX : UINT64_MAX << (64 - bits);
+    mask[0] = (bits == 0) ? 0
+              : (bits >= 64) ? UINT64_MAX : UINT64_MAX << (64 - bits);
+    mask[1] = (bits <= 64) ? 0 : UINT64_MAX << (128 - bits);
 }
 
 
@@ -78,7 +79,7 @@ ngx_rl_network_parse(const u_char *text, size_t len, ngx_rl_network_t *network)
     char      buf[INET6_ADDRSTRLEN];
     u_char    bytes[NGX_RL_ADDRESS];
     size_t    i, n;
-    uint64_t  bits, words[2];
+    uint64_t  bits, words[2], mask[2];
 
     for (n = 0; n < len && text[n] != '/'; n++) {
         /* void */
@@ -126,12 +127,11 @@ ngx_rl_network_parse(const u_char *text, size_t len, ngx_rl_network_t *network)
 
     ngx_rl_networks_words(network->address, words);
 
-    words[0] &= ngx_rl_networks_mask(network->bits);
-    words[1] &= ngx_rl_networks_mask((network->bits > 64)
-                                     ? network->bits - 64 : 0);
+    ngx_rl_networks_mask(network->bits, mask);
 
     for (i = 0; i < NGX_RL_ADDRESS; i++) {
-        network->address[i] = (u_char) (words[i / 8] >> (56 - i % 8 * 8));
+        network->address[i] = (u_char) ((words[i / 8] & mask[i / 8])
+                                        >> (56 - i % 8 * 8));
     }
 
     return 0;
@@ -220,32 +220,13 @@ ngx_rl_networks_key(const uint64_t words[2],
 }
 
 
-static void
-ngx_rl_networks_add(ngx_rl_networks_level_t *level,
-    const ngx_rl_network_t *network)
-{
-    u_char    key[NGX_RL_MAP_KEY];
-    uint32_t  before;
-    uint64_t  words[2], bit;
-
-    ngx_rl_networks_words(network->address, words);
-    bit = ngx_rl_networks_key(words, level, key) & level->filter_mask;
-    level->filter[bit / 8] |= (u_char) (1u << bit % 8);
-
-    before = ngx_rl_map_get(&level->map, key);
-
-    if (before == NGX_RL_MAP_NONE || before < network->value) {
-        (void) ngx_rl_map_put(&level->map, key, network->value);
-    }
-}
-
-
 ngx_rl_networks_t *
 ngx_rl_networks_init(void *memory, const ngx_rl_network_t *networks, size_t n)
 {
-    u_char                   *p;
-    size_t                    i, bits;
-    size_t                    counts[NGX_RL_ADDRESS_BITS + 1];
+    u_char                   *p, key[NGX_RL_MAP_KEY];
+    size_t                    i, bits, counts[NGX_RL_ADDRESS_BITS + 1];
+    uint32_t                  before;
+    uint64_t                  words[2], bit;
     ngx_rl_networks_t        *list;
     ngx_rl_networks_level_t  *level;
 
@@ -262,9 +243,7 @@ ngx_rl_networks_init(void *memory, const ngx_rl_network_t *networks, size_t n)
         }
 
         level->bits = (uint32_t) bits;
-        level->mask[0] = ngx_rl_networks_mask((uint32_t) bits);
-        level->mask[1] = ngx_rl_networks_mask((bits > 64)
-                                                  ? (uint32_t) bits - 64 : 0);
+        ngx_rl_networks_mask(bits, level->mask);
 
         ngx_rl_map_init(&level->map, p, counts[bits]);
         p += ngx_rl_map_bytes(counts[bits]);
@@ -274,8 +253,19 @@ ngx_rl_networks_init(void *memory, const ngx_rl_network_t *networks, size_t n)
         p += ngx_rl_networks_filter_bytes(counts[bits]);
 
         for (i = 0; i < n; i++) {
-            if (networks[i].bits == bits) {
-                ngx_rl_networks_add(level, &networks[i]);
+
+            if (networks[i].bits != bits) {
+                continue;
+            }
+
+            ngx_rl_networks_words(networks[i].address, words);
+            bit = ngx_rl_networks_key(words, level, key) & level->filter_mask;
+            level->filter[bit / 8] |= (u_char) (1u << bit % 8);
+
+            before = ngx_rl_map_get(&level->map, key);
+
+            if (before == NGX_RL_MAP_NONE || before < networks[i].value) {
+                (void) ngx_rl_map_put(&level->map, key, networks[i].value);
             }
         }
 

@@ -55,8 +55,8 @@ ngx_rl_segment_read(const u_char **pos, const u_char *last, unsigned reading,
 }
 
 
-static inline int
-ngx_rl_segment_take(const u_char **pos, const u_char *last,
+int
+ngx_rl_segment_next(const u_char **pos, const u_char *last,
     ngx_rl_segment_t *seg)
 {
     return ngx_rl_segment_read(pos, last, 0, seg);
@@ -157,7 +157,7 @@ ngx_rl_route_check(const u_char *text, size_t len)
     last = text + len;
     depth = 0;
 
-    while (ngx_rl_segment_take(&pos, last, &seg)) {
+    while (ngx_rl_segment_next(&pos, last, &seg)) {
 
         err = ngx_rl_segment_check(&seg);
         if (err != NULL) {
@@ -240,7 +240,7 @@ ngx_rl_route_match_path(const u_char *tmpl, size_t tmpl_len,
 
     last = tmpl + tmpl_len;
 
-    for (i = 0; ngx_rl_segment_take(&tmpl, last, &want); i++) {
+    for (i = 0; ngx_rl_segment_next(&tmpl, last, &want); i++) {
 
         if (ngx_rl_segment_is_rest(&want)) {
             return 1;
@@ -369,7 +369,7 @@ ngx_rl_route_fold(const u_char *path, size_t path_len, u_char *out)
     p = out;
     last = path + path_len;
 
-    while (ngx_rl_segment_take(&path, last, &seg)) {
+    while (ngx_rl_segment_next(&path, last, &seg)) {
 
         if (ngx_rl_segment_is_nothing(&seg)) {
             continue;
@@ -389,14 +389,6 @@ ngx_rl_route_fold(const u_char *path, size_t path_len, u_char *out)
     }
 
     return p - out;
-}
-
-
-int
-ngx_rl_segment_next(const u_char **pos, const u_char *last,
-    ngx_rl_segment_t *seg)
-{
-    return ngx_rl_segment_take(pos, last, seg);
 }
 
 
@@ -596,13 +588,8 @@ ngx_rl_route_child(ngx_rl_route_set_t *set, uint32_t parent,
     slot->parent = parent;
     slot->child = child;
 
-    if (probes > set->probes) {
-        set->probes = probes;
-    }
-
-    if (seg->len > set->longest) {
-        set->longest = seg->len;
-    }
+    set->probes = ngx_rl_max(set->probes, probes);
+    set->longest = ngx_rl_max(set->longest, seg->len);
 
     return child;
 }

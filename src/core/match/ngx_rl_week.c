@@ -11,44 +11,14 @@ static const char *const  ngx_rl_week_names[] = {
 };
 
 
-/* "mon", "mon-fri", "fri-mon" */
-static int
-ngx_rl_week_span(const u_char *text, size_t len, uint32_t *days)
-{
-    int  day, last;
-
-    /* a name has three bytes */
-
-    day = ngx_rl_names_find(ngx_rl_week_names, text, (len == 7) ? 3 : len);
-    last = day;
-
-    if (len == 7) {
-        last = (text[3] == '-')
-               ? ngx_rl_names_find(ngx_rl_week_names, text + 4, 3)
-               : -1;
-    }
-
-    if (day < 0 || last < 0) {
-        return -1;
-    }
-
-    *days |= 1u << day;
-
-    while (day != last) {
-        day = (day + 1) % (int) NGX_RL_WEEK_DAYS;
-        *days |= 1u << day;
-    }
-
-    return 0;
-}
-
-
 int
 ngx_rl_week_days(const u_char *text, size_t len, uint32_t *days)
 {
-    size_t  i, begin;
+    int            day, last;
+    size_t         i, n;
+    const u_char  *span;
 
-    begin = 0;
+    span = text;
 
     for (i = 0; i <= len; i++) {
 
@@ -56,11 +26,29 @@ ngx_rl_week_days(const u_char *text, size_t len, uint32_t *days)
             continue;
         }
 
-        if (ngx_rl_week_span(text + begin, i - begin, days) != 0) {
+        /* "mon", "mon-fri", "fri-mon": a name has three bytes */
+
+        n = text + i - span;
+        day = ngx_rl_names_find(ngx_rl_week_names, span, (n == 7) ? 3 : n);
+        last = day;
+
+        if (n == 7) {
+            last = (span[3] == '-')
+                   ? ngx_rl_names_find(ngx_rl_week_names, span + 4, 3) : -1;
+        }
+
+        if (day < 0 || last < 0) {
             return -1;
         }
 
-        begin = i + 1;
+        *days |= 1u << day;
+
+        while (day != last) {
+            day = (day + 1) % (int) NGX_RL_WEEK_DAYS;
+            *days |= 1u << day;
+        }
+
+        span = text + i + 1;
     }
 
     return 0;

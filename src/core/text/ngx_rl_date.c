@@ -160,12 +160,10 @@ ngx_rl_date_parse(const u_char *text, size_t len, int64_t *seconds)
         return -1;
     }
 
-    *seconds = ngx_rl_date_days(v[NGX_RL_YEAR],
-                                v[NGX_RL_MONTH],
-                                v[NGX_RL_DAY]) * 86400
-               + v[NGX_RL_HOUR] * 3600
-               + v[NGX_RL_MINUTE] * 60 + v[NGX_RL_SECOND]
-               - offset;
+    *seconds = ngx_rl_date_days(v[NGX_RL_YEAR], v[NGX_RL_MONTH], v[NGX_RL_DAY])
+               * 86400
+               + v[NGX_RL_HOUR] * 3600 + v[NGX_RL_MINUTE] * 60
+               + v[NGX_RL_SECOND] - offset;
 
     return (*seconds < 0) ? -1 : 0;
 }

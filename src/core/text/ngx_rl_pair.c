@@ -181,25 +181,6 @@ ngx_rl_pair_quoted(const u_char *text, size_t len)
 }
 
 
-/* The length of an escape that starts with "\": 4 writes the byte to *ch. */
-static int
-ngx_rl_pair_octal(const u_char *text, const u_char *last, u_char *ch)
-{
-    if (last - text < 4
-        || text[1] < '0' || text[1] > '3'
-        || text[2] < '0' || text[2] > '7'
-        || text[3] < '0' || text[3] > '7')
-    {
-        return 2;
-    }
-
-    *ch = (u_char) ((text[1] - '0') * 64 + (text[2] - '0') * 8
-                    + (text[3] - '0'));
-
-    return 4;
-}
-
-
 size_t
 ngx_rl_cookie_decode(const u_char *text, size_t len, u_char *out)
 {
@@ -213,14 +194,23 @@ ngx_rl_cookie_decode(const u_char *text, size_t len, u_char *out)
 
     for (dst = out; p < last; dst++) {
 
-        if (quoted && *p == '\\' && last - p > 1) {
-            *dst = p[1];
-            p += ngx_rl_pair_octal(p, last, dst);
-            continue;
-        }
+        if (!quoted || *p != '\\' || last - p < 2) {
+            *dst = *p;
+            p += ngx_rl_pair_escape(p, last, dst);
 
-        *dst = *p;
-        p += ngx_rl_pair_escape(p, last, dst);
+        } else if (last - p < 4
+                   || p[1] < '0' || p[1] > '3'
+                   || p[2] < '0' || p[2] > '7'
+                   || p[3] < '0' || p[3] > '7')
+        {
+            *dst = p[1];
+            p += 2;
+
+        } else {
+            *dst = (u_char) ((p[1] - '0') * 64 + (p[2] - '0') * 8
+                             + (p[3] - '0'));
+            p += 4;
+        }
     }
 
     return dst - out;

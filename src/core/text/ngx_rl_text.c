@@ -95,8 +95,7 @@ ngx_rl_rate_parse(const u_char *text, size_t len, uint64_t *tokens,
     /* the maximum also keeps the product below 2^64 */
 
     if (p < last
-        && ngx_rl_number_parse(p, last - p, 1,
-                               NGX_RL_MAX_PERIOD_US / unit_us,
+        && ngx_rl_number_parse(p, last - p, 1, NGX_RL_MAX_PERIOD_US / unit_us,
                                &count)
            != 0)
     {

@@ -426,7 +426,7 @@ ngx_rl_tz_ruled(const ngx_rl_tz_t *tz, int64_t when, int64_t *next)
         return tz->standard;
     }
 
-    when = (when < 0) ? 0 : (when < NGX_RL_TZ_MAX) ? when : NGX_RL_TZ_MAX;
+    when = (when < 0) ? 0 : ngx_rl_min(when, NGX_RL_TZ_MAX);
 
     ngx_rl_date_split(when / NGX_RL_TZ_DAY, &year, &unused, &unused);
 
