@@ -173,10 +173,8 @@ ngx_rl_penalty_hash(const ngx_rl_limiter_t *limiter, const ngx_str_t *text)
 {
     return limiter->redis
            ? ngx_rl_redis_id(limiter->redis, text->data, text->len)
-           : ngx_rl_hash(
-                 ngx_rl_penalties_hash_key(
-                                 ngx_rl_zone_penalties(&limiter->zone)),
-                 text->data, text->len);
+           : ngx_rl_hash(&ngx_rl_zone_penalties(&limiter->zone)->hash_key,
+                         text->data, text->len);
 }
 
 

@@ -67,9 +67,11 @@ ngx_rl_counts_size(void)
 
 
 /* The blocks stay untouched: memory is used for what is counted. */
-void
-ngx_rl_counts_init(ngx_rl_counts_t *counts)
+ngx_int_t
+ngx_rl_counts_init(void *memory)
 {
+    ngx_rl_counts_t *counts = memory;
+
     uint32_t  kind;
 
     for (kind = 0; kind < NGX_RL_COUNTS_KINDS; kind++) {
@@ -78,6 +80,8 @@ ngx_rl_counts_init(ngx_rl_counts_t *counts)
 
     counts->nrows = NGX_RL_COUNTS_KINDS;
     counts->nblocks = NGX_RL_COUNTS_COMMON + 1;
+
+    return NGX_OK;
 }
 
 

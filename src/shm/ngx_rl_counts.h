@@ -82,7 +82,7 @@ extern ngx_uint_t   ngx_rl_counts_shared;
 
 /* bytes; zeroed and aligned to a cache line before init */
 size_t ngx_rl_counts_size(void);
-void ngx_rl_counts_init(ngx_rl_counts_t *counts);
+ngx_int_t ngx_rl_counts_init(void *memory);
 
 /*
  * A worker begins, after its life has, and ends. Before it begins, and where

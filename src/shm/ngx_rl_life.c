@@ -35,8 +35,10 @@ ngx_rl_lives_size(void)
 
 
 ngx_int_t
-ngx_rl_lives_init(ngx_rl_lives_t *lives)
+ngx_rl_lives_init(void *memory)
 {
+    ngx_rl_lives_t *lives = memory;
+
     int                  err;
     ngx_uint_t           i;
     pthread_mutexattr_t  attr;

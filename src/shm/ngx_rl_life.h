@@ -37,7 +37,7 @@ extern uint64_t  ngx_rl_life;
 size_t ngx_rl_lives_size(void);
 
 /* Returns NGX_OK, or NGX_ERROR when a mutex cannot be made. */
-ngx_int_t ngx_rl_lives_init(ngx_rl_lives_t *lives);
+ngx_int_t ngx_rl_lives_init(void *memory);
 
 /*
  * A worker's main thread begins its life, which its death ends. Returns NGX_OK,

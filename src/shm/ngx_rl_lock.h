@@ -68,4 +68,25 @@ ngx_rl_unlock(ngx_rl_lock_t *lock)
     atomic_store_explicit(&lock->owner, 0, memory_order_release);
 }
 
+
+/*
+ * One worker of a gateway leads: it has a lock until it leaves or dies. lead:
+ * the caller becomes the leader if no living worker is one. Returns whether it
+ * leads now.
+ */
+static ngx_inline ngx_uint_t
+ngx_rl_lock_lead(ngx_rl_lock_t *leader)
+{
+    return leader->owner == ngx_rl_life || ngx_rl_lock_try(leader);
+}
+
+
+static ngx_inline void
+ngx_rl_lock_leave(ngx_rl_lock_t *leader)
+{
+    if (leader->owner == ngx_rl_life) {
+        ngx_rl_unlock(leader);
+    }
+}
+
 #endif /* NGX_RL_LOCK_H_INCLUDED */

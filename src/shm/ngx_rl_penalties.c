@@ -13,32 +13,7 @@
 #define NGX_RL_PENALTIES_YOUNGER  2000
 #define NGX_RL_PENALTIES_OLDER    120000
 
-/* two networks may share a count: the fewer, the more counts */
-#define NGX_RL_PENALTIES_NETS     65536
-#define NGX_RL_PENALTIES_COUNT    100    /* anew, in ms */
-
-typedef struct {
-    ngx_rl_lock_t  lock;
-    uint64_t       tags[NGX_RL_PENALTIES_WAYS];  /* 0: free */
-} ngx_rl_penalties_set_t;
-
-struct ngx_rl_penalties_s {
-    ngx_rl_lock_t           leader;
-    ngx_rl_hash_key_t       hash_key;
-    _Atomic uint64_t        changes;     /* counts each one twice: when it gets
-                                            its number, and when its row is
-                                            there */
-    _Atomic uint64_t        latest_ms;   /* no penalty ends later */
-    _Atomic uint64_t        network_ms;  /* none of a network does */
-    _Atomic uint64_t        set;
-    _Atomic uint64_t        counted_ms;  /* networks were */
-    _Atomic uint16_t        networks[NGX_RL_PENALTIES_NETS];
-                                               /* penalized keys; too many, as
-                                                  those that are over count
-                                                  until it is done anew */
-    ngx_rl_penalties_set_t  sets[NGX_RL_PENALTIES_SETS];
-    ngx_rl_penalized_t      rows[NGX_RL_PENALTIES_ROWS];
-};
+#define NGX_RL_PENALTIES_COUNT    100    /* networks anew, in ms */
 
 /* A set that is locked, and the row of an id in it. */
 typedef struct {
@@ -47,38 +22,6 @@ typedef struct {
     uint64_t                 tag;
     ngx_uint_t               way;    /* NONE: it is not there */
 } ngx_rl_penalties_place_t;
-
-
-size_t
-ngx_rl_penalties_bytes(void)
-{
-    return sizeof(ngx_rl_penalties_t);
-}
-
-
-ngx_rl_hash_key_t *
-ngx_rl_penalties_hash_key(ngx_rl_penalties_t *p)
-{
-    return &p->hash_key;
-}
-
-
-/*
- * A request that reads this may miss a penalty that another worker begins at
- * this moment, as one that comes before it does.
- */
-ngx_uint_t
-ngx_rl_penalties_any(const ngx_rl_penalties_t *p, uint64_t now_ms)
-{
-    return atomic_load_explicit(&p->latest_ms, memory_order_relaxed) > now_ms;
-}
-
-
-ngx_uint_t
-ngx_rl_penalties_any_network(const ngx_rl_penalties_t *p, uint64_t now_ms)
-{
-    return atomic_load_explicit(&p->network_ms, memory_order_relaxed) > now_ms;
-}
 
 
 /* Locks the set of that id, and finds its row. */
@@ -347,23 +290,6 @@ ngx_rl_penalties_change(ngx_rl_penalties_t *p)
 }
 
 
-static void
-ngx_rl_penalties_raise(_Atomic uint64_t *latest_ms, uint64_t until_ms)
-{
-    uint64_t  ms;
-
-    ms = atomic_load_explicit(latest_ms, memory_order_relaxed);
-
-    while (until_ms > ms
-           && !atomic_compare_exchange_weak_explicit(latest_ms, &ms, until_ms,
-                                                     memory_order_relaxed,
-                                                     memory_order_relaxed))
-    {
-        /* ms is what another worker has made it */
-    }
-}
-
-
 /*
  * A worker that is killed behind the first step leaves a time that is too late:
  * requests look for keys that are not there.
@@ -372,10 +298,10 @@ static void
 ngx_rl_penalties_store(ngx_rl_penalties_t *p, ngx_rl_penalties_place_t *place,
     const ngx_rl_penalized_t *row)
 {
-    ngx_rl_penalties_raise(&p->latest_ms, row->until_ms);
+    ngx_rl_atomic_max(&p->latest_ms, row->until_ms);
 
     if (ngx_rl_penalties_own(row->network)) {
-        ngx_rl_penalties_raise(&p->network_ms, row->until_ms);
+        ngx_rl_atomic_max(&p->network_ms, row->until_ms);
     }
 
     place->set->tags[place->way] = 0;
@@ -545,13 +471,6 @@ ngx_rl_penalties_put(ngx_rl_penalties_t *p, const ngx_rl_penalized_t *row,
 }
 
 
-uint64_t
-ngx_rl_penalties_changes(const ngx_rl_penalties_t *p)
-{
-    return atomic_load_explicit(&p->changes, memory_order_acquire);
-}
-
-
 void
 ngx_rl_penalties_sent(ngx_rl_penalties_t *p, const ngx_rl_id_t *id,
     uint64_t change)
@@ -599,35 +518,5 @@ ngx_rl_penalties_resend(ngx_rl_penalties_t *p, uint64_t now_ms,
         }
 
         ngx_rl_unlock(&place.set->lock);
-    }
-}
-
-
-uint64_t
-ngx_rl_penalties_set(const ngx_rl_penalties_t *p)
-{
-    return atomic_load_explicit(&p->set, memory_order_relaxed);
-}
-
-
-void
-ngx_rl_penalties_set_is(ngx_rl_penalties_t *p, uint64_t set)
-{
-    atomic_store_explicit(&p->set, set, memory_order_relaxed);
-}
-
-
-ngx_uint_t
-ngx_rl_penalties_lead(ngx_rl_penalties_t *p)
-{
-    return p->leader.owner == ngx_rl_life || ngx_rl_lock_try(&p->leader);
-}
-
-
-void
-ngx_rl_penalties_leave(ngx_rl_penalties_t *p)
-{
-    if (p->leader.owner == ngx_rl_life) {
-        ngx_rl_unlock(&p->leader);
     }
 }

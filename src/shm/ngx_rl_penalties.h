@@ -30,6 +30,9 @@
 #define NGX_RL_PENALTIES_NET_V6  64    /* of a /56 */
 #define NGX_RL_PENALTIES_WIDE    256   /* of a /48 */
 
+/* two networks may share a count: the fewer, the more counts */
+#define NGX_RL_PENALTIES_NETS    65536
+
 /*
  * The networks that a row counts in, in one number. The low half is a hash of
  * the /24 or /56. Its lowest bits are 2 for IPv4 and 3 for IPv6. The high half
@@ -56,7 +59,35 @@ typedef struct {
     ngx_rl_watch_key_t  name;       /* of the key */
 } ngx_rl_penalized_t;
 
-typedef struct ngx_rl_penalties_s  ngx_rl_penalties_t;
+typedef struct {
+    ngx_rl_lock_t  lock;
+    uint64_t       tags[NGX_RL_PENALTIES_WAYS];  /* 0: free */
+} ngx_rl_penalties_set_t;
+
+/* The table. Zeroed memory is an empty one, without its key. */
+typedef struct {
+    ngx_rl_lock_t           leader;      /* speaks with Redis */
+    ngx_rl_hash_key_t       hash_key;    /* by which penalized keys are named,
+                                            random: a zone whose size changes
+                                            gets another one, its penalties
+                                            keep theirs */
+    _Atomic uint64_t        changes;     /* of this gateway: counts each one
+                                            twice, when it gets its number, and
+                                            when its row is there */
+    _Atomic uint64_t        latest_ms;   /* no penalty ends later */
+    _Atomic uint64_t        network_ms;  /* none of a network does */
+    _Atomic uint64_t        set;         /* of Redis' data, that has the rows;
+                                            0: none */
+
+    /* the table's own */
+    _Atomic uint64_t        counted_ms;  /* networks were */
+    _Atomic uint16_t        networks[NGX_RL_PENALTIES_NETS];
+                                         /* penalized keys; too many, as those
+                                            that are over count until it is
+                                            done anew */
+    ngx_rl_penalties_set_t  sets[NGX_RL_PENALTIES_SETS];
+    ngx_rl_penalized_t      rows[NGX_RL_PENALTIES_ROWS];
+} ngx_rl_penalties_t;
 
 /* How long a penalty is. */
 typedef struct {
@@ -66,28 +97,22 @@ typedef struct {
 } ngx_rl_penalty_time_t;
 
 
-/* Bytes of the table; zeroed memory is an empty one, without its key. */
-size_t ngx_rl_penalties_bytes(void);
-
-/*
- * The secret by which penalized keys are named, which is random: a zone whose
- * size changes gets another one, its penalties keep theirs.
- */
-ngx_rl_hash_key_t *ngx_rl_penalties_hash_key(ngx_rl_penalties_t *p);
-
 /*
  * Whether a penalty may be in force. If not, no key is penalized: then a
- * request needs neither the name of its key nor the lock of a table set.
+ * request needs neither the name of its key nor the lock of a table set. It may
+ * miss one that another worker begins at this moment, as a request that comes
+ * before does.
  */
-ngx_uint_t ngx_rl_penalties_any(const ngx_rl_penalties_t *p, uint64_t now_ms);
+#define ngx_rl_penalties_any(p, now_ms)                                       \
+    (atomic_load_explicit(&(p)->latest_ms, memory_order_relaxed) > (now_ms))
 
 /* Until when a key is penalized; 0: it is not. */
 uint64_t ngx_rl_penalties_until(ngx_rl_penalties_t *p, const ngx_rl_id_t *id,
     uint64_t now_ms);
 
 /* Whether a network may be: if not, a request need not look for its own. */
-ngx_uint_t ngx_rl_penalties_any_network(
-    const ngx_rl_penalties_t *p, uint64_t now_ms);
+#define ngx_rl_penalties_any_network(p, now_ms)                               \
+    (atomic_load_explicit(&(p)->network_ms, memory_order_relaxed) > (now_ms))
 
 /*
  * A penalty begins: sets the times of made, whose id, kind, network and name
@@ -122,9 +147,6 @@ ngx_int_t ngx_rl_penalties_put(ngx_rl_penalties_t *p,
 ngx_int_t ngx_rl_penalties_next(ngx_rl_penalties_t *p, ngx_uint_t *at,
     ngx_rl_penalized_t *row);
 
-/* The number of the last change of this gateway; 0: there was none. */
-uint64_t ngx_rl_penalties_changes(const ngx_rl_penalties_t *p);
-
 /* Redis has that change of the row. */
 void ngx_rl_penalties_sent(ngx_rl_penalties_t *p, const ngx_rl_id_t *id,
     uint64_t change);
@@ -136,16 +158,5 @@ void ngx_rl_penalties_sent(ngx_rl_penalties_t *p, const ngx_rl_id_t *id,
  */
 void ngx_rl_penalties_resend(ngx_rl_penalties_t *p, uint64_t now_ms,
     ngx_uint_t recent);
-
-/* The data set of Redis that has the rows; 0: none. */
-uint64_t ngx_rl_penalties_set(const ngx_rl_penalties_t *p);
-void ngx_rl_penalties_set_is(ngx_rl_penalties_t *p, uint64_t set);
-
-/*
- * Whether this worker speaks with Redis for the gateway: it does if no other
- * one lives that does.
- */
-ngx_uint_t ngx_rl_penalties_lead(ngx_rl_penalties_t *p);
-void ngx_rl_penalties_leave(ngx_rl_penalties_t *p);
 
 #endif /* NGX_RL_PENALTIES_H_INCLUDED */

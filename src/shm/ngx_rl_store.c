@@ -168,23 +168,6 @@ ngx_rl_store_read(const ngx_rl_store_t *store, ngx_pool_t *pool,
 }
 
 
-ngx_uint_t
-ngx_rl_store_lead(ngx_rl_store_t *store)
-{
-    return store->leader.owner == ngx_rl_life
-           || ngx_rl_lock_try(&store->leader);
-}
-
-
-void
-ngx_rl_store_leave(ngx_rl_store_t *store)
-{
-    if (store->leader.owner == ngx_rl_life) {
-        ngx_rl_unlock(&store->leader);
-    }
-}
-
-
 /* FNV-1a: the operator chooses the names, so nobody forges a collision. */
 void
 ngx_rl_store_set_file(ngx_rl_store_t *store, const ngx_str_t *name)

@@ -27,7 +27,7 @@ typedef struct {
 /* Zeroed before init. Offsets, no pointers: it may be mapped anywhere. */
 typedef struct {
     ngx_rl_lock_t  write_lock;
-    ngx_rl_lock_t  leader;     /* held for as long as one leads */
+    ngx_rl_lock_t  leader;     /* listens to Redis, writes the state file */
     size_t         max;        /* bytes of a record */
 
     /* of the last generations, under write_lock */
@@ -88,14 +88,6 @@ ngx_int_t ngx_rl_store_publish(ngx_rl_store_t *store,
  */
 ngx_int_t ngx_rl_store_read(const ngx_rl_store_t *store, ngx_pool_t *pool,
     ngx_rl_store_entry_t *entry);
-
-/*
- * One worker of a gateway leads: it listens to Redis and writes the state
- * file, until it leaves or dies. lead: the caller becomes the leader if no
- * living worker is one. Returns whether it leads now.
- */
-ngx_uint_t ngx_rl_store_lead(ngx_rl_store_t *store);
-void ngx_rl_store_leave(ngx_rl_store_t *store);
 
 /*
  * The leader says which state file it writes: where that is another one than

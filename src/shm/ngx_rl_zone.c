@@ -11,20 +11,50 @@
 #define NGX_RL_ZONE_SPARE_PAGES  2
 #define NGX_RL_SHM_SPARE_PAGES   8
 
+/* What the workers share beside the tables of a zone. */
+typedef struct {
+    const char   *of;                    /* for the log */
+    ngx_uint_t    layout;
+    size_t      (*size)(void);
+    ngx_int_t   (*init)(void *memory);   /* which is zeroed */
+} ngx_rl_zone_kind_t;
 
-size_t
-ngx_rl_zone_min_size(void)
-{
-    return 16 * ngx_pagesize;
-}
 
-
+/*
+ * data is the old cycle's zone when nginx keeps the memory. Old workers count
+ * in it now and go on should this reload fail: nothing is written to it here.
+ */
 static ngx_int_t
-ngx_rl_zone_create(ngx_shm_zone_t *shm_zone, ngx_rl_zone_t *zone)
+ngx_rl_zone_init(ngx_shm_zone_t *shm_zone, void *data)
 {
     size_t              pages, leases;
+    ngx_rl_zone_t      *zone, *old;
     ngx_slab_pool_t    *shpool;
     ngx_rl_hash_key_t   hash_key;
+
+    zone = shm_zone->data;
+    old = data;
+
+    if (old) {
+        zone->table = old->table;
+        zone->table_bytes = old->table_bytes;
+        zone->leases = old->leases;
+        zone->leases_bytes = old->leases_bytes;
+
+        if (ngx_rl_table_check(zone->table, zone->table_bytes) == NGX_OK
+            && (!zone->leased
+                || ngx_rl_leases_check(zone->leases, zone->leases_bytes)
+                   == NGX_OK))
+        {
+            return NGX_OK;
+        }
+
+        ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
+                      "ratelimit zone \"%V\" was made by an incompatible "
+                      "version of the module, expected a restart or another "
+                      "zone name", &zone->name);
+        return NGX_ERROR;
+    }
 
     shpool = (ngx_slab_pool_t *) shm_zone->shm.addr;
 
@@ -43,58 +73,21 @@ ngx_rl_zone_create(ngx_shm_zone_t *shm_zone, ngx_rl_zone_t *zone)
     zone->leases_bytes = leases * ngx_pagesize;
     zone->leases = leases ? ngx_slab_alloc(shpool, zone->leases_bytes) : NULL;
 
-    if (zone->table == NULL
-        || ngx_rl_table_init(zone->table, zone->table_bytes, &hash_key)
-           != NGX_OK
-        || (leases
-            && (zone->leases == NULL
-                || ngx_rl_leases_init(zone->leases, zone->leases_bytes)
-                   != NGX_OK)))
+    if (zone->table
+        && ngx_rl_table_init(zone->table, zone->table_bytes, &hash_key)
+           == NGX_OK
+        && (leases == 0
+            || (zone->leases
+                && ngx_rl_leases_init(zone->leases, zone->leases_bytes)
+                   == NGX_OK)))
     {
-        ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
-                      "could not make the table of ratelimit zone \"%V\" "
-                      "in %uz bytes", &zone->name, shm_zone->shm.size);
-        return NGX_ERROR;
+        return NGX_OK;
     }
 
-    return NGX_OK;
-}
-
-
-/*
- * data is the old cycle's zone when nginx keeps the memory. Old workers count
- * in it now and go on should this reload fail: nothing is written to it here.
- */
-static ngx_int_t
-ngx_rl_zone_init(ngx_shm_zone_t *shm_zone, void *data)
-{
-    ngx_rl_zone_t  *zone, *old;
-
-    zone = shm_zone->data;
-    old = data;
-
-    if (old == NULL) {
-        return ngx_rl_zone_create(shm_zone, zone);
-    }
-
-    zone->table = old->table;
-    zone->table_bytes = old->table_bytes;
-    zone->leases = old->leases;
-    zone->leases_bytes = old->leases_bytes;
-
-    if (ngx_rl_table_check(zone->table, zone->table_bytes) != NGX_OK
-        || (zone->leased
-            && ngx_rl_leases_check(zone->leases, zone->leases_bytes)
-               != NGX_OK))
-    {
-        ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
-                      "ratelimit zone \"%V\" was made by an incompatible "
-                      "version of the module, expected a restart or another "
-                      "zone name", &zone->name);
-        return NGX_ERROR;
-    }
-
-    return NGX_OK;
+    ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
+                  "could not make the table of ratelimit zone \"%V\" in %uz "
+                  "bytes", &zone->name, shm_zone->shm.size);
+    return NGX_ERROR;
 }
 
 
@@ -153,40 +146,63 @@ ngx_rl_shm_make(ngx_shm_zone_t *shm_zone, size_t bytes)
 }
 
 
-static ngx_int_t
-ngx_rl_zone_lives_init(ngx_shm_zone_t *shm_zone, void *data)
+static size_t
+ngx_rl_zone_penalties_size(void)
 {
-    if (data == NULL) {
-        data = ngx_rl_shm_make(shm_zone, ngx_rl_lives_size());
-
-        if (data == NULL || ngx_rl_lives_init(data) != NGX_OK) {
-            ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
-                          "could not make the memory of ratelimit workers");
-            return NGX_ERROR;
-        }
-    }
-
-    shm_zone->data = data;
-
-    return NGX_OK;
+    return sizeof(ngx_rl_penalties_t);
 }
 
 
 static ngx_int_t
-ngx_rl_zone_counts_init(ngx_shm_zone_t *shm_zone, void *data)
+ngx_rl_zone_penalties_init(void *memory)
 {
-    if (data == NULL) {
-        data = ngx_rl_shm_make(shm_zone, ngx_rl_counts_size());
-        if (data == NULL) {
-            return NGX_ERROR;
-        }
+    ngx_rl_penalties_t *penalties = memory;
 
-        ngx_rl_counts_init(data);
+    return (RAND_bytes((u_char *) &penalties->hash_key,
+                       sizeof(ngx_rl_hash_key_t))
+            == 1) ? NGX_OK : NGX_ERROR;
+}
+
+
+static const ngx_rl_zone_kind_t  ngx_rl_zone_lives = {
+    "workers", NGX_RL_LIFE_LAYOUT, ngx_rl_lives_size, ngx_rl_lives_init
+};
+
+static const ngx_rl_zone_kind_t  ngx_rl_zone_counts = {
+    "counts", NGX_RL_COUNTS_LAYOUT, ngx_rl_counts_size, ngx_rl_counts_init
+};
+
+static const ngx_rl_zone_kind_t  ngx_rl_zone_penalized = {
+    "penalties", NGX_RL_PENALTIES_LAYOUT, ngx_rl_zone_penalties_size,
+    ngx_rl_zone_penalties_init
+};
+
+
+/* data is the old cycle's memory, if nginx keeps it. */
+static ngx_int_t
+ngx_rl_zone_kind_init(ngx_shm_zone_t *shm_zone, void *data)
+{
+    const ngx_rl_zone_kind_t  *kind;
+
+    kind = shm_zone->data;
+    shm_zone->data = data ? data : ngx_rl_shm_make(shm_zone, kind->size());
+
+    if (data || (shm_zone->data && kind->init(shm_zone->data) == NGX_OK)) {
+        return NGX_OK;
     }
 
-    shm_zone->data = data;
+    ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
+                  "could not make the memory of ratelimit %s", kind->of);
+    return NGX_ERROR;
+}
 
-    return NGX_OK;
+
+static ngx_shm_zone_t *
+ngx_rl_zone_share(ngx_conf_t *cf, const char *what,
+    const ngx_rl_zone_kind_t *kind, const ngx_str_t *zone, void *tag)
+{
+    return ngx_rl_shm_add(cf, what, kind->layout, zone, kind->size(),
+                          ngx_rl_zone_kind_init, (void *) kind, tag);
 }
 
 
@@ -246,12 +262,10 @@ ngx_rl_zone_add(ngx_conf_t *cf, ngx_rl_zone_t *zone, size_t size, void *tag)
     shm_zone->init = ngx_rl_zone_init;
     shm_zone->data = zone;
 
-    zone->lives = ngx_rl_shm_add(cf, "ratelimit_lives", NGX_RL_LIFE_LAYOUT,
-                                 NULL, ngx_rl_lives_size(),
-                                 ngx_rl_zone_lives_init, NULL, tag);
-    zone->counts = ngx_rl_shm_add(cf, "ratelimit_counts", NGX_RL_COUNTS_LAYOUT,
-                                  NULL, ngx_rl_counts_size(),
-                                  ngx_rl_zone_counts_init, NULL, tag);
+    zone->lives = ngx_rl_zone_share(cf, "ratelimit_lives", &ngx_rl_zone_lives,
+                                    NULL, tag);
+    zone->counts = ngx_rl_zone_share(cf, "ratelimit_counts",
+                                     &ngx_rl_zone_counts, NULL, tag);
 
     if (zone->lives == NULL || zone->counts == NULL) {
         return NGX_ERROR;
@@ -300,45 +314,18 @@ ngx_rl_zone_add(ngx_conf_t *cf, ngx_rl_zone_t *zone, size_t size, void *tag)
 }
 
 
-static ngx_int_t
-ngx_rl_zone_penalties_init(ngx_shm_zone_t *shm_zone, void *data)
-{
-    if (data == NULL) {
-        data = ngx_rl_shm_make(shm_zone, ngx_rl_penalties_bytes());
-
-        if (data == NULL
-            || RAND_bytes((u_char *) ngx_rl_penalties_hash_key(data),
-                          sizeof(ngx_rl_hash_key_t))
-               != 1)
-        {
-            ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
-                          "could not make the memory of ratelimit penalties");
-            return NGX_ERROR;
-        }
-    }
-
-    shm_zone->data = data;
-
-    return NGX_OK;
-}
-
-
 ngx_int_t
 ngx_rl_zone_penalize(ngx_conf_t *cf, ngx_rl_zone_t *zone, ngx_uint_t clear,
     void *tag)
 {
-    const char  *what;
+    static const char *const  names[2][2] = {
+        { "ratelimit_penalties", "ratelimit_penalties_clear" },
+        { "ratelimit_penalties_redis", "ratelimit_penalties_clear_redis" }
+    };
 
-    if (zone->leased) {
-        what = clear ? "ratelimit_penalties_clear_redis"
-                     : "ratelimit_penalties_redis";
-    } else {
-        what = clear ? "ratelimit_penalties_clear" : "ratelimit_penalties";
-    }
-
-    zone->penalties = ngx_rl_shm_add(cf, what, NGX_RL_PENALTIES_LAYOUT,
-                                     &zone->name, ngx_rl_penalties_bytes(),
-                                     ngx_rl_zone_penalties_init, NULL, tag);
+    zone->penalties = ngx_rl_zone_share(cf, names[zone->leased][clear != 0],
+                                        &ngx_rl_zone_penalized, &zone->name,
+                                        tag);
 
     return zone->penalties ? NGX_OK : NGX_ERROR;
 }

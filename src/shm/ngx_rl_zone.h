@@ -47,7 +47,7 @@ ngx_shm_zone_t *ngx_rl_shm_add(ngx_conf_t *cf, const char *what,
 void *ngx_rl_shm_make(ngx_shm_zone_t *shm_zone, size_t bytes);
 
 /* The least size that "zone=name:size" may ask for. */
-size_t ngx_rl_zone_min_size(void);
+#define ngx_rl_zone_min_size()  (16 * ngx_pagesize)
 
 /*
  * Declares the shared memory of a zone whose name, key and leased are set; tag

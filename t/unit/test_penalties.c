@@ -27,7 +27,7 @@ table_make(void)
 {
     ngx_rl_penalties_t  *p;
 
-    p = mmap(NULL, ngx_rl_penalties_bytes(), PROT_READ|PROT_WRITE,
+    p = mmap(NULL, sizeof(ngx_rl_penalties_t), PROT_READ|PROT_WRITE,
              MAP_SHARED|MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(p, MAP_FAILED);
 
@@ -38,7 +38,7 @@ table_make(void)
 static void
 table_free(ngx_rl_penalties_t *p)
 {
-    assert_int_equal(munmap(p, ngx_rl_penalties_bytes()), 0);
+    assert_int_equal(munmap(p, sizeof(ngx_rl_penalties_t)), 0);
 }
 
 
@@ -235,11 +235,11 @@ test_redis(void **state)
 
     p = table_make();
 
-    assert_int_equal(ngx_rl_penalties_changes(p), 0);
+    assert_int_equal(p->changes, 0);
     assert_int_equal(begin(p, 1, NOW), NGX_OK);
     assert_true(get(p, 1, &found));
     change = found.change;
-    assert_in_range(change, 1, ngx_rl_penalties_changes(p));
+    assert_in_range(change, 1, p->changes);
 
     /* what Redis has is older than this gateway's change */
 
@@ -266,7 +266,7 @@ test_redis(void **state)
     /* ended by hand: the next one is no repetition, and Redis must know */
 
     assert_int_equal(begin(p, 2, NOW), NGX_OK);
-    change = ngx_rl_penalties_changes(p);
+    change = p->changes;
     assert_int_equal(ngx_rl_penalties_end(p, &other.id, NOW), NGX_OK);
     assert_int_equal(left(p, 2, NOW), 0);
     assert_true(get(p, 2, &found));
@@ -289,9 +289,9 @@ test_redis(void **state)
     assert_int_equal(begin(p, 3, NOW), NGX_OK);
     assert_true(get(p, 3, &found));
     ngx_rl_penalties_sent(p, &found.id, found.change);
-    change = ngx_rl_penalties_changes(p);
+    change = p->changes;
     ngx_rl_penalties_resend(p, NOW + 5, 0);
-    assert_int_equal(ngx_rl_penalties_changes(p), change + 1);
+    assert_int_equal(p->changes, change + 1);
     assert_true(get(p, 3, &found) && found.change == change + 1);
 
     table_free(p);
@@ -321,18 +321,18 @@ test_recent(void **state)
     assert_true(get(p, 2, &found));
     ngx_rl_penalties_sent(p, &found.id, found.change);
 
-    change = ngx_rl_penalties_changes(p);
+    change = p->changes;
     ngx_rl_penalties_resend(p, NOW + 5 * MINUTE + 1000, 1);
-    assert_int_equal(ngx_rl_penalties_changes(p), change + 2);
+    assert_int_equal(p->changes, change + 2);
 
     for (n = 1; n <= 5; n++) {
         assert_true(get(p, n, &found));
         assert_int_equal(found.change != 0, n == 2 || n == 4);
     }
 
-    assert_int_equal(ngx_rl_penalties_set(p), 0);
-    ngx_rl_penalties_set_is(p, (uint64_t) 1 << 53);
-    assert_int_equal(ngx_rl_penalties_set(p), (uint64_t) 1 << 53);
+    assert_int_equal(p->set, 0);
+    p->set = (uint64_t) 1 << 53;
+    assert_int_equal(p->set, (uint64_t) 1 << 53);
 
     table_free(p);
 }
@@ -649,7 +649,7 @@ leader_look(void *data)
     ngx_rl_penalized_t  unused;
 
     if (leader->changes == 0) {
-        leader->changes = ngx_rl_penalties_changes(leader->penalties);
+        leader->changes = leader->penalties->changes;
         leader->found = leader->changes && get(leader->penalties, 50, &unused);
     }
 }
@@ -675,7 +675,7 @@ test_look_between(void **state)
     (void) step_kill(pid, MAX_STEPS, leader_look, &leader);
     assert_true(leader.changes > 0);
     assert_true(leader.found
-                || ngx_rl_penalties_changes(leader.penalties)
+                || leader.penalties->changes
                    != leader.changes);
     table_free(leader.penalties);
 }
@@ -691,27 +691,27 @@ test_leader(void **state)
     pid = spawn();
 
     if (pid == 0) {
-        _exit(!ngx_rl_penalties_lead(p));
+        _exit(!ngx_rl_lock_lead(&p->leader));
     }
 
     reap(pid, 0);
 
     /* it has died, and left nothing */
 
-    assert_true(ngx_rl_penalties_lead(p));
-    assert_true(ngx_rl_penalties_lead(p));
+    assert_true(ngx_rl_lock_lead(&p->leader));
+    assert_true(ngx_rl_lock_lead(&p->leader));
     pid = spawn();
 
     if (pid == 0) {
-        _exit(ngx_rl_penalties_lead(p));
+        _exit(ngx_rl_lock_lead(&p->leader));
     }
 
     reap(pid, 0);
-    ngx_rl_penalties_leave(p);
+    ngx_rl_lock_leave(&p->leader);
     pid = spawn();
 
     if (pid == 0) {
-        _exit(!ngx_rl_penalties_lead(p));
+        _exit(!ngx_rl_lock_lead(&p->leader));
     }
 
     reap(pid, 0);

@@ -203,9 +203,9 @@ static void
 test_single(void **state)
 {
     assert_int_equal(ngx_rl_life, NGX_RL_LIFE_NONE);
-    assert_true(ngx_rl_store_lead(store));
-    assert_true(ngx_rl_store_lead(store));
-    ngx_rl_store_leave(store);
-    assert_true(ngx_rl_store_lead(store));
+    assert_true(ngx_rl_lock_lead(&store->leader));
+    assert_true(ngx_rl_lock_lead(&store->leader));
+    ngx_rl_lock_leave(&store->leader);
+    assert_true(ngx_rl_lock_lead(&store->leader));
     publish(store, 1, 50);
 }

@@ -28,7 +28,7 @@ test_leader(void **state)
         if (pid == 0) {
             /* twice: who leads is told so */
             for (n = 0; n < 2; n++) {
-                if (!ngx_rl_store_lead(store) || write(up[1], "x", 1) != 1) {
+                if (!ngx_rl_lock_lead(&store->leader) || write(up[1], "x", 1) != 1) {
                     _exit(1);
                 }
             }
@@ -38,14 +38,14 @@ test_leader(void **state)
             }
 
             if (i % 3 == 1) {
-                ngx_rl_store_leave(store);
+                ngx_rl_lock_leave(&store->leader);
 
                 /* once more is nothing, also where another one leads */
                 if (write(up[1], "x", 1) != 1 || read(down[0], &c, 1) != 1) {
                     _exit(1);
                 }
 
-                ngx_rl_store_leave(store);
+                ngx_rl_lock_leave(&store->leader);
             }
 
             if (i % 3 == 2) {
@@ -56,16 +56,16 @@ test_leader(void **state)
         }
 
         assert_int_equal(read(up[0], &c, 1), 1);
-        assert_false(ngx_rl_store_lead(store));
-        ngx_rl_store_leave(store);
+        assert_false(ngx_rl_lock_lead(&store->leader));
+        ngx_rl_lock_leave(&store->leader);
         assert_int_equal(read(up[0], &c, 1), 1);
-        assert_false(ngx_rl_store_lead(store));
+        assert_false(ngx_rl_lock_lead(&store->leader));
 
         assert_int_equal(write(down[1], "x", 1), 1);
 
         if (i % 3 == 1) {
             assert_int_equal(read(up[0], &c, 1), 1);
-            assert_true(ngx_rl_store_lead(store));
+            assert_true(ngx_rl_lock_lead(&store->leader));
             assert_int_equal(write(down[1], "x", 1), 1);
         }
 
@@ -75,9 +75,9 @@ test_leader(void **state)
 
         reap(pid, i % 3 == 2 ? SIGKILL : 0);
 
-        assert_true(ngx_rl_store_lead(store));
-        assert_true(ngx_rl_store_lead(store));
-        ngx_rl_store_leave(store);
+        assert_true(ngx_rl_lock_lead(&store->leader));
+        assert_true(ngx_rl_lock_lead(&store->leader));
+        ngx_rl_lock_leave(&store->leader);
 
         close(up[0]);
         close(up[1]);
@@ -294,8 +294,8 @@ test_locked(void **state)
     ngx_rl_store_version(store, &version, &id);
     assert_int_equal(version, 2);
     assert_int_equal(current(store), 2);
-    assert_true(ngx_rl_store_lead(store));
-    ngx_rl_store_leave(store);
+    assert_true(ngx_rl_lock_lead(&store->leader));
+    ngx_rl_lock_leave(&store->leader);
 
     kill(pid, SIGKILL);
     reap(pid, SIGKILL);

@@ -82,7 +82,7 @@ ngx_rl_penalty_sync_end(ngx_rl_limiter_t *limiter)
         ngx_rl_redis_forget(sync->call);
     }
 
-    ngx_rl_penalties_leave(sync->penalties);
+    ngx_rl_lock_leave(&sync->penalties->leader);
 
     ngx_free(sync);
 }
@@ -120,7 +120,7 @@ ngx_rl_penalty_sync_collect(ngx_rl_penalty_sync_t *sync)
 
     sync->n = 0;
     sync->more = 0;
-    sync->seeing = ngx_rl_penalties_changes(sync->penalties);
+    sync->seeing = sync->penalties->changes;
 
     if (sync->seeing == sync->seen) {
         return;
@@ -288,13 +288,13 @@ ngx_rl_penalty_sync_answer(void *data, const ngx_rl_redis_result_t *result)
      * before, all rows are changes that it has not.
      */
 
-    had = ngx_rl_penalties_set(sync->penalties);
+    had = sync->penalties->set;
 
     if ((had && set != had) || last < sync->since) {
         ngx_rl_penalties_resend(sync->penalties, ngx_current_msec, 0);
     }
 
-    ngx_rl_penalties_set_is(sync->penalties, set);
+    sync->penalties->set = set;
     sync->since = last;
 }
 
@@ -318,7 +318,7 @@ ngx_rl_penalty_sync_ask(ngx_rl_penalty_sync_t *sync)
     args[4] = sync->keys[1];
     args[5].data = set;
     args[5].len = ngx_sprintf(set, "%uL",
-                              ngx_rl_penalties_set(sync->penalties))
+                              sync->penalties->set)
                   - set;
     args[6].data = since;
     args[6].len = ngx_sprintf(since, "%uL", sync->since) - since;
@@ -354,11 +354,11 @@ ngx_rl_penalty_sync_tick(ngx_event_t *ev)
     ngx_rl_penalty_sync_t *sync = ev->data;
 
     if (ngx_exiting && sync->call == NULL) {
-        ngx_rl_penalties_leave(sync->penalties);
+        ngx_rl_lock_leave(&sync->penalties->leader);
         return;
     }
 
-    if (!ngx_rl_penalties_lead(sync->penalties)) {
+    if (!ngx_rl_lock_lead(&sync->penalties->leader)) {
         sync->leads = 0;
         ngx_add_timer(ev, NGX_RL_PENALTY_LEAD_MS);
         return;
@@ -381,7 +381,7 @@ ngx_rl_penalty_sync_tick(ngx_event_t *ev)
 
     if (sync->call == NULL
         && (sync->more
-            || sync->seen != ngx_rl_penalties_changes(sync->penalties)
+            || sync->seen != sync->penalties->changes
             || ngx_current_msec - sync->asked >= NGX_RL_PENALTY_ASK_MS))
     {
         ngx_rl_penalty_sync_collect(sync);

@@ -586,7 +586,7 @@ ngx_rl_follow_leave(ngx_rl_follow_t *follow)
 
     if (follow->file == NULL) {
         follow->leader = NGX_RL_FOLLOW_LED;
-        ngx_rl_store_leave(follow->limiter->store);
+        ngx_rl_lock_leave(&follow->limiter->store->leader);
     }
 }
 
@@ -718,7 +718,7 @@ ngx_rl_follow_leader_look(ngx_rl_follow_t *follow)
 {
     if (follow->leader == NGX_RL_FOLLOW_LED) {
 
-        if (ngx_exiting || !ngx_rl_store_lead(follow->limiter->store)) {
+        if (ngx_exiting || !ngx_rl_lock_lead(&follow->limiter->store->leader)) {
             return;
         }
 
