@@ -58,16 +58,9 @@ ngx_rl_check_backend(const ngx_rl_counter_t *counter)
         return &ngx_rl_parts;
     }
 
-    if (counter->peek) {
-        return &ngx_rl_strict;
-    }
-
-    if (counter->cost == 0) {
-        return &ngx_rl_leased;
-    }
-
-    if (counter->rule->sync == NGX_RL_SYNC_STRICT
-        || counter->client->limiter->refills == NULL)
+    if (counter->peek
+        || (counter->cost && (counter->rule->sync == NGX_RL_SYNC_STRICT
+                              || counter->client->limiter->refills == NULL)))
     {
         return &ngx_rl_strict;
     }
@@ -131,8 +124,7 @@ ngx_rl_check_delay(const ngx_rl_counter_t *counter)
     answer = counter->answer;
     answer.reset_us = answer.reset_us * 2 / weight;
 
-    return ngx_rl_limit_delay(ngx_rl_counter_limit(counter),
-                              &answer)
+    return ngx_rl_limit_delay(ngx_rl_counter_limit(counter), &answer)
            * weight / 2;
 }
 
@@ -209,8 +201,7 @@ ngx_rl_check_weigh(ngx_rl_check_t *check, ngx_rl_counter_t *counter)
 
     status = ngx_rl_check_status(counter);
 
-    if (ngx_rl_counter_limit(counter)->algorithm
-        == NGX_RL_LEAKY_BUCKET
+    if (ngx_rl_counter_limit(counter)->algorithm == NGX_RL_LEAKY_BUCKET
         && counter->answer.retry_us == 0)
     {
         status = ngx_rl_check_delayed(check, counter, status);
@@ -273,9 +264,7 @@ ngx_rl_check_foresee(ngx_rl_counter_t *counter)
     answer->remaining = ngx_min(answer->remaining + counter->refund, most);
     answer->remaining -= ngx_min(answer->remaining, counter->charge);
 
-    if (counter->limit->algorithm != NGX_RL_TOKEN_BUCKET
-        && counter->limit->algorithm != NGX_RL_LEAKY_BUCKET)
-    {
+    if (!ngx_rl_limit_is_bucket(counter->limit)) {
         return;
     }
 
@@ -383,22 +372,6 @@ ngx_rl_check_renew(ngx_rl_check_t *check)
 }
 
 
-/* The status of a request that has only this counter. */
-static ngx_rl_status_e
-ngx_rl_check_own(const ngx_rl_counter_t *counter)
-{
-    ngx_rl_status_e  status;
-
-    status = ngx_rl_check_status(counter);
-
-    if (status == NGX_RL_PASSED && ngx_rl_check_delay(counter)) {
-        return counter->dry_run ? NGX_RL_DELAYED_DRY_RUN : NGX_RL_DELAYED;
-    }
-
-    return status;
-}
-
-
 /* The cost is counted later if the response may change it. */
 static ngx_inline void
 ngx_rl_check_count_one(const ngx_rl_counter_t *counter, ngx_rl_status_e status)
@@ -446,7 +419,12 @@ ngx_rl_check_count(const ngx_rl_check_t *check)
                 || counter->answer.retry_us
                 || counter->limit->algorithm == NGX_RL_LEAKY_BUCKET)
             {
-                status = ngx_rl_check_own(counter);
+                status = ngx_rl_check_status(counter);
+
+                if (status == NGX_RL_PASSED && ngx_rl_check_delay(counter)) {
+                    status = counter->dry_run ? NGX_RL_DELAYED_DRY_RUN
+                                              : NGX_RL_DELAYED;
+                }
             }
 
             ngx_rl_check_count_one(counter, status);
@@ -635,8 +613,7 @@ ngx_rl_check_cost(const ngx_rl_check_t *check)
     for (i = 0; i < check->ncounters; i++) {
         counter = &check->counters[i];
 
-        if ((counter->rule->needs & (NGX_RL_NEEDS_SETTLE
-                                     |NGX_RL_NEEDS_END))
+        if ((counter->rule->needs & (NGX_RL_NEEDS_SETTLE|NGX_RL_NEEDS_END))
             == NGX_RL_NEEDS_SETTLE)
         {
             ngx_rl_count(counter->rule->row, NGX_RL_COUNTS_COST,

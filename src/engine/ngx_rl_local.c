@@ -39,9 +39,6 @@
     ((counter)->source != NGX_RL_SOURCE_REDIS                                 \
      && (counter)->source != NGX_RL_SOURCE_LEASE)
 
-#define ngx_rl_local_is_bucket(limit)                                         \
-    ((limit)->algorithm <= NGX_RL_LEAKY_BUCKET)
-
 /*
  * An operation on a counter. Operations of every request pass it by value: then
  * it stays in registers.
@@ -469,7 +466,7 @@ ngx_rl_local_window(const ngx_rl_local_op_t *op)
 static void
 ngx_rl_local_apply(const ngx_rl_local_op_t *op)
 {
-    if (ngx_rl_local_is_bucket(op->limit)) {
+    if (ngx_rl_limit_is_bucket(op->limit)) {
         ngx_rl_local_bucket(*op);
 
     } else {
@@ -628,7 +625,7 @@ ngx_rl_local_take(ngx_rl_counter_t *counter)
                          ngx_rl_counter_limit(counter), cost, want,
                          &counter->answer);
 
-    if (ngx_rl_local_is_bucket(op.limit)
+    if (ngx_rl_limit_is_bucket(op.limit)
         && counter->client->limiter->redis == NULL)
     {
         ngx_rl_local_bucket(op);

@@ -139,56 +139,49 @@ ngx_rl_retry_wait_us(const ngx_rl_state_t *state)
 }
 
 
-static ngx_uint_t
-ngx_rl_retry_early_one(ngx_rl_counter_t *counter)
-{
-    uint64_t         since_us;
-    ngx_rl_entry_t   entry;
-    ngx_rl_state_t  *state;
-
-    ngx_rl_retry_lock(counter, ngx_rl_retry_number(counter), &entry);
-
-    if (!ngx_rl_retry_waits(counter, &entry)) {
-        ngx_rl_table_unlock(&entry);
-        return 0;
-    }
-
-    state = &entry.state;
-    since_us = state->fresh_us - ngx_rl_retry_wait_us(state);
-
-    if (state->extra < NGX_RL_RETRY_MAX_S
-        && entry.now_us >= since_us + NGX_RL_RETRY_FLIGHT_US)
-    {
-        state->aux += (ngx_rl_retry_step(state) < NGX_RL_RETRY_STEPS);
-        state->fresh_us = entry.now_us + ngx_rl_retry_wait_us(state);
-    }
-
-    counter->answer.retry_us = state->fresh_us - entry.now_us;
-
-    ngx_rl_note_keep(&entry, NGX_RL_NOTE_WAIT, state->fresh_us, state->extra,
-                     state->aux);
-
-    return 1;
-}
-
-
 /* A dry run makes nobody wait, and what costs nothing always passes. */
 ngx_uint_t
 ngx_rl_retry_early(ngx_rl_check_t *check)
 {
+    uint64_t           since_us;
     ngx_uint_t         i, early;
+    ngx_rl_entry_t     entry;
+    ngx_rl_state_t    *state;
     ngx_rl_counter_t  *counter;
 
     early = 0;
+    state = &entry.state;
 
     for (i = 0; i < check->ncounters; i++) {
         counter = &check->counters[i];
 
-        if ((counter->rule->needs & NGX_RL_NEEDS_RETRY)
-            && counter->cost && !counter->dry_run)
+        if (!(counter->rule->needs & NGX_RL_NEEDS_RETRY)
+            || counter->cost == 0 || counter->dry_run)
         {
-            early |= ngx_rl_retry_early_one(counter) << i;
+            continue;
         }
+
+        ngx_rl_retry_lock(counter, ngx_rl_retry_number(counter), &entry);
+
+        if (!ngx_rl_retry_waits(counter, &entry)) {
+            ngx_rl_table_unlock(&entry);
+            continue;
+        }
+
+        early |= (ngx_uint_t) 1 << i;
+        since_us = state->fresh_us - ngx_rl_retry_wait_us(state);
+
+        if (state->extra < NGX_RL_RETRY_MAX_S
+            && entry.now_us >= since_us + NGX_RL_RETRY_FLIGHT_US)
+        {
+            state->aux += (ngx_rl_retry_step(state) < NGX_RL_RETRY_STEPS);
+            state->fresh_us = entry.now_us + ngx_rl_retry_wait_us(state);
+        }
+
+        counter->answer.retry_us = state->fresh_us - entry.now_us;
+
+        ngx_rl_note_keep(&entry, NGX_RL_NOTE_WAIT, state->fresh_us,
+                         state->extra, state->aux);
     }
 
     return early;

@@ -105,44 +105,27 @@ ngx_rl_penalty_prepare(ngx_rl_penalty_t *penalty, ngx_pool_t *pool)
 }
 
 
-/* The penalty of that number in the limiter's list, or NULL. */
-static ngx_rl_penalty_t *
-ngx_rl_penalty_of(const ngx_rl_limiter_t *limiter, uint64_t kind)
-{
-    ngx_uint_t          i;
-    ngx_rl_penalty_t  **penalties;
-
-    penalties = limiter->penalties->elts;
-
-    for (i = 0; i < limiter->penalties->nelts; i++) {
-        if (penalties[i]->kind == kind) {
-            return penalties[i];
-        }
-    }
-
-    return NULL;
-}
-
-
 ngx_rl_penalty_t *
 ngx_rl_penalty_next(const ngx_rl_limiter_t *limiter, uint64_t now_ms,
     ngx_uint_t *at, ngx_rl_penalized_t *row)
 {
-    ngx_rl_penalty_t  *penalty;
+    ngx_uint_t            i;
+    ngx_rl_penalty_t    **penalties;
+    ngx_rl_penalties_t   *table;
 
     if (limiter->penalties == NULL) {
         return NULL;
     }
 
-    while (ngx_rl_penalties_next(
-                                  ngx_rl_zone_penalties(&limiter->zone),
-                                  at, row)
-           == NGX_OK)
-    {
-        penalty = ngx_rl_penalty_of(limiter, row->kind);
+    penalties = limiter->penalties->elts;
+    table = ngx_rl_zone_penalties(&limiter->zone);
 
-        if (penalty && row->forget_ms > now_ms) {
-            return penalty;
+    while (ngx_rl_penalties_next(table, at, row) == NGX_OK) {
+
+        for (i = 0; i < limiter->penalties->nelts; i++) {
+            if (penalties[i]->kind == row->kind && row->forget_ms > now_ms) {
+                return penalties[i];
+            }
         }
     }
 
@@ -201,8 +184,7 @@ ngx_rl_penalty_covered(const ngx_rl_penalty_t *penalty, const ngx_str_t *key,
         ngx_rl_address(key->data, key->len, network.address);
 
     } else if (!penalty->text
-               || ngx_rl_network_parse(key->data, key->len, &network)
-                  != 0)
+               || ngx_rl_network_parse(key->data, key->len, &network) != 0)
     {
         return *key;
     }

@@ -42,24 +42,6 @@ static ngx_queue_t  ngx_rl_permit_checks;
 static ngx_event_t  ngx_rl_permit_renewal;
 
 
-/*
- * A gateway that counts alone has its share of the permits, at least one.
- * Permits that Redis has granted count, too.
- */
-static ngx_rl_limit_t
-ngx_rl_permit_limit(const ngx_rl_counter_t *counter)
-{
-    uint64_t        share;
-    ngx_rl_limit_t  limit;
-
-    limit = *counter->limit;
-    share = (uint64_t) limit.capacity * 2 / ngx_rl_counter_weight(counter);
-    limit.capacity = (uint32_t) ngx_max(share, 1);
-
-    return limit;
-}
-
-
 static void
 ngx_rl_permit_lock(const ngx_rl_counter_t *counter, ngx_rl_permits_t *p)
 {
@@ -218,11 +200,19 @@ void
 ngx_rl_permit_take(ngx_rl_counter_t *counter)
 {
     uint32_t           want, in_use, tick;
+    uint64_t           share;
     ngx_rl_limit_t     limit;
     ngx_rl_answer_t   *answer;
     ngx_rl_permits_t   p;
 
-    limit = ngx_rl_permit_limit(counter);
+    /*
+     * A gateway that counts alone has its share of the permits, at least one.
+     * Permits that Redis has granted count, too.
+     */
+
+    limit = *counter->limit;
+    share = (uint64_t) limit.capacity * 2 / ngx_rl_counter_weight(counter);
+    limit.capacity = (uint32_t) ngx_max(share, 1);
     answer = &counter->answer;
     want = counter->look ? NGX_RL_LOOK : 0;
 

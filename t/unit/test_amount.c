@@ -5,7 +5,7 @@
 
 #include "unit.h"
 
-#include "ngx_rl_amount.h"
+#include "ngx_rl_limit.h"
 
 #define SECOND   ((uint64_t) 1000000)
 #define MINUTE   (60 * SECOND)

@@ -12,7 +12,6 @@
 #include "ngx_rl_blob.h"
 
 
-
 static uint64_t
 publish(ngx_rl_blob_t *blob, uint64_t version, size_t len)
 {

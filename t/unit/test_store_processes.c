@@ -28,7 +28,9 @@ test_leader(void **state)
         if (pid == 0) {
             /* twice: who leads is told so */
             for (n = 0; n < 2; n++) {
-                if (!ngx_rl_lock_lead(&store->leader) || write(up[1], "x", 1) != 1) {
+                if (!ngx_rl_lock_lead(&store->leader)
+                    || write(up[1], "x", 1) != 1)
+                {
                     _exit(1);
                 }
             }

@@ -74,14 +74,6 @@
                                             ledger takes it for over */
 
 
-static inline unsigned
-ngx_rl_ledger_of_bucket(const ngx_rl_limit_t *limit)
-{
-    return limit->algorithm == NGX_RL_TOKEN_BUCKET
-           || limit->algorithm == NGX_RL_LEAKY_BUCKET;
-}
-
-
 /* Whether tokens come back to it all the time. */
 static inline unsigned
 ngx_rl_ledger_flows(const ngx_rl_limit_t *limit)
@@ -93,7 +85,7 @@ ngx_rl_ledger_flows(const ngx_rl_limit_t *limit)
 static inline uint32_t
 ngx_rl_ledger_min(uint64_t a, uint64_t b)
 {
-    return (uint32_t) (a < b ? a : b);
+    return (uint32_t) ngx_rl_min(a, b);
 }
 
 
@@ -149,9 +141,7 @@ ngx_rl_ledger_forgot(const ngx_rl_ledger_t *ledger,
 static inline void
 ngx_rl_ledger_busy(ngx_rl_ledger_t *ledger, uint64_t until_us)
 {
-    if (ledger->busy_us < until_us) {
-        ledger->busy_us = until_us;
-    }
+    ledger->busy_us = ngx_rl_max(ledger->busy_us, until_us);
 }
 
 
@@ -222,7 +212,7 @@ ngx_rl_ledger_back(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
         ledger->overtaken = NGX_RL_LEDGER_OVERTAKEN;
     }
 
-    if (!ngx_rl_ledger_of_bucket(limit)) {
+    if (!ngx_rl_limit_is_bucket(limit)) {
         ledger->left = (ledger->left > 0 ? ledger->left : 0) + tokens;
         return;
     }
@@ -286,7 +276,7 @@ static inline void
 ngx_rl_ledger_epoch(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     uint64_t now_us)
 {
-    if (!ledger->answered || ngx_rl_ledger_of_bucket(limit)
+    if (!ledger->answered || ngx_rl_limit_is_bucket(limit)
         || now_us < ngx_rl_ledger_end_us(ledger, limit, ledger->before))
     {
         return;
@@ -309,7 +299,7 @@ ngx_rl_ledger_set(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 {
     ledger->fresh_us = fresh_us;
 
-    if (ngx_rl_ledger_of_bucket(limit)) {
+    if (ngx_rl_limit_is_bucket(limit)) {
         ledger->tb.tat_frac = 0;
         ledger->tb.span_code = limit->rate.span_code;
 
@@ -328,17 +318,9 @@ ngx_rl_ledger_count(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     int64_t          left;
     ngx_rl_answer_t  unused;
 
-    if (!ngx_rl_ledger_of_bucket(limit)) {
-        left = ledger->left - tokens;
-
-        if (left < -(int64_t) limit->capacity) {
-            left = -(int64_t) limit->capacity;
-
-        } else if (left > limit->capacity) {
-            left = limit->capacity;
-        }
-
-        ledger->left = (int32_t) left;
+    if (!ngx_rl_limit_is_bucket(limit)) {
+        left = ngx_rl_max(ledger->left - tokens, -(int64_t) limit->capacity);
+        ledger->left = (int32_t) ngx_rl_min(left, (int64_t) limit->capacity);
 
         /* what was rejected comes later now, or earlier */
 
@@ -346,7 +328,6 @@ ngx_rl_ledger_count(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
             ledger->rejected_cost = 0;
             ledger->retry_ms = 0;
         }
-
 
     } else if (tokens > 0) {
         ngx_rl_token_bucket_take(&ledger->tb, &limit->rate, now_us,
@@ -366,7 +347,7 @@ static void
 ngx_rl_ledger_pass(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     uint64_t now_us)
 {
-    if (ngx_rl_ledger_of_bucket(limit)) {
+    if (ngx_rl_limit_is_bucket(limit)) {
         return;
     }
 
@@ -394,10 +375,8 @@ ngx_rl_ledger_pass(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
         && (int32_t) (ngx_rl_ledger_ms(now_us) - ledger->answered_ms
                       - ledger->retry_ms) >= 0)
     {
-        if (ledger->left < (int32_t) ledger->rejected_cost) {
-            ledger->left = (int32_t) ledger->rejected_cost;
-        }
-
+        ledger->left = ngx_rl_max(ledger->left,
+                                  (int32_t) ledger->rejected_cost);
         ledger->rejected_cost = 0;
         ledger->retry_ms = 0;
     }
@@ -413,7 +392,7 @@ ngx_rl_ledger_begin_behind(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 
     ngx_rl_ledger_busy(ledger, now_us + NGX_RL_LEDGER_BUSY_US);
 
-    bucket = ngx_rl_ledger_of_bucket(limit);
+    bucket = ngx_rl_limit_is_bucket(limit);
 
     if (ledger->mark == 0 || ledger->bucket != bucket) {
         ledger->bucket = bucket;
@@ -481,7 +460,7 @@ static void
 ngx_rl_ledger_spend(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     uint64_t now_us, uint32_t cost, ngx_rl_answer_t *answer)
 {
-    if (ngx_rl_ledger_of_bucket(limit)) {
+    if (ngx_rl_limit_is_bucket(limit)) {
         ngx_rl_token_bucket_take(&ledger->tb, &limit->rate, now_us, cost, 0,
                                  answer);
         return;
@@ -513,7 +492,7 @@ ngx_rl_ledger_answer(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     int64_t   left;
     uint64_t  back_us;
 
-    if (ngx_rl_ledger_of_bucket(limit)) {
+    if (ngx_rl_limit_is_bucket(limit)) {
         ngx_rl_token_bucket_look(&limit->rate, now_us, ledger->fresh_us,
                                  answer);
 
@@ -576,7 +555,7 @@ ngx_rl_ledger_quiet_ms(const ngx_rl_ledger_t *ledger,
         return ledger->retry_ms;
     }
 
-    ends_ms = ngx_rl_ledger_of_bucket(limit)
+    ends_ms = ngx_rl_limit_is_bucket(limit)
               ? UINT32_MAX
               : ngx_rl_ledger_ms(ngx_rl_ledger_until(ledger, limit, env))
                 - ledger->answered_ms;
@@ -638,7 +617,7 @@ ngx_rl_ledger_later_us(const ngx_rl_limit_t *limit,
 {
     uint64_t  reset_us, room;
 
-    if (ngx_rl_ledger_of_bucket(limit)) {
+    if (ngx_rl_limit_is_bucket(limit)) {
         return answer->retry_us + (uint64_t) more * (limit->rate.step_us + 1);
     }
 
@@ -698,7 +677,7 @@ ngx_rl_ledger_reject(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 
         us = ngx_rl_ledger_until(ledger, limit, env);
 
-        if (ngx_rl_ledger_of_bucket(limit)) {
+        if (ngx_rl_limit_is_bucket(limit)) {
             rate = &limit->rate;
             spare = limit->capacity - (cost - ledger->tokens);
             spare_us = spare * rate->step_us
@@ -751,7 +730,7 @@ ngx_rl_ledger_reject_behind(ngx_rl_ledger_t *ledger,
         return;
     }
 
-    if (!ngx_rl_ledger_of_bucket(limit)) {
+    if (!ngx_rl_limit_is_bucket(limit)) {
         answer->retry_us = answer->reset_us + NGX_RL_LEDGER_ROUND_MS * 1000;
 
         if (ledger->retry_ms && cost <= ledger->rejected_cost) {
@@ -817,7 +796,7 @@ ngx_rl_ledger_hold(const ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     rate = ngx_rl_ledger_demand(ledger);
     ends_ms = UINT32_MAX;
 
-    if (!ngx_rl_ledger_of_bucket(limit) && ledger->answered) {
+    if (!ngx_rl_limit_is_bucket(limit) && ledger->answered) {
         until_us = ngx_rl_ledger_until(ledger, limit, env);
         ends_ms = until_us > env->now_us
                   ? ngx_rl_ledger_min((until_us - env->now_us) / 1000,
@@ -1004,7 +983,7 @@ ngx_rl_ledger_take_behind(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     *next = ledger->rejected_cost
             && !ngx_rl_ledger_asking(ledger, env->now_us)
             && ngx_rl_ledger_passed_ms(env->now_us, ledger->asked_ms)
-               >= (ledger->retry_ms || ngx_rl_ledger_of_bucket(limit)
+               >= (ledger->retry_ms || ngx_rl_limit_is_bucket(limit)
                    ? NGX_RL_LEDGER_LOST_MS : NGX_RL_LEDGER_HOLD_MS);
 
     return NGX_RL_LEDGER_REJECTED;
@@ -1182,7 +1161,7 @@ ngx_rl_ledger_give(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
             return 0;
         }
 
-        if (ngx_rl_ledger_of_bucket(limit)) {
+        if (ngx_rl_limit_is_bucket(limit)) {
 
             if (age_us > limit->window_us || age_us > NGX_RL_LEDGER_BUSY_US) {
                 ngx_rl_ledger_back(ledger, limit, tokens);
@@ -1205,7 +1184,7 @@ ngx_rl_ledger_give(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
         return tokens;
     }
 
-    if (ngx_rl_ledger_of_bucket(limit)) {
+    if (ngx_rl_limit_is_bucket(limit)) {
 
         if (age_us > limit->window_us) {
             return tokens;             /* they have come back by themselves */
@@ -1302,7 +1281,7 @@ ngx_rl_ledger_age_us(const ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
                                           env->behind ? ledger->owed_ms
                                                       : ledger->answered_ms);
 
-    if (ngx_rl_ledger_of_bucket(limit)) {
+    if (ngx_rl_limit_is_bucket(limit)) {
         return passed_us;
     }
 
@@ -1342,7 +1321,7 @@ ngx_rl_ledger_used(const ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     ngx_rl_answer_t    answer;
     ngx_rl_ledger_t    now;
 
-    if (!ngx_rl_ledger_of_bucket(limit)) {
+    if (!ngx_rl_limit_is_bucket(limit)) {
         return (int64_t) limit->capacity - ledger->left;
     }
 
@@ -1375,14 +1354,7 @@ ngx_rl_ledger_debit(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 
     call->owed_ms = ledger->owed_ms;
     call->asked_ms = ngx_rl_ledger_ms(env->now_us);
-    call->debit = ledger->owed;
-
-    if (call->debit > most) {
-        call->debit = (int32_t) most;
-
-    } else if (call->debit < -most) {
-        call->debit = (int32_t) -most;
-    }
+    call->debit = (int32_t) ngx_rl_min(ngx_rl_max(ledger->owed, -most), most);
 
     if (call->debit < 0) {
         call->age_us = ngx_rl_ledger_age_us(ledger, limit, env);
@@ -1475,7 +1447,7 @@ static unsigned
 ngx_rl_ledger_late(const ngx_rl_limit_t *limit, uint64_t asked_us,
     uint64_t now_us, const ngx_rl_answer_t *answer)
 {
-    if (ngx_rl_ledger_of_bucket(limit)) {
+    if (ngx_rl_limit_is_bucket(limit)) {
         return 0;
     }
 
@@ -1514,7 +1486,7 @@ ngx_rl_ledger_learn(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 
         /* of a window that nobody has spent of, the longest time */
 
-        if (answer->reset_us == 0 && !ngx_rl_ledger_of_bucket(limit)) {
+        if (answer->reset_us == 0 && !ngx_rl_limit_is_bucket(limit)) {
             fresh_us = known && old.fresh_us > env->now_us
                        ? old.fresh_us : env->now_us + limit->window_us;
         }
@@ -1533,7 +1505,7 @@ ngx_rl_ledger_learn(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     same = old.fresh_us > env->now_us
            && fresh_us < old.fresh_us + limit->window_us / 2;
 
-    if (ngx_rl_ledger_of_bucket(limit)) {
+    if (ngx_rl_limit_is_bucket(limit)) {
 
         /* as a whole: behind, the rest of the bucket is of that instant */
 
@@ -1806,7 +1778,7 @@ ngx_rl_ledger_fill(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
          * a log only a rejection tells when the oldest entry is over.
          */
 
-        full_us = ngx_rl_ledger_of_bucket(limit)
+        full_us = ngx_rl_limit_is_bucket(limit)
                   ? limit->window_us - limit->rate.step_us : 0;
         next_us = limit->algorithm != NGX_RL_SLIDING_WINDOW
                   && answer->reset_us > full_us
@@ -1846,12 +1818,12 @@ ngx_rl_ledger_lost(const ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
         used = ngx_rl_ledger_used(ledger, limit, env->now_us) - ledger->owed
                - call->debit;
 
-        if (ngx_rl_ledger_of_bucket(limit)) {
+        if (ngx_rl_limit_is_bucket(limit)) {
             until_us = env->now_us
                        + (used > 0 ? used : 0) * limit->rate.step_us;
         }
 
-    } else if (ngx_rl_ledger_of_bucket(limit)) {
+    } else if (ngx_rl_limit_is_bucket(limit)) {
         until_us = ledger->fresh_us - ledger->tokens * limit->rate.step_us;
         used = (int64_t) (until_us - env->now_us);
         all = (int64_t) limit->window_us;

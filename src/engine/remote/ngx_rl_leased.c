@@ -1002,35 +1002,6 @@ ngx_rl_leased_next(ngx_rl_counter_t *counter, unsigned next, uint32_t owed)
 
 
 /*
- * A request that costs nothing passes in any case, so it asks nobody: the
- * answer is what this gateway knows, or that of a counter nobody has used.
- */
-static void
-ngx_rl_leased_look(ngx_rl_counter_t *counter)
-{
-    ngx_rl_ledger_t  *ledger;
-    ngx_rl_locked_t   locked;
-
-    counter->source = NGX_RL_SOURCE_LEASE;
-
-    if (counter->fail_mode == NGX_RL_FAIL_LOCAL) {
-        ngx_rl_local_take(counter);
-        return;
-    }
-
-    counter->answer.remaining = counter->limit->capacity;
-
-    ledger = ngx_rl_leased_lock(counter, 0, &locked);
-
-    if (ledger) {
-        ngx_rl_ledger_look(ledger, counter->limit, &locked.env,
-                           &counter->answer);
-        ngx_rl_leased_unlock(&locked);
-    }
-}
-
-
-/*
  * async, which never waits: this gateway's own counter decides until Redis has
  * said what is left, and as long as there is no place to keep that.
  */
@@ -1103,7 +1074,28 @@ ngx_rl_leased_take(ngx_rl_counter_t *counter)
     ngx_rl_locked_t   locked;
 
     if (counter->cost == 0) {
-        ngx_rl_leased_look(counter);
+
+        /*
+         * It passes in any case, so it asks nobody: the answer is what this
+         * gateway knows, or that of a counter nobody has used.
+         */
+
+        counter->source = NGX_RL_SOURCE_LEASE;
+
+        if (counter->fail_mode == NGX_RL_FAIL_LOCAL) {
+            ngx_rl_local_take(counter);
+            return;
+        }
+
+        counter->answer.remaining = counter->limit->capacity;
+        ledger = ngx_rl_leased_lock(counter, 0, &locked);
+
+        if (ledger) {
+            ngx_rl_ledger_look(ledger, counter->limit, &locked.env,
+                               &counter->answer);
+            ngx_rl_leased_unlock(&locked);
+        }
+
         return;
     }
 

@@ -54,8 +54,7 @@ ngx_rl_parts_id(const ngx_rl_counter_t *counter, uint32_t part)
            | counter->rule->shards << 8
            | (part / NGX_RL_SPLIT_PARTS + 1);
 
-    what ^= ngx_rl_leases_forgot_us(
-                                     counter->client->limiter->zone.leases)
+    what ^= ngx_rl_leases_forgot_us(counter->client->limiter->zone.leases)
             << 16;
 
     return ngx_rl_id_vary(&id, what);
@@ -141,22 +140,16 @@ ngx_rl_parts_next(const ngx_rl_counter_t *counter, ngx_rl_answer_t *known)
 }
 
 
-/*
- * Locks the entry in which the table of counters remembers all parts; returns
- * the time.
- */
-static uint64_t
+/* Locks the entry in which the table of counters remembers all parts. */
+static void
 ngx_rl_parts_lock_all(const ngx_rl_counter_t *counter, ngx_rl_entry_t *entry)
 {
-    uint64_t     now_us;
     ngx_rl_id_t  id;
 
     id = ngx_rl_parts_id(counter, NGX_RL_PARTS_ALL);
-    now_us = ngx_rl_local_now_us();
 
-    ngx_rl_table_lock(counter->client->limiter->zone.table, &id, now_us, entry);
-
-    return now_us;
+    ngx_rl_table_lock(counter->client->limiter->zone.table, &id,
+                      ngx_rl_local_now_us(), entry);
 }
 
 
@@ -167,14 +160,15 @@ ngx_rl_parts_lock_all(const ngx_rl_counter_t *counter, ngx_rl_entry_t *entry)
 static uint64_t
 ngx_rl_parts_wait_us(const ngx_rl_counter_t *counter)
 {
-    uint64_t        now_us, wait_us;
+    uint64_t        wait_us;
     ngx_rl_entry_t  entry;
 
     wait_us = 0;
-    now_us = ngx_rl_parts_lock_all(counter, &entry);
+    ngx_rl_parts_lock_all(counter, &entry);
 
     if (entry.state.aux
-        && (((ngx_rl_tick(now_us) | 1) - entry.state.aux) & NGX_RL_TICK_MASK)
+        && (((ngx_rl_tick(entry.now_us) | 1) - entry.state.aux)
+            & NGX_RL_TICK_MASK)
            >= NGX_RL_PARTS_TICKS)
     {
         /* ticks come round again, and must not find it */
@@ -183,8 +177,10 @@ ngx_rl_parts_wait_us(const ngx_rl_counter_t *counter)
         return 0;
     }
 
-    if (entry.state.fresh_us > now_us && counter->cost >= entry.state.extra) {
-        wait_us = entry.state.fresh_us - now_us;
+    if (entry.state.fresh_us > entry.now_us
+        && counter->cost >= entry.state.extra)
+    {
+        wait_us = entry.state.fresh_us - entry.now_us;
     }
 
     ngx_rl_table_unlock(&entry);
@@ -243,18 +239,6 @@ ngx_rl_parts_take(ngx_rl_counter_t *counter)
 }
 
 
-/* The hash slot of the hash tag. */
-static uint32_t
-ngx_rl_parts_slot(uint32_t bucket)
-{
-    u_char  text[NGX_INT_T_LEN], *last;
-
-    last = ngx_rl_number_write(text, bucket);
-
-    return ngx_rl_cluster_slot(text, last - text);
-}
-
-
 /*
  * A part's bucket: its hash slot is in the part's n-th of all slots, counted
  * from that of the first part. So Redis nodes that have as many slots, in a
@@ -263,7 +247,8 @@ ngx_rl_parts_slot(uint32_t bucket)
 static uint32_t
 ngx_rl_parts_bucket(const ngx_rl_counter_t *counter)
 {
-    uint32_t       i, n, bucket, mask, first, from, width, tries;
+    u_char         text[NGX_INT_T_LEN];
+    uint32_t       i, n, bucket, mask, slot, from, width, tries;
     const u_char  *salt;
 
     n = counter->rule->shards;
@@ -276,17 +261,19 @@ ngx_rl_parts_bucket(const ngx_rl_counter_t *counter)
                  | salt[3]))
              & mask;
 
-    first = ngx_rl_parts_slot(bucket);
-    from = first + i * NGX_RL_CLUSTER_SLOTS / n;
+    slot = ngx_rl_cluster_slot(text, ngx_rl_number_write(text, bucket) - text);
+    from = slot + i * NGX_RL_CLUSTER_SLOTS / n;
     width = NGX_RL_CLUSTER_SLOTS / n;
     width = (n <= NGX_RL_PARTS_FEW) ? width / 4 : width;
 
     tries = NGX_RL_PARTS_TRIES * NGX_RL_CLUSTER_SLOTS / width;
     bucket = (bucket + i * (mask / n)) & mask;
 
-    while (tries--) {
+    for ( /* void */ ; tries; tries--) {
+        slot = ngx_rl_cluster_slot(text, ngx_rl_number_write(text, bucket)
+                                         - text);
 
-        if ((ngx_rl_parts_slot(bucket) - from) % NGX_RL_CLUSTER_SLOTS < width) {
+        if ((slot - from) % NGX_RL_CLUSTER_SLOTS < width) {
             break;
         }
 
@@ -335,7 +322,6 @@ ngx_rl_parts_get(ngx_rl_counter_t *counter, ngx_rl_part_t *part)
 static void
 ngx_rl_parts_spent(ngx_rl_counter_t *counter, uint64_t wait_us)
 {
-    uint64_t          now_us;
     ngx_rl_entry_t    entry;
     ngx_rl_answer_t   known;
     ngx_rl_remote_t  *remote;
@@ -350,10 +336,10 @@ ngx_rl_parts_spent(ngx_rl_counter_t *counter, uint64_t wait_us)
         return;
     }
 
-    now_us = ngx_rl_parts_lock_all(counter, &entry);
+    ngx_rl_parts_lock_all(counter, &entry);
 
-    entry.state.fresh_us = now_us + ngx_min(wait_us, NGX_RL_PARTS_MAX_US);
-    entry.state.aux = remote->unanswered ? ngx_rl_tick(now_us) | 1 : 0;
+    entry.state.fresh_us = entry.now_us + ngx_min(wait_us, NGX_RL_PARTS_MAX_US);
+    entry.state.aux = remote->unanswered ? ngx_rl_tick(entry.now_us) | 1 : 0;
     entry.state.extra = counter->cost;
 
     ngx_rl_table_store(&entry, NGX_RL_PARTS_LOSS);
@@ -404,39 +390,15 @@ ngx_rl_parts_on(ngx_rl_counter_t *counter, ngx_msec_t wait_ms)
 
 
 static void
-ngx_rl_parts_note(const ngx_rl_counter_t *counter,
-    const ngx_rl_answer_t *answer)
-{
-    uint32_t               part;
-    ngx_rl_split_t        *split;
-    ngx_rl_lease_entry_t   entry;
-
-    if (ngx_rl_forgotten(counter->client->limiter,
-                         counter->client->check->taken_us))
-    {
-        return;
-    }
-
-    part = counter->remote->part;
-    split = ngx_rl_parts_lock(counter, part, 1, &entry);
-
-    if (split) {
-        ngx_rl_split_note(split, part % NGX_RL_SPLIT_PARTS,
-                          ngx_rl_parts_limit(counter->rule, part),
-                          ngx_rl_local_now_us(), answer);
-        ngx_rl_leases_unlock(&entry);
-    }
-}
-
-
-static void
 ngx_rl_parts_handler(void *data, const ngx_rl_redis_result_t *result)
 {
     ngx_rl_counter_t *counter = data;
 
-    const ngx_rl_limit_t  *limit;
+    ngx_rl_split_t        *split;
     ngx_rl_answer_t        answer, known;
     ngx_rl_remote_t       *remote;
+    ngx_rl_lease_entry_t   entry;
+    const ngx_rl_limit_t  *limit;
 
     remote = counter->remote;
 
@@ -462,7 +424,15 @@ ngx_rl_parts_handler(void *data, const ngx_rl_redis_result_t *result)
         return;
     }
 
-    ngx_rl_parts_note(counter, &answer);
+    split = ngx_rl_forgotten(counter->client->limiter,
+                             counter->client->check->taken_us)
+            ? NULL : ngx_rl_parts_lock(counter, remote->part, 1, &entry);
+
+    if (split) {
+        ngx_rl_split_note(split, remote->part % NGX_RL_SPLIT_PARTS, limit,
+                          ngx_rl_local_now_us(), &answer);
+        ngx_rl_leases_unlock(&entry);
+    }
 
     if (answer.retry_us) {
 
@@ -512,13 +482,9 @@ ngx_rl_parts_ask(ngx_rl_counter_t *counter)
 static void
 ngx_rl_parts_leave(ngx_rl_counter_t *counter)
 {
-    ngx_rl_remote_t  *remote;
-
-    remote = counter->remote;
-
-    if (remote->call) {
-        ngx_rl_redis_forget(remote->call);
-        remote->call = NULL;
+    if (counter->remote->call) {
+        ngx_rl_redis_forget(counter->remote->call);
+        counter->remote->call = NULL;
     }
 }
 
@@ -556,16 +522,11 @@ ngx_rl_parts_prepare(ngx_rl_rule_t *rule, ngx_pool_t *pool)
         return NGX_ERROR;
     }
 
-    if (ngx_rl_limit_share(&rule->limit, rule->shards, 0, &limits[0])
-        != 0
-        || ngx_rl_limit_share(&rule->limit, rule->shards,
-                              rule->shards - 1, &limits[1])
-           != 0)
-    {
-        return NGX_ERROR;
-    }
-
     rule->part_limits = limits;
 
-    return NGX_OK;
+    return (ngx_rl_limit_share(&rule->limit, rule->shards, 0, &limits[0]) == 0
+            && ngx_rl_limit_share(&rule->limit, rule->shards, rule->shards - 1,
+                                  &limits[1])
+               == 0)
+           ? NGX_OK : NGX_ERROR;
 }

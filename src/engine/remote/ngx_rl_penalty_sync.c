@@ -20,7 +20,9 @@
 #define NGX_RL_PENALTY_CHANGES   32     /* of one call */
 #define NGX_RL_PENALTY_ARGS      7      /* before them */
 #define NGX_RL_PENALTY_ANSWER    2      /* before those of others */
-#define NGX_RL_PENALTY_TEXTS     5      /* of a change */
+#define NGX_RL_PENALTY_TEXTS     5      /* of a change: its name, */
+#define NGX_RL_PENALTY_TIMES     3      /* until when it is in force, and known,
+                                           and its age; the rest */
 
 /* for so long others hear that a penalty was ended */
 #define NGX_RL_PENALTY_ENDED_MS  600000
@@ -33,10 +35,9 @@
 typedef struct {
     ngx_rl_id_t  id;
     uint64_t     change;
+    ngx_str_t    args[NGX_RL_PENALTY_TEXTS];   /* the texts below */
     u_char       name[NGX_RL_PENALTY_NAME];
-    u_char       until[NGX_INT64_LEN + 1];
-    u_char       forget[NGX_INT64_LEN + 1];
-    u_char       age[NGX_INT64_LEN + 1];
+    u_char       times[NGX_RL_PENALTY_TIMES][NGX_INT64_LEN];
     u_char       rest[NGX_RL_PENALTY_BYTES];
 } ngx_rl_penalty_change_t;
 
@@ -112,9 +113,8 @@ static void
 ngx_rl_penalty_sync_collect(ngx_rl_penalty_sync_t *sync)
 {
     u_char                   *p;
-    uint64_t                  forget;
-    ngx_str_t                 name;
-    ngx_uint_t                at;
+    uint64_t                  ms[NGX_RL_PENALTY_TIMES];
+    ngx_uint_t                at, i;
     ngx_rl_penalized_t        row;
     ngx_rl_penalty_change_t  *change;
 
@@ -146,19 +146,24 @@ ngx_rl_penalty_sync_collect(ngx_rl_penalty_sync_t *sync)
         p = ngx_rl_penalty_put(change->name, row.id.hi, 8);
         ngx_rl_penalty_put(p, row.id.lo, 8);
 
-        forget = row.times ? ngx_rl_penalty_sync_left(row.forget_ms)
-                           : NGX_RL_PENALTY_ENDED_MS;
-
-        *ngx_sprintf(change->until, "%uL",
-                     ngx_rl_penalty_sync_left(row.until_ms)) = '\0';
-        *ngx_sprintf(change->forget, "%uL", forget) = '\0';
-
         /* the clock of another worker may be a moment ahead */
 
-        *ngx_sprintf(change->age, "%uL",
-                     (uint64_t) ngx_current_msec
-                     - ngx_min(row.changed_ms, ngx_current_msec))
-            = '\0';
+        ms[0] = ngx_rl_penalty_sync_left(row.until_ms);
+        ms[1] = row.times ? ngx_rl_penalty_sync_left(row.forget_ms)
+                          : NGX_RL_PENALTY_ENDED_MS;
+        ms[2] = ngx_current_msec - ngx_min(row.changed_ms, ngx_current_msec);
+
+        change->args[0].data = change->name;
+        change->args[0].len = NGX_RL_PENALTY_NAME;
+
+        for (i = 0; i < NGX_RL_PENALTY_TIMES; i++) {
+            p = change->times[i];
+            change->args[i + 1].data = p;
+            change->args[i + 1].len = ngx_sprintf(p, "%uL", ms[i]) - p;
+        }
+
+        change->args[i + 1].data = change->rest;
+        change->args[i + 1].len = NGX_RL_PENALTY_BYTES;
 
         p = ngx_rl_penalty_put(change->rest, row.kind, 8);
         p = ngx_rl_penalty_put(p, row.network, 8);
@@ -167,9 +172,7 @@ ngx_rl_penalty_sync_collect(ngx_rl_penalty_sync_t *sync)
         *p++ = row.name.cut;
         ngx_memcpy(p, row.name.data, NGX_RL_WATCH_KEY);
 
-        name.data = change->name;
-        name.len = NGX_RL_PENALTY_NAME;
-        ngx_rl_redis_mask(sync->limiter->redis, &name, change->rest,
+        ngx_rl_redis_mask(sync->limiter->redis, &change->args[0], change->rest,
                           NGX_RL_PENALTY_BYTES);
     }
 }
@@ -196,25 +199,25 @@ static void
 ngx_rl_penalty_sync_take(ngx_rl_penalty_sync_t *sync, const ngx_str_t *texts)
 {
     u_char              *p;
-    uint64_t             until, forget, age;
+    uint64_t             ms[NGX_RL_PENALTY_TIMES];
     ngx_rl_penalized_t   row;
 
     static const uint64_t  most = (uint64_t) 1 << 53;
 
     if (texts[0].len != NGX_RL_PENALTY_NAME
         || texts[4].len != NGX_RL_PENALTY_BYTES
-        || ngx_rl_redis_control_number(&texts[1], most, &until) != NGX_OK
-        || ngx_rl_redis_control_number(&texts[2], most, &forget) != NGX_OK
-        || ngx_rl_redis_control_number(&texts[3], most, &age) != NGX_OK)
+        || ngx_rl_redis_control_number(&texts[1], most, &ms[0]) != NGX_OK
+        || ngx_rl_redis_control_number(&texts[2], most, &ms[1]) != NGX_OK
+        || ngx_rl_redis_control_number(&texts[3], most, &ms[2]) != NGX_OK)
     {
         return;
     }
 
     row.id.hi = ngx_rl_penalty_get(texts[0].data, 8);
     row.id.lo = ngx_rl_penalty_get(texts[0].data + 8, 8);
-    row.until_ms = ngx_current_msec + until;
-    row.forget_ms = ngx_current_msec + forget;
-    row.changed_ms = ngx_current_msec - ngx_min(age, ngx_current_msec);
+    row.until_ms = ngx_current_msec + ms[0];
+    row.forget_ms = ngx_current_msec + ms[1];
+    row.changed_ms = ngx_current_msec - ngx_min(ms[2], ngx_current_msec);
     row.change = 0;
 
     p = texts[4].data;
@@ -317,28 +320,15 @@ ngx_rl_penalty_sync_ask(ngx_rl_penalty_sync_t *sync)
     args[3] = sync->keys[0];
     args[4] = sync->keys[1];
     args[5].data = set;
-    args[5].len = ngx_sprintf(set, "%uL",
-                              sync->penalties->set)
-                  - set;
+    args[5].len = ngx_sprintf(set, "%uL", sync->penalties->set) - set;
     args[6].data = since;
     args[6].len = ngx_sprintf(since, "%uL", sync->since) - since;
 
     arg = &args[NGX_RL_PENALTY_ARGS];
 
     for (i = 0; i < sync->n; i++) {
-        arg->data = sync->changes[i].name;
-        arg++->len = NGX_RL_PENALTY_NAME;
-        arg->data = sync->changes[i].until;
-        arg->len = ngx_strlen(arg->data);
-        arg++;
-        arg->data = sync->changes[i].forget;
-        arg->len = ngx_strlen(arg->data);
-        arg++;
-        arg->data = sync->changes[i].age;
-        arg->len = ngx_strlen(arg->data);
-        arg++;
-        arg->data = sync->changes[i].rest;
-        arg++->len = NGX_RL_PENALTY_BYTES;
+        ngx_memcpy(arg, sync->changes[i].args, sizeof(sync->changes[i].args));
+        arg += NGX_RL_PENALTY_TEXTS;
     }
 
     sync->asked = ngx_current_msec;

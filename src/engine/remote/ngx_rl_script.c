@@ -142,17 +142,6 @@ ngx_rl_script_begin(ngx_rl_script_t *script)
 }
 
 
-static u_char
-ngx_rl_script_kind(const ngx_rl_counter_t *counter)
-{
-    u_char  kind;
-
-    kind = ngx_rl_script_kinds[counter->limit->algorithm];
-
-    return counter->dry_run ? ngx_toupper(kind) : kind;
-}
-
-
 /*
  * The head with the windows of now: "f<start>+<seconds>+<seconds>", this one
  * and the next. Redis' clock says in which of them it is.
@@ -222,35 +211,33 @@ ngx_rl_script_field(u_char *field, const ngx_rl_counter_t *counter)
 }
 
 
-/* Whether both are the same to Redis: a refill has a copy of a rule's limit. */
-static ngx_uint_t
-ngx_rl_script_same(const ngx_rl_limit_t *one, const ngx_rl_limit_t *two)
-{
-    return one == two
-           || (one->algorithm == two->algorithm
-               && one->code == two->code
-               && one->capacity == two->capacity
-               && one->window_us == two->window_us
-               && one->rate.period_us == two->rate.period_us
-               && one->rate.scale == two->rate.scale);
-}
-
-
-/* The numbers of a counter that are not those of its rule. */
+/*
+ * The numbers of a counter that are not those of its rule. Its limit may be the
+ * same to Redis: a refill has a copy of a rule's.
+ */
 static u_char *
 ngx_rl_script_priced(u_char *p, const ngx_rl_counter_t *counter,
     const ngx_rl_price_t *price)
 {
-    const ngx_rl_rule_t   *rule;
-    const ngx_rl_limit_t  *limit;
+    const ngx_str_t       *numbers;
+    const ngx_rl_limit_t  *limit, *of_rule;
 
-    rule = counter->rule;
+    numbers = &counter->rule->limit_numbers;
     limit = counter->limit;
+    of_rule = &counter->rule->limit;
 
     p = ngx_rl_script_price(p, price, limit->rate.capacity - limit->rate.open);
 
-    if (rule->limit_numbers.len && ngx_rl_script_same(limit, &rule->limit)) {
-        return ngx_cpymem(p, rule->limit_numbers.data, rule->limit_numbers.len);
+    if (numbers->len
+        && (limit == of_rule
+            || (limit->algorithm == of_rule->algorithm
+                && limit->code == of_rule->code
+                && limit->capacity == of_rule->capacity
+                && limit->window_us == of_rule->window_us
+                && limit->rate.period_us == of_rule->rate.period_us
+                && limit->rate.scale == of_rule->rate.scale)))
+    {
+        return ngx_cpymem(p, numbers->data, numbers->len);
     }
 
     return ngx_rl_script_limit(p, limit);
@@ -265,7 +252,8 @@ ngx_rl_script_add(ngx_rl_script_t *script, const ngx_rl_counter_t *counter,
     const ngx_rl_rule_t  *rule;
 
     rule = counter->rule;
-    kind = ngx_rl_script_kind(counter);
+    kind = ngx_rl_script_kinds[counter->limit->algorithm];
+    kind = counter->dry_run ? ngx_toupper(kind) : kind;
 
     if (counter->limit->calendar) {
         field = ngx_rl_script_calendar(script->last, kind, counter->limit);

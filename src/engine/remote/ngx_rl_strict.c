@@ -198,21 +198,19 @@ ngx_rl_strict_handler(void *data, const ngx_rl_redis_result_t *result)
 static void
 ngx_rl_strict_ask(ngx_rl_counter_t *counter)
 {
-    ngx_rl_client_t         *client;
-    ngx_rl_redis_result_t    result;
-    ngx_rl_remote_client_t  *remote;
+    ngx_rl_client_t        *client;
+    ngx_rl_redis_result_t   result;
 
     client = counter->client;
-    remote = client->remote;
 
-    if (remote->asked) {
+    if (client->remote->asked) {
         return;
     }
 
-    remote->asked = 1;
-    remote->call = ngx_rl_strict_call(client, NGX_RL_STRICT_TAKE,
-                                      ngx_rl_strict_handler);
-    if (remote->call) {
+    client->remote->asked = 1;
+    client->remote->call = ngx_rl_strict_call(client, NGX_RL_STRICT_TAKE,
+                                              ngx_rl_strict_handler);
+    if (client->remote->call) {
         return;
     }
 

@@ -30,7 +30,7 @@
 #include <ngx_config.h>
 #include <ngx_core.h>
 
-#include "ngx_rl_amount.h"
+#include "ngx_rl_limit.h"
 #include "ngx_rl_glob.h"
 #include "ngx_rl_limit.h"
 #include "ngx_rl_map.h"
