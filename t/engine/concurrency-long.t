@@ -15,29 +15,18 @@ my $OTHERS = 1000;
 
 my $redis = redis_start();
 
-my $gateway = t::Gateway->new(http => <<"CONF");
-    ratelimit_redis r { server 127.0.0.1:$redis; timeout 1s; }
-    ratelimit_zone \$arg_k zone=here:128k algorithm=concurrency limit=2;
-    ratelimit_zone \$arg_k zone=fleet:1m algorithm=concurrency limit=2 redis=r
-                   fail_mode=local;
-    ratelimit_rule other zone=here match=~/other\$ key=\$arg_o rate=10r/h;
-    ratelimit_rule other zone=fleet match=~/other\$ key=\$arg_o rate=10r/h;
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=4096;
-        proxy_read_timeout 30d;
-        location /free { empty_gif; }
-        location /here { ratelimit zone=here; empty_gif; }
-        location /fleet { ratelimit zone=fleet; empty_gif; }
-        location /here/held {
-            ratelimit zone=here;
-            proxy_pass http://unix:%%DIR%%/api.sock;
-        }
-        location /fleet/held {
-            ratelimit zone=fleet;
-            proxy_pass http://unix:%%DIR%%/api.sock;
-        }
-    }
-CONF
+my $held = 'proxy_pass http://unix:%%DIR%%/api.sock;';
+my $gateway = t::Gateway->limited(
+    start => 0, redis => $redis, timeout => '1s',
+    zone => { 'here:128k' => 'algorithm=concurrency limit=2',
+              fleet => 'algorithm=concurrency limit=2 redis=r fail_mode=local' },
+    rules => [map { "other zone=$_ match=~/other\$ key=\$arg_o rate=10r/h" }
+              qw( here fleet )],
+    server => 'proxy_read_timeout 30d;',
+    locations => { '/free' => '',
+                   map { ("/$_" => "ratelimit zone=$_;",
+                          "/$_/held" => "ratelimit zone=$_; $held") }
+                       qw( here fleet ) });
 
 $gateway->{api} = IO::Socket::UNIX->new(Listen => 100,
                                         Local => "$gateway->{dir}/api.sock")

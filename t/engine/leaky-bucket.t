@@ -14,76 +14,50 @@ my $redis = redis_start();
 
 # A token comes back each 0.4 s, but for "slow": each minute.
 sub gateway {
-    return t::Gateway->new(http => <<"CONF")->start;
+    my $leaky = 'algorithm=leaky_bucket';
+    return t::Gateway->limited(
+        redis => { r => $redis, gone => 'server 127.0.0.1:1; timeout 100ms' },
+        zone => {
+            b => "rate=5r/2s $leaky burst=3",
+            d => "rate=5r/2s $leaky burst=3 delay=1",
+            n => "rate=5r/2s $leaky burst=3 nodelay",
+            slow => "rate=1r/m $leaky burst=1000",
+            fast => "rate=100r/s $leaky burst=99",
+            third => "rate=3r/s $leaky burst=3",
+            two => 'rate=2r/h',
+            fleet => "rate=5r/2s $leaky burst=3 redis=r",
+            'fleet-third' => "rate=3r/s $leaky burst=3 redis=r",
+            'fleet-slow' => "rate=1r/m $leaky burst=9 redis=r",
+            'fleet-two' => 'rate=2r/h redis=r',
+            degraded => 'rate=2r/h redis=gone',
+            try => "rate=5r/2s $leaky burst=3 dry_run",
+        },
+        http => <<'CONF',
     # at debug every line is written, else one of a kind in a second
     error_log %%DIR%%/error.log debug;
-    ratelimit_redis r { server 127.0.0.1:$redis; timeout 5s; }
-    ratelimit_redis gone { server 127.0.0.1:1; timeout 100ms; }
-    log_format rl '\$uri \$arg_k \$status \$ratelimit_status '
-                  '[\$ratelimit_delay] \$request_time [\$request_body]';
+    log_format rl '$uri $arg_k $status $ratelimit_status '
+                  '[$ratelimit_delay] $request_time [$request_body]';
     access_log %%DIR%%/access.log rl;
-    ratelimit_zone \$arg_k zone=b:1m rate=5r/2s algorithm=leaky_bucket burst=3;
-    ratelimit_zone \$arg_k zone=d:1m rate=5r/2s algorithm=leaky_bucket burst=3
-                   delay=1;
-    ratelimit_zone \$arg_k zone=n:1m rate=5r/2s algorithm=leaky_bucket burst=3
-                   nodelay;
-    ratelimit_zone \$arg_k zone=slow:1m rate=1r/m algorithm=leaky_bucket
-                   burst=1000;
-    ratelimit_zone \$arg_k zone=fast:1m rate=100r/s algorithm=leaky_bucket
-                   burst=99;
-    ratelimit_zone \$arg_k zone=third:1m rate=3r/s algorithm=leaky_bucket
-                   burst=3;
-    ratelimit_zone \$arg_k zone=two:1m rate=2r/h;
-    ratelimit_zone \$arg_k zone=fleet:1m rate=5r/2s algorithm=leaky_bucket
-                   burst=3 redis=r;
-    ratelimit_zone \$arg_k zone=fleet-third:1m rate=3r/s
-                   algorithm=leaky_bucket burst=3 redis=r;
-    ratelimit_zone \$arg_k zone=fleet-slow:1m rate=1r/m
-                   algorithm=leaky_bucket burst=9 redis=r;
-    ratelimit_zone \$arg_k zone=fleet-two:1m rate=2r/h redis=r;
-    ratelimit_zone \$arg_k zone=degraded:1m rate=2r/h redis=gone;
-    ratelimit_zone \$arg_k zone=try:1m rate=5r/2s algorithm=leaky_bucket
-                   burst=3 dry_run;
     server {
         listen unix:%%DIR%%/api.sock;
         access_log off;
         lingering_timeout 100ms;
-        return 200 "\$content_length\\n";
-    }
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        listen unix:%%DIR%%/h2.sock http2;
-        add_header X-Status \$ratelimit_status always;
-        location /b { ratelimit zone=b; empty_gif; }
-        location /d { ratelimit zone=d; empty_gif; }
-        location /n { ratelimit zone=n; empty_gif; }
-        location /slow { ratelimit zone=slow; empty_gif; }
-        location /fast { ratelimit zone=fast; empty_gif; }
-        location /third { ratelimit zone=third; empty_gif; }
-        location /after {
-            ratelimit zone=b; ratelimit_phase after_auth; empty_gif;
-        }
-        location /body {
-            ratelimit zone=b; proxy_pass http://unix:%%DIR%%/api.sock;
-        }
-        location /and-two { ratelimit zone=b; ratelimit zone=two; empty_gif; }
-        location /two { ratelimit zone=two; empty_gif; }
-        location /fleet { ratelimit zone=fleet; empty_gif; }
-        location /3fleet { ratelimit zone=fleet-third; empty_gif; }
-        location /slow-fleet { ratelimit zone=fleet-slow; empty_gif; }
-        location /and-fleet {
-            ratelimit zone=b; ratelimit zone=fleet-two; empty_gif;
-        }
-        location /fleet-and-b {
-            ratelimit zone=fleet; ratelimit zone=b; empty_gif;
-        }
-        location /degraded {
-            ratelimit zone=b; ratelimit zone=degraded; empty_gif;
-        }
-        location /try { ratelimit zone=try; empty_gif; }
-        location /free { empty_gif; }
+        return 200 "$content_length\n";
     }
 CONF
+        server => 'listen unix:%%DIR%%/h2.sock http2;',
+        locations => {
+            '/free' => '',
+            '/after' => 'ratelimit zone=b; ratelimit_phase after_auth;',
+            '/body' => 'ratelimit zone=b; proxy_pass http://unix:%%DIR%%/api.sock;',
+            '/and-two' => 'ratelimit zone=b; ratelimit zone=two;',
+            '/3fleet' => 'ratelimit zone=fleet-third;',
+            '/slow-fleet' => 'ratelimit zone=fleet-slow;',
+            '/and-fleet' => 'ratelimit zone=b; ratelimit zone=fleet-two;',
+            '/fleet-and-b' => 'ratelimit zone=fleet; ratelimit zone=b;',
+            '/degraded' => 'ratelimit zone=b; ratelimit zone=degraded;',
+            map { ("/$_" => "ratelimit zone=$_;") }
+                qw( b d n slow fast third two fleet try ) });
 }
 
 my $gateway = gateway();
@@ -388,14 +362,11 @@ for ('rate=1r/m burst=34560', 'rate=1r/m burst=34600 delay=40',
 }
 
 # and the longest that there is ends with its client, too
-$gateway = t::Gateway->new(http => <<'CONF')->start;
+$gateway = t::Gateway->limited(
+    zone => 'algorithm=leaky_bucket rate=1r/24d burst=1',
+    http => <<'CONF');
     log_format rl '$uri $arg_k $status $ratelimit_status [$ratelimit_delay] x';
     access_log %%DIR%%/access.log rl;
-    ratelimit_zone $arg_k zone=z:1m algorithm=leaky_bucket rate=1r/24d burst=1;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        location / { ratelimit zone=z; empty_gif; }
-    }
 CONF
 
 $gateway->get('/?k=longest');

@@ -60,48 +60,31 @@ is(join(' ', map { "$_->{rule} $_->{limit} $_->{remaining}" }
 $gateway->stop;
 
 # constants, tiers and documents
-my $words = t::Gateway->new(
-    workers => 1,
-    http => t::Gateway::redis_block('r', redis_port()) . <<'CONF');
-    map $http_x_plan $none { default ''; }
-    ratelimit_tier $http_x_plan;
-    ratelimit_zone $arg_k zone=own:1m rate=0r/s;
-    ratelimit_zone $arg_k zone=zero:1m;
-    ratelimit_rule zero zone=zero rate=0r/s tiers=pro:2r/h;
-    ratelimit_zone $arg_k zone=fleet:1m redis=r;
-    ratelimit_rule fleet zone=fleet limit=0 window=1h tiers=pro:2,open:unlimited;
-    ratelimit_zone $arg_k zone=word:1m;
-    ratelimit_rule word zone=word limit=unlimited tiers=free:2r/h,suspended:0,old:0r/m;
-    ratelimit_zone $arg_k zone=leaky:1m;
-    ratelimit_rule leaky zone=leaky rate=unlimited algorithm=leaky_bucket burst=5
-                   tiers=suspended:0,free:1r/h;
-    ratelimit_zone $arg_k zone=calls:1m;
-    ratelimit_rule calls zone=calls algorithm=concurrency limit=0 tiers=pro:1;
-    ratelimit_zone $arg_k zone=group:1m;
-    ratelimit_rule enterprise zone=group group=plan priority=1 tier=enterprise limit=unlimited;
-    ratelimit_rule tried zone=group group=plan priority=2 tier=tried limit=unlimited dry_run;
-    ratelimit_rule rest zone=group group=plan limit=2 window=1h;
-    ratelimit_rule all zone=group limit=3 window=1h match=/group/all;
-    ratelimit_zone $arg_k zone=doc:1m redis=r;
-    ratelimit_rule fixed zone=doc match=/doc/fixed limit=2 window=1h;
-    ratelimit_explain token_file=tokens;
-    ratelimit_headers x ietf;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        location /own { ratelimit zone=own; empty_gif; }
-        location /zero { ratelimit zone=zero; empty_gif; }
-        location /fleet { ratelimit zone=fleet; empty_gif; }
-        location /word { ratelimit zone=word; empty_gif; }
-        location /leaky { ratelimit zone=leaky burst=2 nodelay; empty_gif; }
-        location /calls { ratelimit zone=calls; empty_gif; }
-        location /group { ratelimit zone=group; empty_gif; }
-        location /doc { ratelimit zone=doc; empty_gif; }
-        location /rl/ { ratelimit_api zone=doc %%WRITE%%; }
-    }
-CONF
-
-$words->write('tokens', "ops:$TOKEN\n");
-$words->start;
+my $words = t::Gateway->limited(
+    redis => redis_port(),
+    zone => { own => 'rate=0r/s', fleet => 'redis=r', doc => 'redis=r',
+              map { $_ => '' } qw( zero word leaky calls group ) },
+    rules => [
+        'zero zone=zero rate=0r/s tiers=pro:2r/h',
+        'fleet zone=fleet limit=0 window=1h tiers=pro:2,open:unlimited',
+        'word zone=word limit=unlimited tiers=free:2r/h,suspended:0,old:0r/m',
+        'leaky zone=leaky rate=unlimited algorithm=leaky_bucket burst=5'
+        . ' tiers=suspended:0,free:1r/h',
+        'calls zone=calls algorithm=concurrency limit=0 tiers=pro:1',
+        'enterprise zone=group group=plan priority=1 tier=enterprise limit=unlimited',
+        'tried zone=group group=plan priority=2 tier=tried limit=unlimited dry_run',
+        'rest zone=group group=plan limit=2 window=1h',
+        'all zone=group limit=3 window=1h match=/group/all',
+        'fixed zone=doc match=/doc/fixed limit=2 window=1h',
+    ],
+    files => { tokens => "ops:$TOKEN\n" },
+    http => q{map $http_x_plan $none { default ''; } ratelimit_tier $http_x_plan;}
+            . 'ratelimit_explain token_file=tokens; ratelimit_headers x ietf;',
+    locations => {
+        '/leaky' => 'ratelimit zone=leaky burst=2 nodelay;',
+        '/rl/' => 'ratelimit_api zone=doc %%WRITE%%;',
+        map { ("/$_" => "ratelimit zone=$_;") }
+            qw( own zero fleet word calls group doc ) });
 
 sub words {
     my ($path, $plan, $times) = @_;
