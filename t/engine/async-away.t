@@ -7,21 +7,11 @@ use t::Gateway qw( passed wait_for );
 
 my $port = redis_start();
 
-my $gateway = t::Gateway->new(workers => 2, http => <<"CONF")->start;
-    ratelimit_redis r { server 127.0.0.1:$port; timeout 200ms; }
-    ratelimit_zone \$arg_k zone=z:1m redis=r;
-    ratelimit_rule bucket zone=z rate=10r/s match=/bucket sync=async;
-    ratelimit_rule fixed zone=z algorithm=fixed_window limit=10 window=1s
-                   match=/fixed sync=async;
-    ratelimit_rule sliding zone=z algorithm=sliding_window limit=10 window=1s
-                   match=/sliding sync=async;
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        add_header X-Status \$ratelimit_status always;
-        location / { ratelimit zone=z; empty_gif; }
-        location /metrics { ratelimit_metrics; }
-    }
-CONF
+my $gateway = t::Gateway->limited(
+    workers => 2, redis => $port, timeout => '200ms',
+    rules => ['bucket rate=10r/s match=/bucket sync=async',
+              map { "$_ algorithm=${_}_window limit=10 window=1s match=/$_"
+                    . ' sync=async' } qw( fixed sliding )]);
 
 # calls to Redis, however they ended
 sub calls {

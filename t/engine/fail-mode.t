@@ -151,24 +151,16 @@ redis_stop($port);
 # Requests in flight: those that Redis let in are known here, too.
 sub flights {
     my ($port) = @_;
-    my $gateway = t::Gateway->new(workers => 2, http => <<"CONF");
-    ratelimit_redis r { server 127.0.0.1:$port; timeout 5s; }
-    ratelimit_zone \$arg_k zone=c:1m redis=r algorithm=concurrency limit=3
-                   fail_mode=local;
-    ratelimit_zone \$arg_k zone=late:1m redis=r rate=1r/h fail_mode=local;
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        $HEADERS
-        location / { ratelimit zone=c; empty_gif; }
-        location /api {
-            ratelimit zone=c;
-            proxy_read_timeout 60s;
-            proxy_pass http://unix:%%DIR%%/api.sock;
-        }
-        location /late { ratelimit zone=late; empty_gif; }
-        location /both { ratelimit zone=c; ratelimit zone=late; empty_gif; }
-    }
-CONF
+    my $gateway = t::Gateway->limited(
+        workers => 2, redis => $port, start => 0, server => $MORE,
+        zone => { c => 'redis=r algorithm=concurrency limit=3 fail_mode=local',
+                  late => 'redis=r rate=1r/h fail_mode=local' },
+        locations => {
+            '/' => 'ratelimit zone=c;',
+            '/api' => 'ratelimit zone=c; proxy_read_timeout 60s;'
+                      . 'proxy_pass http://unix:%%DIR%%/api.sock;',
+            '/late' => 'ratelimit zone=late;',
+            '/both' => 'ratelimit zone=c; ratelimit zone=late;' });
     $gateway->{api} = IO::Socket::UNIX->new(Listen => 100,
                                             Local => "$gateway->{dir}/api.sock")
         or die "api.sock: $!";

@@ -6,22 +6,12 @@ use t::Gateway qw( header tally told );
 use Time::HiRes qw( sleep time );
 
 my $cluster = join ' ', map { "127.0.0.1:$_" } cluster_ports();
-my $prefix = key_prefix();
 
-my @fleet = map {
-    t::Gateway->new(workers => 2, http => <<"CONF")->start;
-    ratelimit_redis fleet { cluster $cluster; prefix $prefix; timeout 5s; }
-    ratelimit_zone \$ratelimit_api_key zone=z:1m rate=100r/m redis=fleet;
-    ratelimit_zone \$arg_k zone=hour:1m rate=1000r/366d sync=strict
-                   redis=fleet;
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        add_header X-Status \$ratelimit_status always;
-        location / { ratelimit zone=z; empty_gif; }
-        location /hour { ratelimit zone=hour; empty_gif; }
-    }
-CONF
-} 1 .. 2;
+my @fleet = t::Gateway->limited(
+    gateways => 2, workers => 2, redis => { fleet => "cluster $cluster" },
+    zone => { z => 'key=$ratelimit_api_key rate=100r/m redis=fleet',
+              hour => 'rate=1000r/366d sync=strict redis=fleet' },
+    locations => { '/' => 'ratelimit zone=z;', '/hour' => 'ratelimit zone=hour;' });
 
 # 1,500 requests to both at once, a limit that does not come back meanwhile
 my @answers = t::Gateway::send_all(

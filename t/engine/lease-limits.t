@@ -8,17 +8,11 @@ use Time::HiRes qw( time );
 
 my $port = redis_start();
 
-my $gateway = t::Gateway->new(workers => 2, http => <<"CONF")->start;
-    ratelimit_redis one { server 127.0.0.1:$port; timeout 5s; }
-    ratelimit_zone \$arg_k zone=z:1m redis=one;
-    ratelimit_rule bucket zone=z rate=\$arg_r match=/bucket;
-    ratelimit_rule window zone=z algorithm=fixed_window limit=\$arg_r
-                   window=calendar:month match=/window;
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=2048;
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
+my $gateway = t::Gateway->limited(
+    workers => 2, redis => $port,
+    rules => ['bucket rate=$arg_r match=/bucket',
+              'window algorithm=fixed_window limit=$arg_r window=calendar:month'
+              . ' match=/window']);
 
 # so many, while the other limit is worth a lease
 sub mixed {

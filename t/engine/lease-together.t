@@ -97,17 +97,11 @@ my $fake = t::FakeRedis->new(sub {
     return "*4\r\n:$cost\r\n:50\r\n:1800000\r\n:0\r\n";
 });
 
-$gateway = t::Gateway->new(workers => 1, http => <<"CONF")->start;
-    ratelimit_redis one { server 127.0.0.1:$fake->{port}; timeout 7s; }
-    ratelimit_zone \$arg_k zone=z:1m redis=one;
-    ratelimit_rule grants zone=z algorithm=fixed_window limit=100 window=1h;
-    ratelimit_rule denies zone=z algorithm=fixed_window limit=7 window=1h
-                   key=\$arg_d sync=strict;
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
+$gateway = t::Gateway->limited(
+    redis => $fake->{port}, timeout => '7s',
+    rules => ['grants algorithm=fixed_window limit=100 window=1h',
+              'denies algorithm=fixed_window limit=7 window=1h key=$arg_d'
+              . ' sync=strict']);
 
 wait_for(sub { $fake->seen->{connections} });
 

@@ -24,21 +24,14 @@ sub server {
 
 sub gateway {
     my ($fake, %self) = @_;
-    my $timeout = $self{timeout} // '10s';
     my $mode = $self{mode} // 'open';
     my $zone = $self{zone} // '1m';
-    return t::Gateway->new(workers => 1, http => <<"CONF")->start;
-    ratelimit_redis one { server 127.0.0.1:$fake->{port}; timeout $timeout; }
-    ratelimit_zone \$arg_k zone=z:$zone redis=one;
-    ratelimit_rule r zone=z algorithm=fixed_window limit=10 window=1h sync=strict
-                   shards=2 fail_mode=$mode match=/;
-    ratelimit_rule fill zone=z algorithm=fixed_window limit=1 window=1h match=/fill;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        add_header X-Status \$ratelimit_status always;
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
+    my $window = 'algorithm=fixed_window window=1h';
+    return t::Gateway->limited(
+        redis => $fake->{port}, timeout => $self{timeout} // '10s',
+        zone => { "z:$zone" => 'redis=r' },
+        rules => ["r $window limit=10 sync=strict shards=2 fail_mode=$mode match=/",
+                  "fill $window limit=1 match=/fill"]);
 }
 
 # what so many requests are told, and how many calls that made

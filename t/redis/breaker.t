@@ -36,21 +36,13 @@ sub good { unlink $_[0]{flag} }
 
 sub gateway {
     my ($line, %options) = @_;
-    return t::Gateway->new(workers => $options{workers} // 1,
-                           events => $options{events} // '',
-                           http => <<"CONF")->start;
-    log_format rl '\$request_time';
-    ratelimit_redis r { $line; timeout @{[$options{timeout} // TIMEOUT]}; }
-    ratelimit_zone \$arg_k zone=z:1m rate=10r/h redis=r sync=strict;
-    server {
-        listen 127.0.0.1:%%PORT%% reuseport backlog=1024;
-        add_header X-Status \$ratelimit_status always;
-        add_header X-Worker \$pid always;
-        access_log %%DIR%%/access.log rl;
-        location / { ratelimit zone=z; empty_gif; }
-        location /metrics { ratelimit_metrics; }
-    }
-CONF
+    return t::Gateway->limited(
+        workers => $options{workers} // 1, events => $options{events} // '',
+        redis => $line, timeout => $options{timeout} // TIMEOUT,
+        zone => 'rate=10r/h sync=strict', listen => 'reuseport',
+        http => "log_format rl '\$request_time';\n",
+        server => 'add_header X-Worker $pid always;'
+                  . 'access_log %%DIR%%/access.log rl;');
 }
 
 # A metric of the block: with all its labels but the block's name, or the sum.
@@ -560,20 +552,17 @@ for my $error ('WRONGTYPE x', 'MOVED 1 127.0.0.1:1', 'TRYAGAIN x') {
         return "-OOM x\r\n" if -e $file || $_[6] eq '0';
         return $GOOD;
     });
-    my $gateway = t::Gateway->new(http => <<"CONF")->start;
-    ratelimit_redis r { server 127.0.0.1:$fake->{port}; timeout 10s; }
-    ratelimit_zone \$arg_k zone=z:1m redis=r;
-    ratelimit_rule a zone=z rate=10r/h cost_header=X-Cost;
+    my $gateway = t::Gateway->limited(
+        redis => $fake->{port}, timeout => '10s',
+        rules => ['a rate=10r/h cost_header=X-Cost'],
+        http => <<"CONF",
     server {
         listen 127.0.0.1:$up backlog=1024;
         location / { add_header X-Cost 3; return 200; }
     }
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        add_header X-Status \$ratelimit_status always;
-        location / { ratelimit zone=z; proxy_pass http://127.0.0.1:$up; }
-    }
 CONF
+        locations => {
+            '/' => "ratelimit zone=z; proxy_pass http://127.0.0.1:$up;" });
     my @answers = map { $gateway->burst(30, '/?k=a') } 1, 2;
     is(scalar(grep { header($_, 'X-Status') ne 'PASSED' }
               @answers), 0, 'nobody waits: all checks pass');

@@ -599,17 +599,9 @@ CONF
     $good = t::FakeRedis->new(sub {
         $_[0] eq 'CLUSTER' ? slots([0, 16383, '127.0.0.1', $port]) : $GOOD
     }, port => $port);
-    my $gateway = t::Gateway->new(http => <<"CONF")->start;
-    ratelimit_redis r {
-        cluster 127.0.0.1:$bad->{port} 127.0.0.1:$port; timeout 10s;
-    }
-    ratelimit_zone \$arg_k zone=z:1m rate=10r/h redis=r sync=strict;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        add_header X-Status \$ratelimit_status always;
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
+    my $gateway = t::Gateway->limited(
+        redis => "cluster 127.0.0.1:$bad->{port} 127.0.0.1:$port",
+        timeout => '10s', zone => 'rate=10r/h sync=strict');
     t::Clock::stop();
     my $begun = $gateway->begin(1, '/?k=a');
     ok(wait_for(sub {

@@ -37,19 +37,10 @@ sub node {
 
 sub gateway {
     my ($seeds, %options) = @_;
-    return t::Gateway->new(workers => $options{workers} // 4,
-                           http => <<"CONF");
-    ratelimit_redis r {
-        cluster $seeds; timeout @{[ $options{timeout} // '2s' ]};
-    }
-    ratelimit_zone \$arg_k zone=z:1m rate=10r/h redis=r;
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        add_header X-Status \$ratelimit_status always;
-        add_header X-Pid \$pid always;
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
+    return t::Gateway->limited(
+        workers => $options{workers} // 4, start => 0,
+        redis => "cluster $seeds", timeout => $options{timeout} // '2s',
+        zone => 'rate=10r/h');
 }
 
 sub told { return t::Gateway::told($_[0]->get('/?k=a')) }
