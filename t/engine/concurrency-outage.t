@@ -7,15 +7,8 @@ use t::Clock;
 use t::Gateway qw( wait_for );
 
 my $port = redis_start();
-my $gateway = t::Gateway->new(http => <<"CONF")->start;
-    ratelimit_redis r { server 127.0.0.1:$port; timeout 1s; }
-    ratelimit_zone \$arg_k zone=z:1m redis=r algorithm=concurrency limit=2;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        add_header X-Status \$ratelimit_status always;
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
+my $gateway = t::Gateway->limited(
+    redis => $port, timeout => '1s', zone => 'algorithm=concurrency limit=2');
 
 sub told { return t::Gateway::told($gateway->get('/?k=a')) }
 

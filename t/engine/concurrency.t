@@ -20,54 +20,36 @@ my $made = 0;
 sub gateway {
     my (%more) = @_;
     my $api = 'api' . ++$made . '.sock';
-    my $gateway = t::Gateway->new(%more, http => <<"CONF");
-    ratelimit_redis r { server 127.0.0.1:$redis; timeout 5s; }
-    log_format rl '\$uri \$arg_k \$status \$ratelimit_status';
+    my $to_api = "proxy_pass http://unix:%%DIR%%/$api;";
+    my $gateway = t::Gateway->limited(
+        start => 0, workers => $more{workers} // 1, redis => $redis,
+        zone => {
+            c => 'algorithm=concurrency limit=5 ' . ($more{zone} // ''),
+            slow => 'algorithm=leaky_bucket rate=1r/m burst=100',
+            one => 'rate=1r/h', fleet => 'rate=100r/h redis=r' },
+        http => <<'CONF',
+    log_format rl '$uri $arg_k $status $ratelimit_status';
     access_log %%DIR%%/access.log rl;
-    ratelimit_zone \$arg_k zone=c:1m algorithm=concurrency limit=5
-                   @{[$more{zone} // '']};
-    ratelimit_zone \$arg_k zone=slow:1m algorithm=leaky_bucket rate=1r/m
-                   burst=100;
-    ratelimit_zone \$arg_k zone=one:1m rate=1r/h;
-    ratelimit_zone \$arg_k zone=fleet:1m rate=100r/h redis=r;
     ratelimit zone=c;
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        listen unix:%%DIR%%/h2.sock http2;
-        add_header X-Status \$ratelimit_status always;
-        proxy_read_timeout 60s;
-        lingering_timeout 300ms;
-        location / { empty_gif; }
-        location /api {
-            proxy_set_header X-Pid \$pid;
-            proxy_pass http://unix:%%DIR%%/$api;
-        }
-        location /timeout {
-            proxy_read_timeout 300ms;
-            proxy_pass http://unix:%%DIR%%/$api;
-        }
-        location /page {
-            proxy_read_timeout 300ms;
-            error_page 504 = /none/x;
-            proxy_pass http://unix:%%DIR%%/$api;
-        }
-        location /none { ratelimit off; return 200; }
-        location /refused { proxy_pass http://127.0.0.1:1; }
-        location /missing { root %%DIR%%; error_page 404 = \@named; }
-        location \@named { proxy_pass http://unix:%%DIR%%/$api; }
-        location /redirect { try_files /none /api; }
-        location /rate { limit_rate 1k; proxy_pass http://unix:%%DIR%%/$api; }
-        location /slow { ratelimit zone=c; ratelimit zone=slow; empty_gif; }
-        location /one { ratelimit zone=c; ratelimit zone=one; empty_gif; }
-        location /and-fleet {
-            ratelimit zone=c; ratelimit zone=fleet; empty_gif;
-        }
-        location /after {
-            ratelimit_phase after_auth;
-            proxy_pass http://unix:%%DIR%%/$api;
-        }
-    }
 CONF
+        server => 'listen unix:%%DIR%%/h2.sock http2; proxy_read_timeout 60s;'
+                  . 'lingering_timeout 300ms;',
+        locations => {
+            '/' => '',
+            '/api' => "proxy_set_header X-Pid \$pid; $to_api",
+            '/timeout' => "proxy_read_timeout 300ms; $to_api",
+            '/page' => 'proxy_read_timeout 300ms; error_page 504 = /none/x;'
+                       . $to_api,
+            '/none' => 'ratelimit off; return 200;',
+            '/refused' => 'proxy_pass http://127.0.0.1:1;',
+            '/missing' => 'root %%DIR%%; error_page 404 = @named;',
+            '@named' => $to_api,
+            '/redirect' => 'try_files /none /api;',
+            '/rate' => "limit_rate 1k; $to_api",
+            '/slow' => 'ratelimit zone=c; ratelimit zone=slow;',
+            '/one' => 'ratelimit zone=c; ratelimit zone=one;',
+            '/and-fleet' => 'ratelimit zone=c; ratelimit zone=fleet;',
+            '/after' => "ratelimit_phase after_auth; $to_api" });
     $gateway->{api} = IO::Socket::UNIX->new(Listen => 100,
                                             Local => "$gateway->{dir}/$api")
         or die "$api: $!";

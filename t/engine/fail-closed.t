@@ -253,15 +253,9 @@ redis_stop($alive);
 
 # Retry-After is when Redis will be asked again
 my $fake = t::FakeRedis->new(sub { '' });
-$gateway = t::Gateway->new(http => <<"CONF")->start;
-    ratelimit_redis r { server 127.0.0.1:$fake->{port}; timeout 50ms; }
-    ratelimit_zone \$arg_k zone=z:1m redis=r rate=10r/h fail_mode=closed;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        add_header X-Status \$ratelimit_status always;
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
+$gateway = t::Gateway->limited(
+    redis => $fake->{port}, timeout => '50ms',
+    zone => 'rate=10r/h fail_mode=closed');
 
 my @waits = map { header($gateway->get('/?k=a'), 'Retry-After') } 1 .. 20;
 is(scalar(grep { $_ ne '1' } @waits), 0, 'a second');

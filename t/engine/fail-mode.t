@@ -22,13 +22,6 @@ my $MORE = <<'CONF';
     add_header X-Left $ratelimit_remaining always;
     add_header X-Delay $ratelimit_delay always;
 CONF
-my $HEADERS = <<"CONF";
-    add_header X-Pid \$pid always;
-    add_header X-Status \$ratelimit_status always;
-    add_header X-Source \$ratelimit_source always;
-    add_header X-Rule \$ratelimit_rule always;
-    $MORE
-CONF
 
 my %ALGORITHMS = (
     token_bucket => 'rate=10r/h',
@@ -48,25 +41,14 @@ sub tally_of {
 # Two gateways and a Redis that dies: each goes on from what it knew.
 sub fleet {
     my ($port) = @_;
-    my $zones = join '', map {
-        "ratelimit_zone \$arg_k zone=$_:1m redis=r algorithm=$_"
-        . " $ALGORITHMS{$_};\n"
-    } sort keys %ALGORITHMS;
-    my $locations = join '', map {
-        "location /$_ { ratelimit zone=$_; empty_gif; }\n"
-    } sort keys %ALGORITHMS;
-    return t::Gateway->new(workers => 2, http => <<"CONF")->start;
-    ratelimit_redis r { server 127.0.0.1:$port; timeout 300ms; }
-    ratelimit_zone \$arg_k zone=probe:1m redis=r rate=1000000r/s;
-    ratelimit_fail_mode local;
-    $zones
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        $HEADERS
-        $locations
-        location /probe { ratelimit zone=probe; empty_gif; }
-    }
-CONF
+    return t::Gateway->limited(
+        workers => 2, redis => $port, timeout => '300ms',
+        zone => { probe => 'redis=r rate=1000000r/s',
+                  map { $_ => "redis=r algorithm=$_ $ALGORITHMS{$_}" }
+                      keys %ALGORITHMS },
+        http => 'ratelimit_fail_mode local;', server => $MORE,
+        locations => { map { ("/$_" => "ratelimit zone=$_;") }
+                           'probe', keys %ALGORITHMS });
 }
 
 my $port = redis_start();
@@ -427,16 +409,9 @@ my $fake = t::FakeRedis->new(sub {
            : "*4\r\n:1\r\n:3\r\n:2520000\r\n:0\r\n";
 });
 
-$gateway->configure(http => <<"CONF")->start;
-    ratelimit_redis r { server 127.0.0.1:$fake->{port}; timeout 100ms; }
-    ratelimit_zone \$arg_k zone=z:1m redis=r sync=strict rate=10r/h
-                   fail_mode=local;
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        $HEADERS
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
+$gateway->configure(http => t::Gateway::limited_http(
+    redis => $fake->{port}, timeout => '100ms', server => $MORE,
+    zone => 'sync=strict rate=10r/h fail_mode=local'))->start;
 
 # Redis answers again: five in a row, since a breaker readmits calls gradually
 sub answers {

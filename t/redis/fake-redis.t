@@ -468,15 +468,9 @@ $_->{fake}->stop for @scenarios;
         $n = ($n + 1) % (3 * (length($GOOD) + 1));
         return $whole ? $GOOD : [substr($GOOD, 0, $at), undef];
     });
-    my $gateway = t::Gateway->new(http => <<"CONF")->start;
-    ratelimit_redis r { server 127.0.0.1:$fake->{port}; timeout 10s; }
-    ratelimit_zone \$arg_k zone=z:1m rate=10r/h redis=r sync=strict;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        add_header X-Status \$ratelimit_status always;
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
+    my $gateway = t::Gateway->limited(
+        redis => $fake->{port}, timeout => '10s',
+        zone => 'rate=10r/h sync=strict');
     my %told;
     for my $at (0 .. length $GOOD) {
         $told{told($gateway->get('/?k=a'))}++;
@@ -535,15 +529,9 @@ CONF
     my $fake = t::FakeRedis->new(sub {
         t::FakeRedis::is_beat(@_) ? "-ERR x\r\n" : -e $flag ? $GOOD : undef
     }, beats => 1);
-    my $gateway = t::Gateway->new(http => <<"CONF")->start;
-    ratelimit_redis r { server 127.0.0.1:$fake->{port}; timeout 10s; }
-    ratelimit_zone \$arg_k zone=z:1m rate=10r/h redis=r sync=strict;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        add_header X-Status \$ratelimit_status always;
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
+    my $gateway = t::Gateway->limited(
+        redis => $fake->{port}, timeout => '10s',
+        zone => 'rate=10r/h sync=strict');
     my $told = sub { told($gateway->get('/?k=a')) };
     my $notices = sub {
         my @lines = $gateway->log =~ /connected to \S+ again/g;
@@ -644,16 +632,8 @@ CONF
     my $rules = join '', map {
         "ratelimit_rule r$_ zone=z rate=10r/h key=\$arg_k-$_;\n"
     } 1 .. 16;
-    my $gateway = t::Gateway->new(http => <<"CONF")->start;
-    ratelimit_redis r { cluster 127.0.0.1:$port; timeout 10s; }
-    ratelimit_zone \$arg_k zone=z:1m redis=r;
-    $rules
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        add_header X-Status \$ratelimit_status always;
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
+    my $gateway = t::Gateway->limited(
+        redis => "cluster 127.0.0.1:$port", timeout => '10s', http => $rules);
     print $pids $gateway->workers, "\n";
     $pids->flush;
     my @answers = $gateway->burst(200, '/?k=a');
@@ -682,15 +662,9 @@ CONF
         }
         return "-ASK 5 127.0.0.1:$target->{port}\r\n";
     }, port => $port);
-    my $gateway = t::Gateway->new(http => <<"CONF")->start;
-    ratelimit_redis r { cluster 127.0.0.1:$port; timeout 10s; }
-    ratelimit_zone \$arg_k zone=z:64k rate=10r/h redis=r sync=strict;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        add_header X-Status \$ratelimit_status always;
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
+    my $gateway = t::Gateway->limited(
+        redis => "cluster 127.0.0.1:$port", timeout => '10s',
+        zone => { 'z:64k' => 'rate=10r/h sync=strict redis=r' });
     my ($worker) = $gateway->workers;
     print $pids "$worker\n";
     $pids->flush;

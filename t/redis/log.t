@@ -70,14 +70,9 @@ my $fake = t::FakeRedis->new(sub {
     return "-$word x\r\n";
 });
 
-$gateway = t::Gateway->new(http => <<"CONF")->start;
-    ratelimit_redis r { server 127.0.0.1:$fake->{port}; timeout 5s; }
-    ratelimit_zone \$arg_k zone=z:64k rate=10r/h redis=r sync=strict;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
+$gateway = t::Gateway->limited(
+    redis => $fake->{port},
+    zone => { 'z:64k' => 'rate=10r/h sync=strict redis=r' });
 
 $gateway->get("/?k=$_") for 1 .. 80;
 

@@ -7,15 +7,9 @@ use t::FakeRedis;
 
 my $fake = t::FakeRedis->new(sub { "*4\r\n:1\r\n:9\r\n:360000\r\n:0\r\n" });
 
-my $gateway = t::Gateway->new(http => <<"CONF")->start;
-    ratelimit_redis r { server 127.0.0.1:$fake->{port}; timeout 10s; }
-    ratelimit_zone \$arg_k zone=z:1m rate=10r/h redis=r sync=strict;
-    server {
-        listen 127.0.0.1:%%PORT%% http2;
-        http2_max_concurrent_streams 200;
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
+my $gateway = t::Gateway->limited(
+    redis => $fake->{port}, timeout => '10s', zone => 'rate=10r/h sync=strict',
+    listen => 'http2', server => 'http2_max_concurrent_streams 200;');
 
 wait_for(sub { $fake->seen->{segments} });
 

@@ -239,15 +239,9 @@ CONF
     ok(wait_for(sub {
         3 == grep { redis_try($_->[0], 'cluster', 'info') =~ /state:ok/ } @nodes
     }), 'a cluster');
-    $gateway = t::Gateway->new(http => <<"CONF")->start;
-    ratelimit_redis r { cluster 127.0.0.1:$nodes[0][1]; timeout 5s; $ca }
-    ratelimit_zone \$arg_k zone=z:64k rate=10r/h redis=r;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        add_header X-Status \$ratelimit_status always;
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
+    $gateway = t::Gateway->limited(
+        redis => "cluster 127.0.0.1:$nodes[0][1]; timeout 5s; $ca",
+        zone => { 'z:64k' => 'rate=10r/h redis=r' });
     my @told = map { told("/?k=$_") } 1 .. 50;
     is(scalar(grep { $_ ne '200 PASSED 9' } @told), 0,
        'a cluster: every client is counted');
@@ -308,17 +302,9 @@ for my $case (['10s', 'nobody waits in vain'], ['300ms', 'given up']) {
     my $rules = join '', map {
         "ratelimit_rule r$_ zone=z rate=10r/h key=\$arg_k-$_;\n"
     } 1 .. 16;
-    $gateway = t::Gateway->new(http => <<"CONF")->start;
-    ratelimit_redis r { server 127.0.0.1:$port; timeout $timeout; $ca
-                        prefix full-$timeout; }
-    ratelimit_zone \$arg_k zone=z:1m redis=r;
-    $rules
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        add_header X-Status \$ratelimit_status always;
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
+    $gateway = t::Gateway->limited(
+        redis => "server 127.0.0.1:$port; timeout $timeout; $ca prefix full-$timeout;",
+        http => $rules);
     comes_back("full socket, $name: before", '/?k=a');
     open my $file, '>', $stopped or die;
     close $file;
@@ -353,15 +339,9 @@ SKIP: {
         unless IO::Socket::IP->new(LocalHost => '::1', Listen => 1);
     certificate('six', 'IP:::1');
     my (undef, $port) = server('six', '--bind', '127.0.0.1 ::1');
-    $gateway = t::Gateway->new(http => <<"CONF")->start;
-    ratelimit_redis r { server [::1]:$port; $ca timeout 2s; }
-    ratelimit_zone \$arg_k zone=z:64k rate=10r/h redis=r;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        add_header X-Status \$ratelimit_status always;
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
+    $gateway = t::Gateway->limited(
+        redis => "server [::1]:$port; $ca timeout 2s;",
+        zone => { 'z:64k' => 'rate=10r/h redis=r' });
     is(told('/?k=a'), '200 PASSED 9', 'IPv6: asked');
     $gateway->stop;
 }
@@ -381,15 +361,9 @@ tls-replication yes
 sentinel monitor m 127.0.0.1 $master 1
 CONF
 
-$gateway = t::Gateway->new(http => <<"CONF")->start;
-    ratelimit_redis r { sentinel m 127.0.0.1:$port; $ca timeout 2s; }
-    ratelimit_zone \$arg_k zone=z:64k rate=10r/h redis=r;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        add_header X-Status \$ratelimit_status always;
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
+$gateway = t::Gateway->limited(
+    redis => "sentinel m 127.0.0.1:$port; $ca timeout 2s;",
+    zone => { 'z:64k' => 'rate=10r/h redis=r' });
 
 comes_back('a Sentinel', '/?k=a');
 unlike($gateway->log, qr/\[error\]/, 'a Sentinel: nothing in the log');
@@ -402,15 +376,9 @@ for ([$good, "$dir/ca.pem", '200 PASSED 9'],
 {
     my ($server, $trusted, $told) = @$_;
     local $ENV{SSL_CERT_FILE} = $trusted;
-    $gateway = t::Gateway->new(http => <<"CONF")->start;
-    ratelimit_redis r { server 127.0.0.1:$server; tls on; timeout 2s; prefix trust; }
-    ratelimit_zone \$arg_k zone=z:64k rate=10r/h redis=r;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        add_header X-Status \$ratelimit_status always;
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
+    $gateway = t::Gateway->limited(
+        redis => "server 127.0.0.1:$server; tls on; timeout 2s; prefix trust;",
+        zone => { 'z:64k' => 'rate=10r/h redis=r' });
     is(told('/?k=a'), $told, 'the CAs of the system, '
        . ($told =~ /PASSED/ ? 'with ours among them' : 'without ours'));
     $gateway->stop;
