@@ -82,7 +82,8 @@ ngx_http_ratelimit_create_main_conf(ngx_conf_t *cf)
         offsetof(ngx_rl_main_conf_t, redis),
         offsetof(ngx_rl_main_conf_t, apis),
         offsetof(ngx_rl_main_conf_t, penalties),
-        offsetof(ngx_rl_main_conf_t, sources) };
+        offsetof(ngx_rl_main_conf_t, sources),
+        offsetof(ngx_rl_main_conf_t, jwt_keys) };
 
     conf = ngx_pcalloc(cf->pool, sizeof(ngx_rl_main_conf_t));
     if (conf == NULL) {
@@ -363,9 +364,7 @@ ngx_http_ratelimit_init_process(ngx_cycle_t *cycle)
         return NGX_ERROR;
     }
 
-    if (conf->jwt_files) {
-        ngx_rl_jwt_key_begin(conf->jwt_files, cycle->log);
-    }
+    ngx_rl_jwt_key_begin(conf, cycle->log);
 
     redis = conf->redis.elts;
 

@@ -135,9 +135,6 @@ typedef struct {
 } ngx_rl_access_conf_t;
 
 
-/* jwt_key.c: the files that workers read again */
-typedef struct ngx_rl_jwt_files_s  ngx_rl_jwt_files_t;
-
 typedef struct {
     ngx_array_t   lists;      /* ngx_rl_access_conf_t * */
     ngx_array_t   zones;      /* ngx_rl_zone_conf_t * */
@@ -152,7 +149,9 @@ typedef struct {
                                  back */
     ngx_rl_log_limit_t  *logs;  /* each worker's own: of
                                     ngx_rl_log_e */
-    ngx_rl_jwt_files_t  *jwt_files;  /* NULL: none */
+    ngx_array_t   jwt_keys;   /* ngx_rl_jwt_key_t *, whose files workers read
+                                 again */
+    ngx_event_t   jwt_tick;   /* each worker's own; cancelable */
     ngx_uint_t    phases;     /* in which locations check requests: bits */
 } ngx_rl_main_conf_t;
 

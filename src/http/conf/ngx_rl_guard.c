@@ -379,6 +379,15 @@ ngx_rl_guard_local(ngx_http_request_t *r)
 }
 
 
+ngx_uint_t
+ngx_rl_guard_localhost(const ngx_str_t *host)
+{
+    return host->len == sizeof("localhost") - 1
+           && ngx_strncasecmp(host->data, (u_char *) "localhost", host->len)
+              == 0;
+}
+
+
 /*
  * "localhost", an address, or a server_name: no name that somebody else may
  * define. So no regular expression and no "name.*". "*.example.com" is the
@@ -388,7 +397,7 @@ static ngx_uint_t
 ngx_rl_guard_name_known(const ngx_array_t *names, const ngx_str_t *host)
 {
     ngx_str_t         name, tail;
-    ngx_uint_t        i, wild;
+    ngx_uint_t        i, wild, dot;
     const ngx_str_t  *known;
 
     name = *host;
@@ -405,9 +414,7 @@ ngx_rl_guard_name_known(const ngx_array_t *names, const ngx_str_t *host)
 
     if ((name.len && name.data[0] == '[')
         || ngx_inet_addr(name.data, name.len) != INADDR_NONE
-        || (name.len == sizeof("localhost") - 1
-            && ngx_strncasecmp(name.data, (u_char *) "localhost", name.len)
-               == 0))
+        || ngx_rl_guard_localhost(&name))
     {
         return 1;
     }
@@ -421,28 +428,18 @@ ngx_rl_guard_name_known(const ngx_array_t *names, const ngx_str_t *host)
         tail.data += wild;
         tail.len -= wild;
 
-        if ((wild || tail.data[0] == '.') && name.len > tail.len) {
-            if (ngx_strncasecmp(name.data + name.len - tail.len, tail.data,
-                                tail.len)
-                == 0)
-            {
-                return 1;
-            }
+        dot = (tail.data[0] == '.');
 
-            continue;
+        if (dot && name.len > tail.len
+            && ngx_strncasecmp(name.data + name.len - tail.len, tail.data,
+                               tail.len)
+               == 0)
+        {
+            return 1;
         }
 
-        if (wild) {
-            continue;
-        }
-
-        if (tail.data[0] == '.') {
-            tail.data++;
-            tail.len--;
-        }
-
-        if (name.len == tail.len
-            && ngx_strncasecmp(name.data, tail.data, tail.len) == 0)
+        if (!wild && name.len == tail.len - dot
+            && ngx_strncasecmp(name.data, tail.data + dot, name.len) == 0)
         {
             return 1;
         }

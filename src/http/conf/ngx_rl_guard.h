@@ -54,6 +54,9 @@ ngx_int_t ngx_rl_guard(ngx_http_request_t *r, const ngx_rl_guard_t *guard,
 /* Whether an address is of this machine: loopback, or a UNIX socket. */
 ngx_uint_t ngx_rl_guard_loopback(struct sockaddr *sa);
 
+/* The same of a name, for which no name server is needed. */
+ngx_uint_t ngx_rl_guard_localhost(const ngx_str_t *host);
+
 /*
  * Logs that the request is refused, once a second, without its path and its
  * query: they may hold a key.

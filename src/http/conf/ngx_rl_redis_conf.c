@@ -417,16 +417,6 @@ static const struct {
 };
 
 
-/* This machine knows where that is, and needs no name server. */
-static ngx_uint_t
-ngx_rl_redis_localhost(const ngx_str_t *host)
-{
-    return host->len == sizeof("localhost") - 1
-           && ngx_strncasecmp(host->data, (u_char *) "localhost", host->len)
-              == 0;
-}
-
-
 /* Checks the block as a whole. Returns NGX_OK or NGX_ERROR (logged). */
 static ngx_int_t
 ngx_rl_redis_check(ngx_conf_t *cf, const ngx_rl_redis_t *redis)
@@ -443,7 +433,7 @@ ngx_rl_redis_check(ngx_conf_t *cf, const ngx_rl_redis_t *redis)
         pathname |= (host[i].port == 0);
         local &= host[i].naddrs
                  ? ngx_rl_guard_loopback(host[i].addrs->sockaddr)
-                 : ngx_rl_redis_localhost(&host[i].host);
+                 : ngx_rl_guard_localhost(&host[i].host);
     }
 
     wrong = NULL;
@@ -611,7 +601,7 @@ ngx_rl_redis_names(ngx_conf_t *cf, ngx_rl_main_conf_t *conf)
         host = name->redis->hosts.elts;
         host += name->host;
 
-        if (resolver && !ngx_rl_redis_localhost(&host->host)) {
+        if (resolver && !ngx_rl_guard_localhost(&host->host)) {
             continue;
         }
 

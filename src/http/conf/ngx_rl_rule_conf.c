@@ -405,6 +405,7 @@ ngx_rl_rule_enter(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
     ngx_rl_rule_conf_t *rule)
 {
     ngx_str_t       *key;
+    ngx_uint_t       which;
     ngx_rl_draft_t  *draft;
 
     draft = &rule->draft;
@@ -430,9 +431,9 @@ ngx_rl_rule_enter(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
 
     return ((key->len == 0
              || ngx_rl_value_key_compile(cf, key, &rule->values.key) == NGX_OK)
-            && ngx_rl_values_compile(cf, &draft->rule, &draft->limit_text,
-                                     &draft->cost_text)
-               == NGX_OK
+            && ngx_rl_values_beside(cf, NULL, &draft->rule, &draft->limit_text,
+                                    &draft->cost_text, cf->pool, &which)
+               == NULL
             && ngx_rl_push(&conf->rules, rule) == NGX_OK)
            ? NGX_CONF_OK : NGX_CONF_ERROR;
 }

@@ -372,53 +372,38 @@ ngx_rl_value_shown_make(ngx_http_core_main_conf_t *core, const ngx_str_t *text,
 }
 
 
-/* Of nginx.conf, or of a document; an empty text makes nothing. */
-static const char *
-ngx_rl_values_make(ngx_conf_t *cf, ngx_http_core_main_conf_t *core,
-    const ngx_str_t *text, ngx_rl_value_t **made, ngx_pool_t *pool)
-{
-    if (text->len == 0) {
-        return NULL;
-    }
-
-    *made = cf ? ngx_rl_value_new(cf, text)
-               : ngx_palloc(pool, sizeof(ngx_rl_value_t));
-
-    if (*made == NULL) {
-        return "";
-    }
-
-    return cf ? NULL : ngx_rl_value_shown_make(core, text, *made, pool);
-}
-
-
-/* The values of a rule beside its key. */
-static const char *
+const char *
 ngx_rl_values_beside(ngx_conf_t *cf, ngx_http_core_main_conf_t *core,
     const ngx_rl_rule_t *rule, const ngx_str_t *limit, const ngx_str_t *cost,
     ngx_pool_t *pool, ngx_uint_t *which)
 {
     ngx_uint_t                 i;
     const char                *expected;
-    ngx_rl_value_t            *value;
+    const ngx_str_t           *text;
+    ngx_rl_value_t            *value, **made;
     ngx_rl_values_t           *values;
     ngx_rl_key_source_e        kind;
     const ngx_rl_condition_t  *c;
 
+    static const ngx_uint_t  kinds[] = {
+        NGX_RL_VALUES_LIMIT, NGX_RL_VALUES_COST, NGX_RL_VALUES_END };
+
     values = rule->data;
+    expected = NULL;
 
-    *which = NGX_RL_VALUES_LIMIT;
-    expected = ngx_rl_values_make(cf, core, limit, &values->limit, pool);
+    for (i = 0; i < 3 && expected == NULL; i++) {
+        text = (i == 0) ? limit : (i == 1) ? cost : &rule->cost_end;
+        made = (i == 0) ? &values->limit : (i == 1) ? &values->cost
+                                                    : &values->end;
+        *which = kinds[i];
 
-    if (expected == NULL) {
-        *which = NGX_RL_VALUES_COST;
-        expected = ngx_rl_values_make(cf, core, cost, &values->cost, pool);
-    }
-
-    if (expected == NULL) {
-        *which = NGX_RL_VALUES_END;
-        expected = ngx_rl_values_make(cf, core, &rule->cost_end, &values->end,
-                                      pool);
+        if (text->len) {
+            *made = cf ? ngx_rl_value_new(cf, text)
+                       : ngx_palloc(pool, sizeof(ngx_rl_value_t));
+            expected = (*made == NULL) ? ""
+                       : cf ? NULL
+                       : ngx_rl_value_shown_make(core, text, *made, pool);
+        }
     }
 
     if (expected || rule->nconditions == 0) {
@@ -458,17 +443,6 @@ ngx_rl_values_beside(ngx_conf_t *cf, ngx_http_core_main_conf_t *core,
     }
 
     return NULL;
-}
-
-
-ngx_int_t
-ngx_rl_values_compile(ngx_conf_t *cf, const ngx_rl_rule_t *rule,
-    const ngx_str_t *limit, const ngx_str_t *cost)
-{
-    ngx_uint_t  which;
-
-    return ngx_rl_values_beside(cf, NULL, rule, limit, cost, cf->pool, &which)
-           ? NGX_ERROR : NGX_OK;
 }
 
 

@@ -134,11 +134,13 @@ const char *ngx_rl_values(void *data, ngx_rl_rule_t *rule,
     ngx_uint_t *which);
 
 /*
- * The same of a rule of nginx.conf, beside its key: to rule->data. Returns
- * NGX_OK or NGX_ERROR (logged).
+ * The same of those beside the key, to rule->data: of nginx.conf, where errors
+ * are logged, or of a document, where cf is NULL.
  */
-ngx_int_t ngx_rl_values_compile(ngx_conf_t *cf, const ngx_rl_rule_t *rule,
-    const ngx_str_t *limit, const ngx_str_t *cost);
+const char *ngx_rl_values_beside(ngx_conf_t *cf,
+    ngx_http_core_main_conf_t *core, const ngx_rl_rule_t *rule,
+    const ngx_str_t *limit, const ngx_str_t *cost, ngx_pool_t *pool,
+    ngx_uint_t *which);
 
 /*
  * Whether a request meets the conditions of a rule. Returns NGX_OK, NGX_ERROR:

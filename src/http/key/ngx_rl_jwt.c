@@ -62,55 +62,49 @@ ngx_rl_jwt_decode(ngx_str_t *bytes, ngx_str_t *part)
 }
 
 
-/* Three parts of base64url between dots, the last one maybe empty. */
+/*
+ * Three parts of base64url between dots, the last one maybe empty. nginx's
+ * decoder stops at "=", which none of them has.
+ */
 static const char *
 ngx_rl_jwt_split(const ngx_str_t *text, ngx_rl_jwt_token_t *token)
 {
-    u_char      ch, *p, *dst, *last;
-    ngx_str_t   part;
-    ngx_uint_t  n;
+    u_char      *p, *end, *dst, *last;
+    ngx_str_t    part;
+    ngx_uint_t   n;
 
     if (text->len > NGX_RL_JWT_BYTES) {
         return "it has more than 8192 bytes";
     }
 
-    last = text->data + text->len;
+    p = text->data;
+    last = p + text->len;
     dst = token->bytes;
-    n = 0;
 
-    part.data = text->data;
+    for (n = 0; n < 3; n++) {
+        end = (n < 2) ? ngx_strlchr(p, last, '.') : last;
 
-    for (p = text->data; p <= last; p++) {
-        ch = (p < last) ? *p : '.';
+        part.data = p;
+        part.len = end ? end - p : 0;
+        token->part[n].data = dst;
 
-        if (ch == '.') {
-            part.len = p - part.data;
-            token->part[n].data = dst;
-
-            if ((n == 2 && p < last) || (n < 2 && part.len == 0)
-                || ngx_rl_jwt_decode(&token->part[n], &part) != NGX_OK)
-            {
-                return "it is no JWT";
-            }
-
-            dst += token->part[n].len;
-            part.data = p + 1;
-
-            if (n == 1) {
-                token->content.data = text->data;
-                token->content.len = p - text->data;
-            }
-
-            n++;
-
-        } else if (!((ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z')
-                     || (ch >= '0' && ch <= '9') || ch == '-' || ch == '_'))
+        if (end == NULL || (n < 2 && part.len == 0)
+            || ngx_strlchr(p, end, '=')
+            || ngx_rl_jwt_decode(&token->part[n], &part) != NGX_OK)
         {
             return "it is no JWT";
         }
+
+        if (n == 1) {
+            token->content.data = text->data;
+            token->content.len = end - text->data;
+        }
+
+        dst += token->part[n].len;
+        p = end + 1;
     }
 
-    return (n == 3) ? NULL : "it is no JWT";
+    return NULL;
 }
 
 

@@ -10,12 +10,6 @@
 #define NGX_RL_JWT_LEEWAY  300     /* seconds at most */
 #define NGX_RL_JWT_TICK_MS 1000
 
-/* The files that workers read again, of all places. */
-struct ngx_rl_jwt_files_s {
-    ngx_array_t    keys;      /* ngx_rl_jwt_key_t * */
-    ngx_event_t    tick;      /* each worker's own; cancelable */
-};
-
 
 static void
 ngx_rl_jwt_key_cleanup(void *data)
@@ -86,40 +80,11 @@ ngx_rl_jwt_key_stamp(const ngx_str_t *file, ngx_rl_jwt_stamp_t *stamp)
 static void
 ngx_rl_jwt_key_unwatch(void *data)
 {
-    ngx_rl_jwt_files_t *files = data;
+    ngx_event_t *tick = data;
 
-    if (files->tick.timer_set) {
-        ngx_del_timer(&files->tick);
+    if (tick->timer_set) {
+        ngx_del_timer(tick);
     }
-}
-
-
-static ngx_int_t
-ngx_rl_jwt_key_watch(ngx_conf_t *cf, ngx_rl_jwt_key_t *key)
-{
-    ngx_pool_cleanup_t  *cln;
-    ngx_rl_main_conf_t  *conf;
-
-    conf = ngx_http_conf_get_module_main_conf(cf, ngx_http_ratelimit_module);
-
-    if (conf->jwt_files == NULL) {
-        cln = ngx_pool_cleanup_add(cf->pool, sizeof(ngx_rl_jwt_files_t));
-        if (cln == NULL) {
-            return NGX_ERROR;
-        }
-
-        ngx_memzero(cln->data, sizeof(ngx_rl_jwt_files_t));
-        cln->handler = ngx_rl_jwt_key_unwatch;
-        conf->jwt_files = cln->data;
-
-        if (ngx_array_init(&conf->jwt_files->keys, cf->pool, 2, sizeof(void *))
-            != NGX_OK)
-        {
-            return NGX_ERROR;
-        }
-    }
-
-    return ngx_rl_push(&conf->jwt_files->keys, key);
 }
 
 
@@ -133,6 +98,7 @@ ngx_rl_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     const char          *expected;
     ngx_rl_jwt_key_t    *key;
     ngx_pool_cleanup_t  *cln;
+    ngx_rl_main_conf_t  *rmcf;
 
     if (rlcf->jwt_key != NULL) {
         return "is duplicate";
@@ -192,8 +158,20 @@ ngx_rl_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
                             &value[1], expected);
     }
 
-    return (ngx_rl_jwt_key_watch(cf, key) == NGX_OK) ? NGX_CONF_OK
-                                                     : NGX_CONF_ERROR;
+    rmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_ratelimit_module);
+
+    if (rmcf->jwt_keys.nelts == 0) {
+        cln = ngx_pool_cleanup_add(cf->pool, 0);
+        if (cln == NULL) {
+            return NGX_CONF_ERROR;
+        }
+
+        cln->handler = ngx_rl_jwt_key_unwatch;
+        cln->data = &rmcf->jwt_tick;
+    }
+
+    return (ngx_rl_push(&rmcf->jwt_keys, key) == NGX_OK) ? NGX_CONF_OK
+                                                         : NGX_CONF_ERROR;
 }
 
 
@@ -311,14 +289,13 @@ static void
 ngx_rl_jwt_key_tick_handler(ngx_event_t *ev)
 {
     ngx_uint_t           i;
-    ngx_rl_jwt_key_t   **keys;
-    ngx_rl_jwt_files_t  *files;
+    ngx_rl_main_conf_t  *conf;
 
-    files = ev->data;
-    keys = files->keys.elts;
+    conf = ev->data;
 
-    for (i = 0; i < files->keys.nelts; i++) {
-        ngx_rl_jwt_key_renew(keys[i], ev->log);
+    for (i = 0; i < conf->jwt_keys.nelts; i++) {
+        ngx_rl_jwt_key_renew(((ngx_rl_jwt_key_t **) conf->jwt_keys.elts)[i],
+                             ev->log);
     }
 
     ngx_add_timer(ev, NGX_RL_JWT_TICK_MS);
@@ -326,14 +303,18 @@ ngx_rl_jwt_key_tick_handler(ngx_event_t *ev)
 
 
 void
-ngx_rl_jwt_key_begin(ngx_rl_jwt_files_t *files, ngx_log_t *log)
+ngx_rl_jwt_key_begin(ngx_rl_main_conf_t *conf, ngx_log_t *log)
 {
-    files->tick.data = files;
-    files->tick.log = log;
-    files->tick.handler = ngx_rl_jwt_key_tick_handler;
-    files->tick.cancelable = 1;
+    if (conf->jwt_keys.nelts == 0) {
+        return;
+    }
+
+    conf->jwt_tick.data = conf;
+    conf->jwt_tick.log = log;
+    conf->jwt_tick.handler = ngx_rl_jwt_key_tick_handler;
+    conf->jwt_tick.cancelable = 1;
 
     /* at once: the master may have read them long ago */
 
-    ngx_rl_jwt_key_tick_handler(&files->tick);
+    ngx_rl_jwt_key_tick_handler(&conf->jwt_tick);
 }

@@ -89,7 +89,7 @@ char *ngx_rl_jwt_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
  * In a worker: from now on it reads files that have changed, once a second.
  * The timer ends with the configuration.
  */
-void ngx_rl_jwt_key_begin(ngx_rl_jwt_files_t *files, ngx_log_t *log);
+void ngx_rl_jwt_key_begin(ngx_rl_main_conf_t *conf, ngx_log_t *log);
 
 /*
  * jwt.c: the claim of the request's bearer token that a source names, as text.
