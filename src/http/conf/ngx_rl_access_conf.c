@@ -124,40 +124,6 @@ ngx_rl_access_file(ngx_conf_t *cf, ngx_rl_access_conf_t *access,
 }
 
 
-/* The list of a zone, which all directives of that zone fill. */
-static ngx_rl_access_conf_t *
-ngx_rl_access_list(ngx_conf_t *cf, ngx_rl_main_conf_t *conf, ngx_str_t *zone,
-    ngx_uint_t deny)
-{
-    ngx_uint_t              i;
-    ngx_rl_access_conf_t  **lists, *access;
-
-    lists = conf->lists.elts;
-
-    for (i = 0; i < conf->lists.nelts; i++) {
-        if (lists[i]->deny == deny && ngx_rl_equal(&lists[i]->zone, zone)) {
-            return lists[i];
-        }
-    }
-
-    access = ngx_pcalloc(cf->pool, sizeof(ngx_rl_access_conf_t));
-
-    if (access == NULL
-        || ngx_array_init(&access->entries, cf->pool, 8, sizeof(ngx_rl_known_t))
-           != NGX_OK
-        || ngx_rl_push(&conf->lists, access) != NGX_OK)
-    {
-        return NULL;
-    }
-
-    access->zone = *zone;
-    access->deny = deny;
-    ngx_rl_place(cf, &access->place);
-
-    return access;
-}
-
-
 /* ratelimit_deny zone=<zone> <address | network | key:<glob>> ... | file=... */
 char *
 ngx_rl_access(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
@@ -165,6 +131,7 @@ ngx_rl_access(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     ngx_int_t              rc;
     ngx_str_t             *value, zone, file;
     ngx_uint_t             i;
+    ngx_array_t           *lists;
     ngx_rl_access_conf_t  *access;
 
     value = cf->args->elts;
@@ -174,9 +141,35 @@ ngx_rl_access(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
                             &value[1]);
     }
 
-    access = ngx_rl_access_list(cf, conf, &zone, cmd->offset != 0);
+    /* all directives of a zone fill one list */
+
+    lists = &((ngx_rl_main_conf_t *) conf)->lists;
+    access = NULL;
+
+    for (i = 0; i < lists->nelts && access == NULL; i++) {
+        access = ((ngx_rl_access_conf_t **) lists->elts)[i];
+
+        if (access->deny != cmd->offset || !ngx_rl_equal(&access->zone, &zone))
+        {
+            access = NULL;
+        }
+    }
+
     if (access == NULL) {
-        return NGX_CONF_ERROR;
+        access = ngx_pcalloc(cf->pool, sizeof(ngx_rl_access_conf_t));
+
+        if (access == NULL
+            || ngx_array_init(&access->entries, cf->pool, 8,
+                              sizeof(ngx_rl_known_t))
+               != NGX_OK
+            || ngx_rl_push(lists, access) != NGX_OK)
+        {
+            return NGX_CONF_ERROR;
+        }
+
+        access->zone = zone;
+        access->deny = (cmd->offset != 0);
+        ngx_rl_place(cf, &access->place);
     }
 
     for (i = 2; i < cf->args->nelts; i++) {

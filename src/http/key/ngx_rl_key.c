@@ -341,6 +341,7 @@ static const struct {
     { ngx_string("query:"), ngx_rl_source_query, NULL },
     { ngx_string("cookie:"), ngx_rl_source_cookie, NULL },
     { ngx_string("jwt:"), ngx_rl_jwt_claim, NGX_RL_MARK_JWT },
+    { ngx_null_string, NULL, NULL }
 };
 
 static ngx_rl_source_t  ngx_rl_x_api_key_bearer[] = {
@@ -410,49 +411,15 @@ ngx_rl_source_valid(ngx_http_request_t *r, const ngx_rl_source_t *source,
 }
 
 
-static ngx_int_t
-ngx_rl_source_parse(ngx_str_t *text, ngx_rl_source_t *source)
-{
-    ngx_uint_t        i;
-    const ngx_str_t  *name;
-
-    for (i = 0; i < sizeof(ngx_rl_sources) / sizeof(ngx_rl_sources[0]); i++) {
-        name = &ngx_rl_sources[i].name;
-
-        if (text->len < name->len
-            || ngx_memcmp(text->data, name->data, name->len) != 0
-            || (text->len > name->len) != (name->data[name->len - 1] == ':'))
-        {
-            continue;
-        }
-
-        ngx_memzero(source, sizeof(ngx_rl_source_t));
-
-        source->get = ngx_rl_sources[i].get;
-        source->mark = ngx_rl_sources[i].mark;
-        source->name.len = text->len - name->len;
-        source->name.data = text->data + name->len;
-        source->jwt = (source->get == ngx_rl_jwt_claim);
-
-        if (source->get == ngx_rl_source_header) {
-            ngx_strlow(source->name.data, source->name.data, source->name.len);
-        }
-
-        return NGX_OK;
-    }
-
-    return NGX_DECLINED;
-}
-
-
 /* ratelimit_api_key <source> ... */
 char *
 ngx_rl_api_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_rl_loc_conf_t *rlcf = conf;
 
-    ngx_str_t        *value;
+    ngx_str_t        *text, *last;
     ngx_uint_t        i, verified;
+    const ngx_str_t  *name;
     ngx_rl_source_t  *source;
 
     if (rlcf->sources != NULL) {
@@ -465,22 +432,46 @@ ngx_rl_api_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    value = cf->args->elts;
+    text = cf->args->elts;
+    last = text + cf->args->nelts;
     verified = 0;
 
-    for (i = 1; i < cf->args->nelts; i++) {
+    for (text++; text < last; text++) {
         source = ngx_array_push(rlcf->sources);
         if (source == NULL) {
             return NGX_CONF_ERROR;
         }
 
-        if (ngx_rl_source_parse(&value[i], source) != NGX_OK) {
-            return ngx_rl_wrong(cf, "has an invalid source \"%V\", expected "
-                "\"header:<name>\", \"bearer\", \"basic\", \"query:<name>\", "
-                "\"cookie:<name>\" or \"jwt:<claim>\"", &value[i]);
+        for (i = 0; ngx_rl_sources[i].get; i++) {
+            name = &ngx_rl_sources[i].name;
+
+            if (text->len >= name->len
+                && ngx_memcmp(text->data, name->data, name->len) == 0
+                && (text->len > name->len)
+                   == (name->data[name->len - 1] == ':'))
+            {
+                break;
+            }
         }
 
+        if (ngx_rl_sources[i].get == NULL) {
+            return ngx_rl_wrong(cf, "has an invalid source \"%V\", expected "
+                "\"header:<name>\", \"bearer\", \"basic\", \"query:<name>\", "
+                "\"cookie:<name>\" or \"jwt:<claim>\"", text);
+        }
+
+        ngx_memzero(source, sizeof(ngx_rl_source_t));
         ngx_rl_place(cf, &source->place);
+
+        source->get = ngx_rl_sources[i].get;
+        source->mark = ngx_rl_sources[i].mark;
+        source->name.len = text->len - name->len;
+        source->name.data = text->data + name->len;
+        source->jwt = (source->get == ngx_rl_jwt_claim);
+
+        if (source->get == ngx_rl_source_header) {
+            ngx_strlow(source->name.data, source->name.data, source->name.len);
+        }
 
         /* behind a "jwt:" source, "bearer" takes valid tokens alone */
 

@@ -518,8 +518,10 @@ ngx_rl_handler(ngx_http_request_t *r)
     explain = conf->explain && ngx_rl_explain_wanted(r, conf->explain);
 
     if (!conf->limited) {
+        /* in the content phase: "try_files" may lead to a location with some */
+
         if (explain) {
-            ngx_rl_explain_later(r);
+            r->content_handler = ngx_rl_explain_unlimited;
         }
 
         return NGX_DECLINED;

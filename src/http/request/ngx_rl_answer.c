@@ -855,28 +855,6 @@ ngx_rl_hide_headers(ngx_http_request_t *r, ngx_uint_t sets)
 }
 
 
-/*
- * The last part of a list, with room for all headers; NULL: memory is out. A
- * part without that room is filled up with headers that are not sent.
- */
-static ngx_list_part_t *
-ngx_rl_room(ngx_list_t *headers)
-{
-    ngx_table_elt_t  *h;
-
-    while (headers->nalloc - headers->last->nelts < NGX_RL_HEADERS) {
-        h = ngx_list_push(headers);
-        if (h == NULL) {
-            return NULL;
-        }
-
-        ngx_memzero(h, sizeof(ngx_table_elt_t));
-    }
-
-    return headers->last;
-}
-
-
 /* The value stays as long as the request, or its policies. */
 static ngx_inline void
 ngx_rl_write(ngx_rl_writer_t *w, ngx_rl_header_e which, const void *value,
@@ -1090,6 +1068,7 @@ static ngx_int_t
 ngx_rl_add_headers(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
 {
     ngx_int_t                retry_after;
+    ngx_list_t              *headers;
     ngx_uint_t               sets;
     ngx_list_part_t         *part;
     ngx_table_elt_t         *first;
@@ -1111,11 +1090,20 @@ ngx_rl_add_headers(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
         ngx_rl_hide_headers(r, sets);
     }
 
-    part = ngx_rl_room(&r->headers_out.headers);
-    if (part == NULL) {
-        return NGX_ERROR;
+    /* a part without room for all is filled up with some that are not sent */
+
+    headers = &r->headers_out.headers;
+
+    while (headers->nalloc - headers->last->nelts < NGX_RL_HEADERS) {
+        first = ngx_list_push(headers);
+        if (first == NULL) {
+            return NGX_ERROR;
+        }
+
+        ngx_memzero(first, sizeof(ngx_table_elt_t));
     }
 
+    part = headers->last;
     first = (ngx_table_elt_t *) part->elts + part->nelts;
     w.header = first;
     w.value = ctx->numbers;

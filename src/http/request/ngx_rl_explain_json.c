@@ -203,7 +203,7 @@ ngx_rl_explain_send(ngx_rl_explain_t *explain)
 }
 
 
-static ngx_int_t
+ngx_int_t
 ngx_rl_explain_unlimited(ngx_http_request_t *r)
 {
     ngx_rl_explain_t  *explain;
@@ -212,17 +212,6 @@ ngx_rl_explain_unlimited(ngx_http_request_t *r)
 
     return explain ? ngx_rl_explain_send(explain)
                    : NGX_HTTP_INTERNAL_SERVER_ERROR;
-}
-
-
-/*
- * A location without limits answers in the content phase: "try_files" may lead
- * to a location that has some.
- */
-void
-ngx_rl_explain_later(ngx_http_request_t *r)
-{
-    r->content_handler = ngx_rl_explain_unlimited;
 }
 
 

@@ -402,8 +402,8 @@ ngx_int_t ngx_rl_explain_start(ngx_http_request_t *r, ngx_rl_ctx_t *ctx);
 /* Answers the request with the explanation and ends it: always NGX_DONE. */
 ngx_int_t ngx_rl_explain_answer(ngx_http_request_t *r, ngx_rl_ctx_t *ctx);
 
-/* Explains a request in a location without limits, in the content phase. */
-void ngx_rl_explain_later(ngx_http_request_t *r);
+/* The content handler that explains a request in a location without limits. */
+ngx_int_t ngx_rl_explain_unlimited(ngx_http_request_t *r);
 
 #pragma GCC visibility pop
 

@@ -1030,39 +1030,6 @@ ngx_rl_select_rule(ngx_rl_selection_t *s, ngx_rl_rule_t *rule)
 
 
 /* The zone's rules, those that the path finds if it finds some. */
-static ngx_rl_rule_t **
-ngx_rl_select_found(ngx_rl_selection_t *s, ngx_uint_t *n)
-{
-    ngx_rl_rule_t  **rules;
-
-    if (s->of->number != NGX_RL_ALL) {
-        *n = 1;
-        return &s->policy->fixed[s->of->number];
-    }
-
-    if (!ngx_rl_select_by_path(s)) {
-        *n = s->policy->rules.nelts;
-        return s->policy->rules.elts;
-    }
-
-    rules = s->rules;
-
-    *n = ngx_rl_policy_find(s->policy, &s->ctx->path, rules, NGX_RL_FOUND);
-
-    if (*n > NGX_RL_FOUND) {
-
-        rules = ngx_palloc(s->request->pool, *n * sizeof(ngx_rl_rule_t *));
-        if (rules == NULL) {
-            return NULL;
-        }
-
-        *n = ngx_rl_policy_find(s->policy, &s->ctx->path, rules, *n);
-    }
-
-    return rules;
-}
-
-
 static ngx_rl_selected_e
 ngx_rl_select_rules(ngx_rl_selection_t *s)
 {
@@ -1073,9 +1040,26 @@ ngx_rl_select_rules(ngx_rl_selection_t *s)
 
     check = &s->ctx->check;
 
-    rules = ngx_rl_select_found(s, &n);
-    if (rules == NULL) {
-        return NGX_RL_SELECT_ERROR;
+    if (s->of->number != NGX_RL_ALL) {
+        n = 1;
+        rules = &s->policy->fixed[s->of->number];
+
+    } else if (!ngx_rl_select_by_path(s)) {
+        n = s->policy->rules.nelts;
+        rules = s->policy->rules.elts;
+
+    } else {
+        rules = s->rules;
+        n = ngx_rl_policy_find(s->policy, &s->ctx->path, rules, NGX_RL_FOUND);
+
+        if (n > NGX_RL_FOUND) {
+            rules = ngx_palloc(s->request->pool, n * sizeof(ngx_rl_rule_t *));
+            if (rules == NULL) {
+                return NGX_RL_SELECT_ERROR;
+            }
+
+            n = ngx_rl_policy_find(s->policy, &s->ctx->path, rules, n);
+        }
     }
 
     for (i = 0; i < n; i++) {
