@@ -161,12 +161,6 @@ sub change {
                'If-Match: ' . tag($gateway, $expected));
 }
 
-# Locations: what the workers go by, and the endpoint.
-sub location {
-    return 'location = /metrics { ratelimit_metrics; add_header X-Pid $pid; } '
-           . 'location /rl/ { ratelimit_api zone=z %%WRITE%%; }';
-}
-
 # The versions that the workers go by, each once: {pid => version}.
 sub versions {
     my ($gateway, $zone) = @_;

@@ -27,31 +27,13 @@ my %rules = (
     shards => 'algorithm=fixed_window limit=20 window=366d sync=strict shards=4',
 );
 
-my $zones = join '', map {
-    "ratelimit_zone \$arg_k zone=$_:1m redis=r $rules{$_};\n"
-} sort keys %rules;
-
-my $locations = join '', map {
-    "location = /$_ { ratelimit zone=$_; empty_gif; }\n"
-} sort keys %rules;
-
-my $gateway = t::Gateway->new(workers => 2, http => <<"CONF")->start;
-    ratelimit_redis r { server 127.0.0.1:$port; timeout 2s; }
-    $zones
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        ratelimit_headers x ietf;
-        ratelimit_fail_mode local;
-        add_header X-Status \$ratelimit_status always;
-        add_header X-Source \$ratelimit_source always;
-        $locations
-        location = /closed {
-            ratelimit_fail_mode closed;
-            ratelimit zone=spent;
-            empty_gif;
-        }
-    }
-CONF
+my $gateway = t::Gateway->limited(
+    workers => 2, redis => $port, timeout => '2s',
+    zone => { map { $_ => "redis=r $rules{$_}" } keys %rules },
+    server => 'ratelimit_headers x ietf; ratelimit_fail_mode local;',
+    locations => {
+        '= /closed' => 'ratelimit_fail_mode closed; ratelimit zone=spent;',
+        map { ("= /$_" => "ratelimit zone=$_;") } keys %rules });
 
 # Requests until $enough says so of those so far; these, or none when the test's
 # patience ends.

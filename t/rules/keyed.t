@@ -12,18 +12,11 @@ my $RULE = 'ratelimit_rule users zone=z match=/users limit=5 window=1d '
 
 sub conf {
     my ($lines) = @_;
-    return <<"CONF";
-    ratelimit_zone \$http_x_tenant zone=z:1m state=%%DIR%%/rules.state;
-    $lines
-    ratelimit_explain token_file=tokens;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        ratelimit zone=z;
-        ratelimit_tier \$arg_tier;
-        location / { empty_gif; }
-        @{[t::Rules::location()]}
-    }
-CONF
+    return t::Gateway::limited_http(
+        api => 1, zone => 'key=$http_x_tenant state=%%DIR%%/rules.state',
+        http => "$lines ratelimit_explain token_file=tokens;",
+        server => 'ratelimit zone=z; ratelimit_tier $arg_tier;',
+        locations => { '/' => '' });
 }
 
 my $gateway = t::Gateway->new(workers => 2, http => conf($RULE));

@@ -7,22 +7,13 @@ use t::Clock qw( advance );
 use t::Gateway qw( header wait_for );
 use t::Rules;
 
-my $http = <<"CONF";
-    set_real_ip_from 127.0.0.1;
-    real_ip_header X-Real-IP;
-    ratelimit_zone \$arg_k zone=z:1m state=%%DIR%%/rules.state keys_in_clear=on;
-    ratelimit_rule fixed zone=z match=/fixed limit=5 window=1h key=\$arg_user;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        add_header X-Status \$ratelimit_status always;
-        ratelimit zone=z;
-        location / { empty_gif; }
-        location /dry { ratelimit_dry_run on; empty_gif; }
-        @{[t::Rules::location()]}
-    }
-CONF
-
-my $gateway = t::Gateway->new(workers => 2, http => $http);
+my $gateway = t::Gateway->limited(
+    start => 0, workers => 2, api => 1,
+    zone => 'state=%%DIR%%/rules.state keys_in_clear=on',
+    rules => ['fixed match=/fixed limit=5 window=1h key=$arg_user'],
+    http => 'set_real_ip_from 127.0.0.1; real_ip_header X-Real-IP;',
+    server => 'ratelimit zone=z;',
+    locations => { '/' => '', '/dry' => 'ratelimit_dry_run on;' });
 
 $gateway->write('rules.state', t::Rules::record(1, { rules => [
     { id => 'r', key => ['$http_x_tenant', '$arg_k'],

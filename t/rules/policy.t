@@ -55,31 +55,24 @@ my %document = (
     ],
 );
 
-my $gateway = t::Gateway->new(workers => 1, http => <<"CONF");
-    ratelimit_redis r { server 127.0.0.1:$redis; prefix $prefix; timeout 5s; }
-    ratelimit_zone \$arg_k zone=z:1m state=rules.state;
-    ratelimit_rule fixed zone=z match=/fixed limit=5 window=1h;
-    ratelimit_zone \$arg_k zone=shared:1m redis=r state=shared.state;
-    log_format l '\$request_uri \$status \$ratelimit_status \$ratelimit_rule '
-                 '\$sent_http_ratelimit_limit';
+my $gateway = t::Gateway->limited(
+    start => 0, api => 1, redis => $redis,
+    zone => { z => 'state=rules.state', shared => 'redis=r state=shared.state' },
+    rules => ['fixed match=/fixed limit=5 window=1h'],
+    http => <<'CONF',
+    log_format l '$request_uri $status $ratelimit_status $ratelimit_rule '
+                 '$sent_http_ratelimit_limit';
     ratelimit_headers x draft3 ietf;
     access_log access.log l;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        add_header X-Status \$ratelimit_status always;
-        add_header X-Rule \$ratelimit_rule always;
-        ratelimit zone=z;
-        location / { empty_gif; }
-        location /fixed { ratelimit zone=z rule=fixed; empty_gif; }
-        location /problem { ratelimit_response problem; empty_gif; }
-        location /off { ratelimit_response off; empty_gif; }
-        location /dry { ratelimit_dry_run on; empty_gif; }
-        location /page { error_page 403 /denied; empty_gif; }
-        location = /denied { internal; return 200 "sorry"; }
-        location /shared { ratelimit zone=shared; empty_gif; }
-        @{[t::Rules::location()]}
-    }
 CONF
+    server => 'ratelimit zone=z;',
+    locations => {
+        '/' => '', '/fixed' => 'ratelimit zone=z rule=fixed;',
+        '/problem' => 'ratelimit_response problem;',
+        '/off' => 'ratelimit_response off;', '/dry' => 'ratelimit_dry_run on;',
+        '/page' => 'error_page 403 /denied;',
+        '= /denied' => 'internal; return 200 "sorry";',
+        '/shared' => 'ratelimit zone=shared;' });
 
 $gateway->write('rules.state', t::Rules::record(1, \%document));
 $gateway->start;

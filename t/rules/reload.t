@@ -33,15 +33,9 @@ sub finish {
 
 sub drained {
     my ($what, $redis, $uses, $workers) = @_;
-    my $gateway = t::Gateway->new(workers => $workers, http => <<"CONF")->start;
-    $redis
-    ratelimit_zone \$arg_k zone=z:1m state=rules.state $uses;
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        location / { ratelimit zone=z; empty_gif; }
-        @{[t::Rules::location()]}
-    }
-CONF
+    my $gateway = t::Gateway->limited(
+        workers => $workers, api => 1, redis => $redis,
+        zone => { z => "state=rules.state $uses" });
     ok(t::Rules::follows($gateway, 0), "$what: begins");
     my @old = $gateway->workers;
     my @sockets = map { begin($gateway, "k$_") } 1 .. 8;
@@ -63,13 +57,11 @@ CONF
     $gateway->stop;
 }
 
-drained('Redis', "ratelimit_redis one { server 127.0.0.1:$port; timeout 2s; }",
-        'redis=one', 4);
-drained('no Redis', '', '', 4);
+drained('Redis', { one => "server 127.0.0.1:$port; timeout 2s" }, 'redis=one', 4);
+drained('no Redis', {}, '', 4);
 
 {
     my ($seed) = cluster_ports();
-    my $prefix = key_prefix();
-    drained('a Cluster', "ratelimit_redis one { cluster 127.0.0.1:$seed; "
-            . "prefix $prefix; timeout 2s; }", 'redis=one', 4);
+    drained('a Cluster', { one => "cluster 127.0.0.1:$seed; timeout 2s" },
+            'redis=one', 4);
 }

@@ -6,15 +6,9 @@ use t::Gateway qw( wait_for );
 use t::Rules;
 
 # nginx's single process has the same master and no worker
-my $gateway = t::Gateway->new(main => 'master_process off;', workers => 1,
-                              http => <<"CONF");
-    ratelimit_zone \$ratelimit_api_key zone=z:1m state=%%DIR%%/rules.state;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        ${\ t::Rules::location() }
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
+my $gateway = t::Gateway->limited(
+    start => 0, api => 1, main => 'master_process off;',
+    zone => 'key=$ratelimit_api_key state=%%DIR%%/rules.state');
 
 $gateway->{workers} = 0;
 

@@ -12,16 +12,8 @@ my %day = (algorithm => 'fixed_window',
 sub conf {
     my ($map, $lines) = @_;
     $map = $map ? 'map $arg_k $plan_key { default $arg_k; }' : '';
-    return <<"CONF";
-    $map
-    ratelimit_zone \$arg_k zone=z:1m state=%%DIR%%/rules.state;
-    $lines
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        location / { ratelimit zone=z; empty_gif; }
-        @{[t::Rules::location()]}
-    }
-CONF
+    return t::Gateway::limited_http(
+        api => 1, zone => 'state=%%DIR%%/rules.state', http => "$map $lines");
 }
 
 sub passes {

@@ -11,14 +11,8 @@ my $no_threads = t::Gateway::dir('limits') . '/no-threads';
 $ENV{LD_PRELOAD} = t::RateLimit::clock_library();
 $ENV{RATELIMIT_NO_THREADS} = $no_threads;
 
-my $gateway = t::Gateway->new(workers => 2, http => <<"CONF");
-    ratelimit_zone \$arg_k zone=z:1m state=%%DIR%%/rules.state;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        ${\ t::Rules::location() }
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
+my $gateway = t::Gateway->limited(
+    start => 0, workers => 2, api => 1, zone => 'state=%%DIR%%/rules.state');
 
 # The tasks of all workers, once they are at rest.
 sub tasks {

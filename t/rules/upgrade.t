@@ -7,14 +7,8 @@ use t::Gateway qw( wait_for );
 use t::Api;
 use t::Rules;
 
-my $gateway = t::Gateway->new(workers => 1, http => <<"CONF");
-    ratelimit_zone \$arg_k zone=z:1m state=%%DIR%%/rules.state;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        ${\ t::Rules::location() }
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
+my $gateway = t::Gateway->limited(
+    start => 0, api => 1, zone => 'state=%%DIR%%/rules.state');
 
 # a master that is nobody's child takes USR2
 $gateway->write('nginx.conf', $gateway->read('nginx.conf')
