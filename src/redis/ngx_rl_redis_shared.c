@@ -35,37 +35,6 @@
 #define NGX_RL_REDIS_PLACE_ID       17
 
 
-/*
- * A hash of the mode and the hosts: with others there are other places, and
- * another map.
- */
-static uint32_t
-ngx_rl_redis_shared_hash(const ngx_rl_redis_t *redis)
-{
-    u_char                port[2];
-    uint32_t              hash;
-    ngx_uint_t            i;
-    ngx_rl_redis_host_t  *hosts;
-
-    hosts = redis->hosts.elts;
-
-    ngx_crc32_init(hash);
-
-    for (i = 0; i < redis->hosts.nelts; i++) {
-        port[0] = hosts[i].port >> 8;
-        port[1] = hosts[i].port & 0xff;
-
-        ngx_crc32_update(&hash, hosts[i].host.data, hosts[i].host.len);
-        ngx_crc32_update(&hash, port, sizeof(port));
-    }
-
-    ngx_crc32_update(&hash, redis->master.data, redis->master.len);
-    ngx_crc32_final(hash);
-
-    return hash + redis->mode;
-}
-
-
 /* Old workers use the memory: nothing is written to what is there. */
 static ngx_int_t
 ngx_rl_redis_shared_init(ngx_shm_zone_t *shm_zone, void *data)
@@ -123,9 +92,33 @@ ngx_rl_redis_shared_init(ngx_shm_zone_t *shm_zone, void *data)
 ngx_int_t
 ngx_rl_redis_share(ngx_conf_t *cf, ngx_rl_redis_t *redis, void *tag)
 {
-    size_t           size;
-    ngx_str_t        name;
-    ngx_shm_zone_t  *shm_zone;
+    size_t                size;
+    u_char                port[2];
+    uint32_t              hash;
+    ngx_str_t             name;
+    ngx_uint_t            i;
+    ngx_shm_zone_t       *shm_zone;
+    ngx_rl_redis_host_t  *hosts;
+
+    /*
+     * A hash of the mode and the hosts: with others there are other places, and
+     * another map.
+     */
+
+    hosts = redis->hosts.elts;
+
+    ngx_crc32_init(hash);
+
+    for (i = 0; i < redis->hosts.nelts; i++) {
+        port[0] = hosts[i].port >> 8;
+        port[1] = hosts[i].port & 0xff;
+
+        ngx_crc32_update(&hash, hosts[i].host.data, hosts[i].host.len);
+        ngx_crc32_update(&hash, port, sizeof(port));
+    }
+
+    ngx_crc32_update(&hash, redis->master.data, redis->master.len);
+    ngx_crc32_final(hash);
 
     size = sizeof("ratelimit_redis:::") + redis->name.len + 2 * NGX_INT32_LEN;
 
@@ -138,7 +131,7 @@ ngx_rl_redis_share(ngx_conf_t *cf, ngx_rl_redis_t *redis, void *tag)
 
     name.len = ngx_sprintf(name.data, "ratelimit_redis:%V:%d:%08xD",
                            &redis->name, NGX_RL_REDIS_SHARED_LAYOUT,
-                           ngx_rl_redis_shared_hash(redis))
+                           hash + (uint32_t) redis->mode)
                - name.data;
 
     size = sizeof(ngx_rl_redis_shared_t)

@@ -85,26 +85,6 @@ ngx_rl_redis_first_line(u_char *buf, size_t n, ngx_str_t *line)
 }
 
 
-/* NGX_DECLINED: the first line is no password. */
-static ngx_int_t
-ngx_rl_redis_auth_read(const ngx_str_t *file, u_char *buf, ngx_str_t *line)
-{
-    ssize_t   n;
-    ngx_fd_t  fd;
-
-    fd = ngx_open_file(file->data, NGX_FILE_RDONLY, NGX_FILE_OPEN, 0);
-
-    if (fd == NGX_INVALID_FILE) {
-        return NGX_ERROR;
-    }
-
-    n = ngx_read_fd(fd, buf, NGX_RL_REDIS_FILE_BYTES);
-    (void) ngx_close_file(fd);
-
-    return n == -1 ? NGX_ERROR : ngx_rl_redis_first_line(buf, n, line);
-}
-
-
 /* Writes one line for all workers. err: why the file cannot be read. */
 static void
 ngx_rl_redis_auth_notice(ngx_rl_redis_client_t *client,
@@ -127,24 +107,34 @@ ngx_rl_redis_auth_changed(ngx_rl_redis_client_t *client,
     ngx_rl_redis_login_t *login, ngx_uint_t first)
 {
     u_char      buf[NGX_RL_REDIS_FILE_BYTES];
-    ngx_int_t   rc;
+    ssize_t     n;
+    ngx_fd_t    fd;
     ngx_str_t   line;
     ngx_uint_t  version;
 
-    rc = ngx_rl_redis_auth_read(login->file, buf, &line);
+    n = -1;
+    fd = ngx_open_file(login->file->data, NGX_FILE_RDONLY, NGX_FILE_OPEN, 0);
 
-    if (rc != NGX_OK) {
+    if (fd != NGX_INVALID_FILE) {
+        n = ngx_read_fd(fd, buf, sizeof(buf));
+        (void) ngx_close_file(fd);
+    }
+
+    if (n == -1) {
+
         /*
          * A file that is missing may come back. Any other could be read once,
          * so the operator counts on it.
          */
 
-        if (rc == NGX_ERROR && ngx_errno != NGX_ENOENT
-            && (first || login->read))
-        {
+        if (ngx_errno != NGX_ENOENT && (first || login->read)) {
             ngx_rl_redis_auth_notice(client, login, ngx_errno);
         }
 
+        return 0;
+    }
+
+    if (ngx_rl_redis_first_line(buf, n, &line) != NGX_OK) {
         return 0;
     }
 

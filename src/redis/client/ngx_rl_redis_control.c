@@ -20,23 +20,6 @@
 #define NGX_RL_REDIS_REFUSED_MS  60000
 
 
-/* Whether the subscriber is of no use: it is stale, or the target moved. */
-static ngx_uint_t
-ngx_rl_redis_subscriber_useless(ngx_rl_redis_client_t *client,
-    ngx_rl_redis_node_t *target)
-{
-    ngx_str_t  *name;
-
-    name = &client->subscriber->conn.name;
-
-    return client->stale
-           || (target
-               && (target->conn.name.len != name->len
-                   || ngx_memcmp(target->conn.name.data, name->data, name->len)
-                      != 0));
-}
-
-
 void
 ngx_rl_redis_subscriber_handler(ngx_event_t *ev)
 {
@@ -58,9 +41,19 @@ ngx_rl_redis_subscriber_handler(ngx_event_t *ev)
         target = ngx_rl_redis_node_of(ngx_queue_head(&client->nodes));
     }
 
-    if (client->subscriber && ngx_rl_redis_subscriber_useless(client, target)) {
-        ngx_rl_redis_session_free(client->subscriber);
+    node = client->subscriber;
+
+    if (node
+        && (client->stale
+            || (target
+                && (target->conn.name.len != node->conn.name.len
+                    || ngx_memcmp(target->conn.name.data, node->conn.name.data,
+                                  node->conn.name.len)
+                       != 0))))
+    {
+        ngx_rl_redis_session_free(node);
         client->subscriber = NULL;
+        node = NULL;
     }
 
     client->stale = 0;
@@ -68,8 +61,6 @@ ngx_rl_redis_subscriber_handler(ngx_event_t *ev)
     if (ngx_exiting || ngx_queue_empty(&client->listeners)) {
         return;
     }
-
-    node = client->subscriber;
 
     if (node == NULL && target
         && (ngx_msec_int_t) (ngx_current_msec - client->listens_ms) >= 0)

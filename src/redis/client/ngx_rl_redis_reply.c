@@ -33,29 +33,6 @@ static const struct {
 
 
 /*
- * Whether the reply came in time, and whether it shows that the node does its
- * work. A call whose request still waits is in time: the worker was slow.
- */
-static ngx_rl_breaker_reply_e
-ngx_rl_redis_reply_how(const ngx_rl_redis_node_t *node,
-    const ngx_rl_redis_call_t *call)
-{
-    if ((call->life != NGX_RL_REDIS_WAITED || node->client->control)
-        && ngx_current_msec - call->request.since_ms
-           >= node->client->redis->timeout)
-    {
-        return NGX_RL_BREAKER_REPLY_LATE;
-    }
-
-    return (call->kind <= NGX_RL_REDIS_PROBE
-            && node->reply.type == REDIS_REPLY_ARRAY)
-           || (call->kind == NGX_RL_REDIS_LOAD
-               && node->reply.type != REDIS_REPLY_ERROR)
-           ? NGX_RL_BREAKER_REPLY_GOOD : NGX_RL_BREAKER_REPLY_ERROR;
-}
-
-
-/*
  * Alone for what would be healed, but that the deadline passed: nobody waits
  * for it, or its maker makes another.
  */
@@ -432,20 +409,43 @@ ngx_rl_redis_reply_command(ngx_rl_redis_node_t *node, ngx_rl_redis_kind_e kind,
 static void
 ngx_rl_redis_reply(ngx_rl_redis_node_t *node, ngx_rl_redis_call_t *call)
 {
-    ngx_uint_t           current;
-    ngx_rl_redis_kind_e  kind;
+    ngx_uint_t              current;
+    ngx_rl_redis_kind_e     kind;
+    ngx_rl_breaker_reply_e  how;
 
     ngx_rl_redis_call_remove(call);
-    ngx_rl_redis_breaker_heard(node, ngx_rl_redis_reply_how(node, call));
 
-    if (call->kind <= NGX_RL_REDIS_CONTROL) {
+    kind = call->kind;
+    how = NGX_RL_BREAKER_REPLY_ERROR;
+
+    /*
+     * Whether it came in time, and whether it shows that the node does its
+     * work. A call whose request still waits is in time: the worker was slow.
+     */
+
+    if ((call->life != NGX_RL_REDIS_WAITED || node->client->control)
+        && ngx_current_msec - call->request.since_ms
+           >= node->client->redis->timeout)
+    {
+        how = NGX_RL_BREAKER_REPLY_LATE;
+
+    } else if ((kind <= NGX_RL_REDIS_PROBE
+                && node->reply.type == REDIS_REPLY_ARRAY)
+               || (kind == NGX_RL_REDIS_LOAD
+                   && node->reply.type != REDIS_REPLY_ERROR))
+    {
+        how = NGX_RL_BREAKER_REPLY_GOOD;
+    }
+
+    ngx_rl_redis_breaker_heard(node, how);
+
+    if (kind <= NGX_RL_REDIS_CONTROL) {
         ngx_rl_redis_reply_call(node, call);
 
-    } else if (call->kind == NGX_RL_REDIS_LISTEN) {
+    } else if (kind == NGX_RL_REDIS_LISTEN) {
         ngx_rl_redis_control_heard(node, call);
 
     } else {
-        kind = call->kind;
         current = (call == node->client->topology.question);
         ngx_rl_redis_call_free(call);
         ngx_rl_redis_reply_command(node, kind, current);

@@ -285,44 +285,12 @@ ngx_rl_redis_read_nil(const redisReadTask *task)
 }
 
 
-static ngx_int_t
-ngx_rl_redis_range_add(ngx_rl_redis_reply_t *reply)
-{
-    ngx_uint_t             max;
-    ngx_rl_redis_range_t  *ranges;
-
-    if (reply->nranges == reply->max_ranges) {
-        max = reply->max_ranges ? reply->max_ranges * 2 : 64;
-
-        ranges = ngx_alloc(max * sizeof(ngx_rl_redis_range_t), reply->log);
-        if (ranges == NULL) {
-            return NGX_ERROR;
-        }
-
-        if (reply->ranges) {
-            ngx_memcpy(ranges, reply->ranges,
-                       reply->nranges * sizeof(ngx_rl_redis_range_t));
-            ngx_free(reply->ranges);
-        }
-
-        reply->ranges = ranges;
-        reply->max_ranges = max;
-    }
-
-    /* what the reply leaves out makes a range that is refused */
-
-    ranges = &reply->ranges[reply->nranges++];
-    ngx_memzero(ranges, sizeof(ngx_rl_redis_range_t));
-    ranges->first = -1;
-
-    return NGX_OK;
-}
-
-
 static void *
 ngx_rl_redis_read_array(const redisReadTask *task, ngx_rl_redis_elements_t n)
 {
+    ngx_uint_t             max;
     ngx_rl_redis_reply_t  *reply;
+    ngx_rl_redis_range_t  *ranges;
 
     reply = task->privdata;
 
@@ -343,12 +311,35 @@ ngx_rl_redis_read_array(const redisReadTask *task, ngx_rl_redis_elements_t n)
 
     reply->flat = 0;
 
-    if (reply->form == NGX_RL_REDIS_FORM_SLOTS
-        && ngx_rl_redis_depth(task) == 1
-        && ngx_rl_redis_range_add(reply) != NGX_OK)
+    if (reply->form != NGX_RL_REDIS_FORM_SLOTS
+        || ngx_rl_redis_depth(task) != 1)
     {
-        return NULL;
+        return reply;
     }
+
+    if (reply->nranges == reply->max_ranges) {
+        max = reply->max_ranges ? reply->max_ranges * 2 : 64;
+
+        ranges = ngx_alloc(max * sizeof(ngx_rl_redis_range_t), reply->log);
+        if (ranges == NULL) {
+            return NULL;
+        }
+
+        if (reply->ranges) {
+            ngx_memcpy(ranges, reply->ranges,
+                       reply->nranges * sizeof(ngx_rl_redis_range_t));
+            ngx_free(reply->ranges);
+        }
+
+        reply->ranges = ranges;
+        reply->max_ranges = max;
+    }
+
+    /* what the reply leaves out makes a range that is refused */
+
+    ranges = &reply->ranges[reply->nranges++];
+    ngx_memzero(ranges, sizeof(ngx_rl_redis_range_t));
+    ranges->first = -1;
 
     return reply;
 }

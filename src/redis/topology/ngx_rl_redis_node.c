@@ -13,24 +13,6 @@
 #define NGX_RL_REDIS_SENTINEL_REMIND_MS  60000
 
 
-/* The host comes first: "10.0.0.1:6379", "::1 6379", "/run/redis". */
-static u_char *
-ngx_rl_redis_node_name(u_char *p, const ngx_rl_redis_host_t *host)
-{
-    u_char  *colon;
-
-    p = ngx_cpymem(p, host->host.data, host->host.len);
-
-    if (host->port == 0) {
-        return p;
-    }
-
-    colon = ngx_strlchr(host->host.data, host->host.data + host->host.len, ':');
-
-    return ngx_sprintf(p, "%c%ui", colon ? ' ' : ':', (ngx_uint_t) host->port);
-}
-
-
 ngx_uint_t
 ngx_rl_redis_node_next(ngx_rl_redis_client_t *client,
     ngx_rl_redis_node_t **node)
@@ -152,7 +134,7 @@ ngx_rl_redis_node_t *
 ngx_rl_redis_node_get(ngx_rl_redis_client_t *client,
     const ngx_rl_redis_host_t *host, ngx_rl_redis_role_e role)
 {
-    u_char                data[NGX_RL_REDIS_NAME];
+    u_char                data[NGX_RL_REDIS_NAME], *p;
     ngx_str_t             name;
     ngx_rl_redis_node_t  *node;
 
@@ -160,8 +142,17 @@ ngx_rl_redis_node_get(ngx_rl_redis_client_t *client,
         return NULL;
     }
 
+    /* the host comes first: "10.0.0.1:6379", "::1 6379", "/run/redis" */
+
+    p = ngx_cpymem(data, host->host.data, host->host.len);
+
+    if (host->port) {
+        p = ngx_sprintf(p, "%c%ui", ngx_strlchr(data, p, ':') ? ' ' : ':',
+                        (ngx_uint_t) host->port);
+    }
+
     name.data = data;
-    name.len = ngx_rl_redis_node_name(data, host) - data;
+    name.len = p - data;
 
     node = ngx_rl_redis_node_find(client, &name, role);
 

@@ -523,32 +523,6 @@ ngx_rl_follow_poll(ngx_event_t *ev)
 }
 
 
-/* The leader of the configuration before may have written another file. */
-static void
-ngx_rl_follow_lead(ngx_rl_follow_t *follow)
-{
-    follow->leader = NGX_RL_FOLLOW_IDLE;
-    follow->refused_version = 0;
-    follow->sealed = 0;
-
-    ngx_log_error(NGX_LOG_INFO, follow->log, 0,
-                  "ratelimit zone \"%V\": this worker follows the rules for "
-                  "this gateway", &follow->limiter->zone.name);
-
-    ngx_rl_store_set_file(follow->limiter->store, &follow->limiter->state);
-
-    if (follow->limiter->redis == NULL) {
-        return;
-    }
-
-    /* memory may be out: then the poll is what is left */
-
-    (void) ngx_rl_redis_listen(follow->limiter->redis, &follow->listener,
-                               &follow->poll);
-    ngx_rl_follow_poll(&follow->poll);
-}
-
-
 /*
  * While a thread writes the state file nobody else may: the worker stays the
  * leader until that is done, and then leaves.
@@ -716,13 +690,35 @@ ngx_rl_follow_file_look(ngx_rl_follow_t *follow)
 void
 ngx_rl_follow_leader_look(ngx_rl_follow_t *follow)
 {
+    ngx_rl_limiter_t  *limiter;
+
+    limiter = follow->limiter;
+
     if (follow->leader == NGX_RL_FOLLOW_LED) {
 
-        if (ngx_exiting || !ngx_rl_lock_lead(&follow->limiter->store->leader)) {
+        if (ngx_exiting || !ngx_rl_lock_lead(&limiter->store->leader)) {
             return;
         }
 
-        ngx_rl_follow_lead(follow);
+        follow->leader = NGX_RL_FOLLOW_IDLE;
+        follow->refused_version = 0;
+        follow->sealed = 0;
+
+        ngx_log_error(NGX_LOG_INFO, follow->log, 0,
+                      "ratelimit zone \"%V\": this worker follows the rules "
+                      "for this gateway", &limiter->zone.name);
+
+        /* the leader before may have written another file */
+
+        ngx_rl_store_set_file(limiter->store, &limiter->state);
+
+        /* memory may be out: then the poll is what is left */
+
+        if (limiter->redis) {
+            (void) ngx_rl_redis_listen(limiter->redis, &follow->listener,
+                                       &follow->poll);
+            ngx_rl_follow_poll(&follow->poll);
+        }
 
     } else if (ngx_exiting) {
         ngx_rl_follow_leave(follow);
