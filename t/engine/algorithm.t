@@ -31,26 +31,17 @@ my %RULES = (
 
 sub conf {
     my %rules = @_;
-    return <<"CONF";
-    ratelimit_redis r { server 127.0.0.1:$redis; timeout 5s; }
-    ratelimit_zone \$arg_k zone=local:1m;
-    ratelimit_zone \$arg_k zone=redis:1m redis=r;
-    @{[map { my $zone = $_;
-             map { "ratelimit_rule $_ zone=$zone $rules{$_};\n" } keys %rules }
-       qw( local redis )]}
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        add_header X-Status \$ratelimit_status always;
-        @{[map { my $zone = $_; map { <<"LOCATION" } keys %rules }
-        location /$zone/$_ {
-            ratelimit zone=$zone rule=$_;
-            @{[/slots/ ? 'proxy_pass http://127.0.0.1:' . $silent->sockport
-                         . '' : 'empty_gif']};
-        }
-LOCATION
-           qw( local redis )]}
-    }
-CONF
+    my @all = map { my $zone = $_; map { [$zone, $_] } keys %rules }
+              qw( local redis );
+    my $held = 'proxy_pass http://127.0.0.1:' . $silent->sockport . ';';
+    return t::Gateway::limited_http(
+        redis => $redis, zone => { local => '', redis => 'redis=r' },
+        rules => [map { "$_->[1] zone=$_->[0] $rules{$_->[1]}" } @all],
+        locations => { map {
+            my ($zone, $rule) = @$_;
+            ("/$zone/$rule" => "ratelimit zone=$zone rule=$rule;"
+                               . ($rule =~ /slots/ ? $held : ''))
+        } @all });
 }
 
 my $gateway = t::Gateway->new(http => conf(%RULES))->start;

@@ -121,15 +121,9 @@ $gateway->stop;
 # Its counters are not those of fail_mode=local, that the rule had before.
 sub before {
     my ($mode) = @_;
-    return <<"CONF";
-    ratelimit_redis r { server 127.0.0.1:$port; timeout 5s; }
-    ratelimit_zone \$arg_k zone=z:1m redis=r algorithm=fixed_window limit=1
-                   window=366d $mode;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        location / { ratelimit zone=z; empty_gif; }
-    }
-CONF
+    return t::Gateway::limited_http(
+        redis => $port,
+        zone => "algorithm=fixed_window limit=1 window=366d $mode");
 }
 
 $gateway = t::Gateway->new(http => before('fail_mode=local'))->start;

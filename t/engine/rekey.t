@@ -6,16 +6,10 @@ use t::Gateway qw( header tally wait_for );
 
 sub conf {
     my ($key, $more) = @_;
-    return <<"CONF";
-    ratelimit_zone $key zone=z:1m rate=100r/h;
-    ratelimit_zone \$arg_k zone=other:1m rate=100r/h;
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        location / { ratelimit zone=z; empty_gif; }
-        location /other { ratelimit zone=other; empty_gif; }
-    }
-    @{[$more // '']}
-CONF
+    return t::Gateway::limited_http(
+        zone => { z => "key=$key rate=100r/h", other => 'rate=100r/h' },
+        http => $more, locations => { '/' => 'ratelimit zone=z;',
+                                      '/other' => 'ratelimit zone=other;' });
 }
 
 my $gateway = t::Gateway->new(workers => 2, http => conf('$arg_k'))->start;
@@ -57,17 +51,11 @@ is(bytes(), $mapped, 'the master has as much memory mapped as at first');
 
 # the same where Redis comes and goes: half of the memory is for leases then
 for my $redis ('redis=r', '', 'redis=r', '') {
-    $gateway->configure(http => <<"CONF");
-    ratelimit_redis r { server 127.0.0.1:1; }
-    ratelimit_fail_mode local;
-    ratelimit_zone \$arg_k zone=z:1m $redis rate=2r/h;
-    ratelimit_zone \$arg_k zone=other:1m rate=100r/h;
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        location / { ratelimit zone=z; empty_gif; }
-        location /other { ratelimit zone=other; empty_gif; }
-    }
-CONF
+    $gateway->configure(http => t::Gateway::limited_http(
+        redis => 1, http => 'ratelimit_fail_mode local;',
+        zone => { z => "$redis rate=2r/h", other => 'rate=100r/h' },
+        locations => { '/' => 'ratelimit zone=z;',
+                       '/other' => 'ratelimit zone=other;' }));
     $gateway->reload;
     is(tally($gateway->burst(3, '/?k=a')), '2 x 200, 1 x 429',
        "with '$redis' it starts anew");

@@ -9,15 +9,10 @@ sub conf {
     my %is = (key => '$arg_k', size => '1m', rate => '1000r/366d', zone => 'z',
               redis => '', @_);
     # nobody listens there, so it counts alone
-    return <<"CONF";
-    ratelimit_redis r { server 127.0.0.1:1; }
-    ratelimit_fail_mode local;
-    ratelimit_zone $is{key} zone=z:$is{size} $is{redis} rate=$is{rate};
-    server {
-        listen 127.0.0.1:%%PORT%% backlog=1024;
-        location / { ratelimit zone=$is{zone}; empty_gif; }
-    }
-CONF
+    return t::Gateway::limited_http(
+        redis => 1, http => 'ratelimit_fail_mode local;',
+        zone => { "z:$is{size}" => "key=$is{key} $is{redis} rate=$is{rate}" },
+        locations => { '/' => "ratelimit zone=$is{zone};" });
 }
 
 sub left {

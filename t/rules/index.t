@@ -37,16 +37,10 @@ rule(undef, 'POST', 1100);
 rule('~^/t1\d\d/', undef, 1099);
 rule('~/Y\d*$', 'GET', 9);
 
-my $gateway = t::Gateway->new(http => <<"CONF")->start;
-    ratelimit_zone \$arg_k zone=z:4m;
-    @lines
-    server {
-        listen 127.0.0.1:%%PORT%%;
-        add_header X-Rule \$ratelimit_rule always;
-        location / { ratelimit zone=z; error_page 405 =200 /ok; empty_gif; }
-        location /ok { empty_gif; }
-    }
-CONF
+my $gateway = t::Gateway->limited(
+    zone => { 'z:4m' => '' }, http => "@lines",
+    locations => { '/' => 'ratelimit zone=z; error_page 405 =200 /ok;',
+                   '/ok' => '' });
 
 # of the readings of a path, the rule with the least capacity that matches one
 sub strictest {
