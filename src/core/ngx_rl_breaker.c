@@ -26,7 +26,7 @@
 /* of READMITS; the window is a timeout longer than this, but not too long */
 #define NGX_RL_BREAKER_WINDOW_MS      50
 #define NGX_RL_BREAKER_MAX_WINDOW_MS  500
-#define NGX_RL_BREAKER_MAX_PART   0x3ff
+#define NGX_RL_BREAKER_MAX_CALLS   0x3ff
 #define NGX_RL_BREAKER_FIRST      (NGX_RL_BREAKER_ALL / 8)
 #define NGX_RL_BREAKER_LEAST      (NGX_RL_BREAKER_ALL / 64)
 #define NGX_RL_BREAKER_STEP       (NGX_RL_BREAKER_ALL / 32)
@@ -69,14 +69,14 @@ typedef struct {
 
 
 static ngx_rl_breaker_window_t
-ngx_rl_breaker_part(uint64_t word)
+ngx_rl_breaker_window(uint64_t word)
 {
     ngx_rl_breaker_window_t  window;
 
-    window.failed = word >> 2 & NGX_RL_BREAKER_MAX_PART;
-    window.calls = word >> 12 & NGX_RL_BREAKER_MAX_PART;
-    window.share = word >> 22 & NGX_RL_BREAKER_MAX_PART;
-    window.much = word >> 32 & NGX_RL_BREAKER_MAX_PART;
+    window.failed = word >> 2 & NGX_RL_BREAKER_MAX_CALLS;
+    window.calls = word >> 12 & NGX_RL_BREAKER_MAX_CALLS;
+    window.share = word >> 22 & NGX_RL_BREAKER_MAX_CALLS;
+    window.much = word >> 32 & NGX_RL_BREAKER_MAX_CALLS;
     window.begin_ms = (uint32_t) (word >> 42);
 
     return window;
@@ -149,7 +149,7 @@ ngx_rl_breaker_next(ngx_rl_breaker_window_t *window)
 
 
 static uint64_t
-ngx_rl_breaker_part_word(const ngx_rl_breaker_window_t *window)
+ngx_rl_breaker_window_word(const ngx_rl_breaker_window_t *window)
 {
     return READMITS | (uint64_t) window->failed << 2
            | (uint64_t) window->calls << 12 | (uint64_t) window->share << 22
@@ -168,7 +168,7 @@ ngx_rl_breaker_roll(uint64_t word, const ngx_rl_breaker_now_t *now)
     uint32_t                 passed_ms, window_ms;
     ngx_rl_breaker_window_t  window;
 
-    window = ngx_rl_breaker_part(word);
+    window = ngx_rl_breaker_window(word);
     window_ms = ngx_rl_min(now->timeout_ms + NGX_RL_BREAKER_WINDOW_MS,
                            NGX_RL_BREAKER_MAX_WINDOW_MS);
 
@@ -196,7 +196,7 @@ ngx_rl_breaker_roll(uint64_t word, const ngx_rl_breaker_now_t *now)
 
     window.begin_ms = (uint32_t) now->ms - passed_ms;
 
-    return ngx_rl_breaker_part_word(&window);
+    return ngx_rl_breaker_window_word(&window);
 }
 
 
@@ -227,7 +227,7 @@ ngx_rl_breaker_ask(ngx_rl_breaker_t *breaker, const ngx_rl_breaker_now_t *now,
 
     *credit += ngx_rl_breaker_is(rolled) == CLOSED
                ? NGX_RL_BREAKER_ALL
-               : ngx_rl_breaker_part(rolled).share;
+               : ngx_rl_breaker_window(rolled).share;
 
     if (*credit < NGX_RL_BREAKER_ALL) {
         return NGX_RL_BREAKER_WINDOW_MS;
@@ -338,7 +338,7 @@ ngx_rl_breaker_count(uint64_t word, uint32_t good,
 
 /* The same while it readmits. */
 static uint64_t
-ngx_rl_breaker_count_part(uint64_t word, ngx_rl_breaker_outcome_e outcome,
+ngx_rl_breaker_count_window(uint64_t word, ngx_rl_breaker_outcome_e outcome,
     int opens, const ngx_rl_breaker_now_t *now)
 {
     ngx_rl_breaker_window_t  window;
@@ -353,14 +353,14 @@ ngx_rl_breaker_count_part(uint64_t word, ngx_rl_breaker_outcome_e outcome,
         return word;
     }
 
-    window = ngx_rl_breaker_part(word);
+    window = ngx_rl_breaker_window(word);
 
-    if (window.calls < NGX_RL_BREAKER_MAX_PART) {
+    if (window.calls < NGX_RL_BREAKER_MAX_CALLS) {
         window.calls++;
         window.failed += (outcome != NGX_RL_BREAKER_GOOD);
     }
 
-    return ngx_rl_breaker_part_word(&window);
+    return ngx_rl_breaker_window_word(&window);
 }
 
 
@@ -416,7 +416,7 @@ ngx_rl_breaker_report(ngx_rl_breaker_t *breaker, ngx_rl_breaker_good_t *good,
 
         next = (ngx_rl_breaker_is(word) == CLOSED)
                ? ngx_rl_breaker_count(word, kept, outcome, opens, now)
-               : ngx_rl_breaker_count_part(word, outcome, opens, now);
+               : ngx_rl_breaker_count_window(word, outcome, opens, now);
 
     } while (!atomic_compare_exchange_weak(&breaker->state, &word, next));
 
@@ -495,7 +495,7 @@ ngx_rl_breaker_probed(ngx_rl_breaker_t *breaker, int good,
             window.share = NGX_RL_BREAKER_FIRST;
             window.much = 2 * NGX_RL_BREAKER_ALL;
             window.begin_ms = (uint32_t) now->ms;
-            next = ngx_rl_breaker_part_word(&window);
+            next = ngx_rl_breaker_window_word(&window);
         }
 
     } while (!atomic_compare_exchange_weak(&breaker->state, &word, next));

@@ -34,7 +34,7 @@ typedef struct {
 
 /* A counter's answer, from shared memory and from Redis alike. */
 typedef struct {
-    uint32_t  granted;    /* tokens taken: 0 when denied */
+    uint32_t  granted;    /* tokens taken: 0 when rejected */
     uint32_t  remaining;  /* tokens left after that; or LATER */
     uint64_t  reset_us;   /* until the counter equals a fresh one */
     uint64_t  retry_us;   /* until the cost can be paid; 0 when granted */

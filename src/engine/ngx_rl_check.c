@@ -37,19 +37,6 @@ ngx_rl_check_remote(ngx_rl_check_t *check)
 }
 
 
-/* A limit of 0: there is nothing to wait for. A look is not rejected. */
-static void
-ngx_rl_check_take_none(ngx_rl_counter_t *counter)
-{
-    ngx_memzero(&counter->answer, sizeof(ngx_rl_answer_t));
-
-    counter->remote = NULL;
-    counter->source = NGX_RL_SOURCE_LOCAL;
-    counter->backend = &ngx_rl_nowhere;
-    counter->answer.retry_us = counter->peek ? 0 : NGX_RL_NEVER;
-}
-
-
 /* The zone has Redis. A request that costs nothing asks it only to look. */
 static const ngx_rl_backend_t *
 ngx_rl_check_backend(const ngx_rl_counter_t *counter)
@@ -73,7 +60,15 @@ static ngx_rl_inline void
 ngx_rl_check_take_one(ngx_rl_check_t *check, ngx_rl_counter_t *counter)
 {
     if (counter->limit->capacity == 0) {
-        ngx_rl_check_take_none(counter);
+
+        /* there is nothing to wait for; a look is not rejected */
+
+        ngx_memzero(&counter->answer, sizeof(ngx_rl_answer_t));
+
+        counter->remote = NULL;
+        counter->source = NGX_RL_SOURCE_LOCAL;
+        counter->backend = &ngx_rl_nowhere;
+        counter->answer.retry_us = counter->peek ? 0 : NGX_RL_NEVER;
 
     } else if (check->remote && counter->client->remote) {
         counter->remote = &check->remote->counters[counter - check->counters];

@@ -47,7 +47,7 @@ typedef struct ngx_rl_refill_s        ngx_rl_refill_t;
 typedef struct ngx_rl_remote_s        ngx_rl_remote_t;
 typedef struct ngx_rl_remote_check_s  ngx_rl_remote_check_t;
 
-/* A client's part for Redis. */
+/* What Redis needs of a client. */
 typedef struct {
     ngx_rl_id_t           hash;       /* see client_hash() */
     uint32_t              bucket;     /* number of its hash there */
@@ -104,7 +104,7 @@ struct ngx_rl_counter_s {
 };
 
 
-/* A counter's part for Redis. */
+/* What Redis needs of a counter. */
 struct ngx_rl_remote_s {
     ngx_rl_counter_t       *counter;
     ngx_rl_redis_status_e   reason;     /* of FALLBACK */
@@ -124,7 +124,7 @@ struct ngx_rl_remote_s {
 };
 
 
-/* A check's part for Redis. */
+/* What Redis needs of a check. */
 struct ngx_rl_remote_check_s {
     ngx_rl_remote_t         *counters;    /* as many as the check has
                                              room for */

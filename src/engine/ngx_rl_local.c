@@ -22,7 +22,7 @@
  */
 #define NGX_RL_WINDOW_SLACK_US  20000
 
-/* what would be lost with one place of a log: less than what denies */
+/* what would be lost with one place of a log: less than what rejects */
 #define NGX_RL_PLACE_LOSS       200
 
 /* what Redis rounds up by, at the most */
@@ -204,23 +204,6 @@ ngx_rl_local_bucket(ngx_rl_local_op_t op)
 }
 
 
-/*
- * Whether a window has ended too early: it ended inside the window of now,
- * since the wall clock was set back. Where more than half of that is left, the
- * clock was set ahead, and it ended too late.
- */
-static ngx_uint_t
-ngx_rl_local_window_goes_on(const ngx_rl_window_t *w,
-    const ngx_rl_limit_t *limit, uint64_t now_us, uint64_t passed_us,
-    uint64_t left_us)
-{
-    return w->code == limit->code
-           && w->fresh_us <= now_us
-           && w->fresh_us + passed_us > now_us + NGX_RL_WINDOW_SLACK_US
-           && left_us < limit->window_us / 2;
-}
-
-
 static void
 ngx_rl_local_fixed_window(const ngx_rl_local_op_t *op, ngx_rl_state_t *state)
 {
@@ -247,7 +230,16 @@ ngx_rl_local_fixed_window(const ngx_rl_local_op_t *op, ngx_rl_state_t *state)
     w.before = 0;
     w.code = state->aux;
 
-    if (ngx_rl_local_window_goes_on(&w, limit, op->now_us, passed_us, left_us))
+    /*
+     * A window that ended inside the window of now has ended too early, since
+     * the wall clock was set back: it goes on. Where more than half of that is
+     * left, the clock was set ahead, and it ended too late.
+     */
+
+    if (w.code == limit->code
+        && w.fresh_us <= op->now_us
+        && w.fresh_us + passed_us > op->now_us + NGX_RL_WINDOW_SLACK_US
+        && left_us < limit->window_us / 2)
     {
         w.fresh_us = op->now_us + left_us;
     }

@@ -116,7 +116,7 @@ void ngx_rl_table_lock_inner(ngx_rl_table_t *table, const ngx_rl_id_t *id,
 ngx_rl_id_t ngx_rl_table_inner_id(const ngx_rl_id_t *id, uint64_t n);
 
 /*
- * Writes entry->state with the loss (0: equals a fresh counter, 255: denies)
+ * Writes entry->state with the loss (0: equals a fresh counter, 255: rejects)
  * and unlocks. A counter not there before takes the place of the one that is
  * missed least; one that equals a fresh counter by now is not kept. Never
  * fails.

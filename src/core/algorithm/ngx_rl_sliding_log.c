@@ -349,7 +349,7 @@ ngx_rl_sliding_log_give(ngx_rl_log_t *log, const ngx_rl_log_places_t *places,
 
     if (since > tokens + NGX_RL_LOG_MAX_LATER) {
 
-        /* the log then denies no less than if they were known */
+        /* the log then rejects no less than if they were known */
         log->count -= tokens;
 
     } else {

@@ -25,8 +25,8 @@ typedef struct {
         uint64_t      full_us;     /* token_bucket: when it is full again */
         struct {
             uint32_t  used;        /* of windows */
-            uint32_t  until_ms;    /* sliding_window: denies until then, by the
-                                      lower 32 bits; 0: does not */
+            uint32_t  until_ms;    /* sliding_window: rejects until then, by
+                                      the lower 32 bits; 0: does not */
         } window;
     } parts[NGX_RL_SPLIT_PARTS];
 } ngx_rl_split_t;

@@ -74,38 +74,6 @@ ngx_rl_date_month_days(uint32_t year, uint32_t month)
 }
 
 
-/* "Z", or how far the clock there is ahead. */
-static int
-ngx_rl_date_zone(const u_char *p, const u_char *last, int64_t *seconds)
-{
-    u_char    sign;
-    uint32_t  v[2] = { 0, 0 };
-
-    if (p == last) {
-        return -1;
-    }
-
-    sign = *p++;
-
-    if (sign == '+' || sign == '-') {
-        if (ngx_rl_date_fields(&p, last, "00:00", v) != 0
-            || v[0] > ngx_rl_date_most[NGX_RL_HOUR]
-            || v[1] > ngx_rl_date_most[NGX_RL_MINUTE])
-        {
-            return -1;
-        }
-
-    } else if (sign != 'Z' && sign != 'z') {
-        return -1;
-    }
-
-    *seconds = (int64_t) v[0] * 3600 + v[1] * 60;
-    *seconds = (sign == '-') ? -*seconds : *seconds;
-
-    return (p == last) ? 0 : -1;
-}
-
-
 int64_t
 ngx_rl_date_days(uint32_t year, uint32_t month, uint32_t day)
 {
@@ -121,13 +89,15 @@ int
 ngx_rl_date_parse(const u_char *text, size_t len, int64_t *seconds)
 {
     size_t         i;
+    u_char         sign;
     int64_t        offset;
-    uint32_t       v[NGX_RL_FIELDS];
+    uint32_t       v[NGX_RL_FIELDS], zone[2];
     const u_char  *p, *last;
 
     p = text;
     last = text + len;
     memset(v, 0, sizeof(v));
+    memset(zone, 0, sizeof(zone));
 
     if (ngx_rl_date_fields(&p, last, "0000-00-00T00:00:00", v) != 0) {
         return -1;
@@ -156,9 +126,28 @@ ngx_rl_date_parse(const u_char *text, size_t len, int64_t *seconds)
         }
     }
 
-    if (ngx_rl_date_zone(p, last, &offset) != 0) {
+    /* "Z", or how far the clock there is ahead */
+
+    sign = (p < last) ? *p++ : '\0';
+
+    if (sign == '+' || sign == '-') {
+        if (ngx_rl_date_fields(&p, last, "00:00", zone) != 0
+            || zone[0] > ngx_rl_date_most[NGX_RL_HOUR]
+            || zone[1] > ngx_rl_date_most[NGX_RL_MINUTE])
+        {
+            return -1;
+        }
+
+    } else if (sign != 'Z' && sign != 'z') {
         return -1;
     }
+
+    if (p != last) {
+        return -1;
+    }
+
+    offset = (int64_t) zone[0] * 3600 + zone[1] * 60;
+    offset = (sign == '-') ? -offset : offset;
 
     *seconds = ngx_rl_date_days(v[NGX_RL_YEAR], v[NGX_RL_MONTH], v[NGX_RL_DAY])
                * 86400

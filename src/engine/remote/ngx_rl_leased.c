@@ -231,59 +231,6 @@ ngx_rl_refill_give(ngx_rl_refill_t *refill, uint32_t tokens, uint64_t age_us)
 }
 
 
-/*
- * What a call says, of the ledger and of what this worker has spent without
- * one. Returns 0: there is nothing to ask for.
- */
-static ngx_uint_t
-ngx_rl_refill_says(ngx_rl_refill_t *refill, ngx_rl_refill_call_t *call)
-{
-    uint32_t          back, owed;
-    uint64_t          age_us;
-    ngx_uint_t        asks;
-    ngx_queue_t      *q;
-    ngx_rl_ledger_t  *ledger;
-    ngx_rl_locked_t   locked;
-
-    call->head = 0;
-    back = 0;
-    age_us = 0;
-
-    if (!ngx_queue_empty(&refill->waiting)) {
-        q = ngx_queue_head(&refill->waiting);
-        call->head = ngx_rl_refill_counter(q, queue)->cost;
-    }
-
-    ledger = ngx_rl_leased_lock(&refill->counter, 1, &locked);
-    call->asked_us = locked.env.now_us;
-
-    if (ledger) {
-        back = ngx_rl_ledger_stale(ledger, &refill->limit, &locked.env,
-                                   &age_us);
-    }
-
-    asks = ngx_rl_ledger_ask(ledger, &refill->limit, &locked.env, call->head,
-                             ngx_min(refill->queued, NGX_RL_MAX_TOKENS),
-                             &call->says);
-    ngx_rl_leased_unlock(&locked);
-
-    if (back) {
-        ngx_rl_refill_give(refill, back, age_us);
-    }
-
-    if (locked.env.behind && call->says.debit >= 0) {
-        owed = refill->limit.capacity - (uint32_t) call->says.debit;
-        owed = ngx_min(owed, refill->owed);
-
-        refill->owed -= owed;
-        refill->gave = 0;
-        call->says.debit += (int32_t) owed;
-    }
-
-    return asks || call->says.debit;
-}
-
-
 /* Fills the ledger. Returns how many of the tokens are not in it. */
 static uint32_t
 ngx_rl_refill_fill(ngx_rl_refill_t *refill, const ngx_rl_refill_call_t *call,
@@ -565,6 +512,12 @@ ngx_rl_refill_handler(void *data, const ngx_rl_redis_result_t *result)
 static void
 ngx_rl_refill_ask(ngx_rl_refill_t *refill)
 {
+    uint32_t               back, owed;
+    uint64_t               age_us;
+    ngx_uint_t             asks;
+    ngx_queue_t           *q;
+    ngx_rl_ledger_t       *ledger;
+    ngx_rl_locked_t        locked;
     ngx_rl_refill_call_t  *call;
 
     call = ngx_alloc(sizeof(ngx_rl_refill_call_t), refill->refills->log);
@@ -575,8 +528,44 @@ ngx_rl_refill_ask(ngx_rl_refill_t *refill)
     }
 
     call->refill = refill;
+    call->head = 0;
+    back = 0;
+    age_us = 0;
 
-    if (!ngx_rl_refill_says(refill, call)) {
+    if (!ngx_queue_empty(&refill->waiting)) {
+        q = ngx_queue_head(&refill->waiting);
+        call->head = ngx_rl_refill_counter(q, queue)->cost;
+    }
+
+    /* what it says is of the ledger, and of what was spent without one */
+
+    ledger = ngx_rl_leased_lock(&refill->counter, 1, &locked);
+    call->asked_us = locked.env.now_us;
+
+    if (ledger) {
+        back = ngx_rl_ledger_stale(ledger, &refill->limit, &locked.env,
+                                   &age_us);
+    }
+
+    asks = ngx_rl_ledger_ask(ledger, &refill->limit, &locked.env, call->head,
+                             ngx_min(refill->queued, NGX_RL_MAX_TOKENS),
+                             &call->says);
+    ngx_rl_leased_unlock(&locked);
+
+    if (back) {
+        ngx_rl_refill_give(refill, back, age_us);
+    }
+
+    if (locked.env.behind && call->says.debit >= 0) {
+        owed = refill->limit.capacity - (uint32_t) call->says.debit;
+        owed = ngx_min(owed, refill->owed);
+
+        refill->owed -= owed;
+        refill->gave = 0;
+        call->says.debit += (int32_t) owed;
+    }
+
+    if (!asks && call->says.debit == 0) {
         ngx_free(call);
         return;
     }

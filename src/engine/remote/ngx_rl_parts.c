@@ -302,7 +302,7 @@ ngx_rl_parts_get(ngx_rl_counter_t *counter, ngx_rl_part_t *part)
                                              counter->remote->part);
     part->remote.bucket = ngx_rl_parts_bucket(counter);
 
-    /* the same on nodes of either byte order */
+    /* the same on machines of either byte order */
 
     what = ((uint64_t) counter->rule->shards << 8
             | (counter->remote->part + 1))
