@@ -230,7 +230,7 @@ ngx_rl_read_key(ngx_rl_reader_t *reader, json_t *value, ngx_uint_t globs,
     ngx_str_t    text;
     const char  *wrong;
 
-    text = value ? ngx_rl_read_text(value) : ngx_rl_read_name(reader);
+    text = value ? ngx_rl_document_text(value) : ngx_rl_read_name(reader);
     client->kind = NGX_RL_CLIENT_KEY;
 
     wrong = ngx_rl_key_check(reader, &text, globs, rule, client, stored);
@@ -440,7 +440,7 @@ ngx_rl_read_rule_ref(ngx_rl_reader_t *reader, json_t *value, void *data)
 
     ngx_str_t  id;
 
-    id = ngx_rl_read_text(value);
+    id = ngx_rl_document_text(value);
     ref->rule = ngx_rl_read_rule_of(reader, &id);
     ref->named = 1;
 }
@@ -455,7 +455,7 @@ ngx_rl_access_address(ngx_rl_reader_t *reader, json_t *value, void *data)
 
     entry->address = 1;
     entry->client.kind = NGX_RL_CLIENT_NETWORK;
-    text = ngx_rl_read_text(value);
+    text = ngx_rl_document_text(value);
 
     if (ngx_rl_network_parse(text.data, text.len, &entry->client.network) != 0)
     {
@@ -475,8 +475,7 @@ ngx_rl_access_parts(const json_t *key, ngx_pool_t *pool, ngx_str_t *text,
     const json_t  *part;
 
     *n = 1;
-    *text = json_is_string(key) ? ngx_rl_read_text(key)
-                                : (ngx_str_t) ngx_null_string;
+    *text = ngx_rl_document_text(key);
 
     if (!json_is_array(key) || json_array_size(key) == 0
         || json_array_size(key) > NGX_RL_MAX_PARTS)
@@ -493,7 +492,7 @@ ngx_rl_access_parts(const json_t *key, ngx_pool_t *pool, ngx_str_t *text,
             return NGX_OK;
         }
 
-        parts[i] = ngx_rl_read_text(part);
+        parts[i] = ngx_rl_document_text(part);
     }
 
     return ngx_rl_policy_join(parts, *n, pool, text);
@@ -649,7 +648,7 @@ ngx_rl_read_access(ngx_rl_reader_t *reader, json_t *value, void *data)
     entry.object = value;
 
     if (json_is_string(value)) {
-        text = ngx_rl_read_text(value);
+        text = ngx_rl_document_text(value);
         entry.client.kind = NGX_RL_CLIENT_NETWORK;
 
         if (ngx_rl_network_parse(text.data, text.len, &entry.client.network)
@@ -692,7 +691,7 @@ ngx_rl_document_entry(const json_t *entry, ngx_pool_t *pool, ngx_str_t *name)
     const json_t      *key;
     ngx_rl_network_t   network;
 
-    rule = ngx_rl_read_text(json_object_get(entry, "rule"));
+    rule = ngx_rl_document_text(json_object_get(entry, "rule"));
     key = json_object_get(entry, "key");
 
     if (json_is_string(entry)) {
@@ -739,7 +738,7 @@ ngx_rl_tiers_number(ngx_rl_reader_t *reader, json_t *value, ngx_rl_tiers_t *all)
     uint32_t   number;
     ngx_str_t  text, *tier;
 
-    text = ngx_rl_read_text(value);
+    text = ngx_rl_document_text(value);
 
     if (!ngx_rl_read_is(reader, value, NGX_RL_IS_TEXT)
         || !ngx_rl_read_tier(reader, &text))
@@ -957,7 +956,7 @@ ngx_rl_temporary_id(ngx_rl_reader_t *reader, json_t *value, void *data)
     uint32_t   number;
     ngx_str_t  id;
 
-    id = ngx_rl_read_text(value);
+    id = ngx_rl_document_text(value);
     number = (uint32_t) reader->at->up->number;
 
     if (!ngx_rl_name_valid(id.data, id.len)) {
@@ -1139,8 +1138,8 @@ ngx_rl_temporary_client(ngx_rl_reader_t *reader, ngx_rl_temporary_read_t *draft)
         return;
     }
 
-    part = ngx_rl_read_text(draft->part);
-    value = ngx_rl_read_text(draft->value);
+    part = ngx_rl_document_text(draft->part);
+    value = ngx_rl_document_text(draft->value);
 
     ngx_rl_policy_part_digest(&part, &value, 0, draft->client.digest);
     draft->found = 1;

@@ -47,9 +47,9 @@ struct json_t *ngx_rl_document_parse(const ngx_str_t *text,
     ngx_rl_problems_t *problems);
 
 /*
- * The same names for a document (rule is 0) or for one rule alone. If a member
- * has both names, the old one stays, which the reader does not know. Not 0:
- * memory is out.
+ * The same names for a document (rule is 0), or for one rule or an array of
+ * them. If a member has both names, the old one stays, which the reader does
+ * not know. Not 0: memory is out.
  */
 int ngx_rl_document_rename(struct json_t *value, ngx_uint_t rule);
 
@@ -75,6 +75,9 @@ ngx_rl_policy_t *ngx_rl_document_read(ngx_rl_limiter_t *limiter,
     struct json_t *root, ngx_uint_t clear, ngx_rl_problems_t *problems,
     ngx_rl_problems_t *warnings, ngx_uint_t *rejects_all,
     const ngx_rl_problems_t *known, ngx_log_t *log);
+
+/* A string as the tree has it; of another value, or none, "". */
+ngx_str_t ngx_rl_document_text(const struct json_t *value);
 
 /*
  * Canonical text in pool: one line, members in their order, numbers as they

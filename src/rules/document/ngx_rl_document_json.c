@@ -183,11 +183,16 @@ int
 ngx_rl_document_rename(json_t *value, ngx_uint_t rule)
 {
     int          failed;
+    size_t       n;
     json_t      *member;
     ngx_uint_t   i;
     const char  *old, *name;
 
     failed = 0;
+
+    json_array_foreach(rule ? value : NULL, n, member) {
+        failed |= ngx_rl_document_rename(member, rule);
+    }
 
     for (i = 0; ngx_rl_document_renamed[i].old; i++) {
         old = ngx_rl_document_renamed[i].old;
@@ -211,8 +216,8 @@ ngx_rl_document_parse(const ngx_str_t *text, ngx_rl_problems_t *problems)
 {
     int            failed;
     char          *near;
-    size_t         at, i;
-    json_t        *root, *rule;
+    size_t         at;
+    json_t        *root;
     const char    *wrong;
     json_error_t   error;
 
@@ -229,10 +234,7 @@ ngx_rl_document_parse(const ngx_str_t *text, ngx_rl_problems_t *problems)
                       JSON_REJECT_DUPLICATES|JSON_DECODE_ANY, &error);
     if (root) {
         failed = ngx_rl_document_rename(root, 0);
-
-        json_array_foreach(json_object_get(root, "rules"), i, rule) {
-            failed |= ngx_rl_document_rename(rule, 1);
-        }
+        failed |= ngx_rl_document_rename(json_object_get(root, "rules"), 1);
 
         if (failed) {
             json_decref(root);
@@ -278,7 +280,7 @@ ngx_rl_document_format(ngx_rl_reader_t *reader, json_t *root)
         return NGX_OK;
     }
 
-    text = ngx_rl_read_text(value);
+    text = ngx_rl_document_text(value);
     last = text.data + text.len;
     dot = ngx_strlchr(text.data, last, '.');
 

@@ -487,11 +487,12 @@ ngx_rl_read_number(ngx_rl_reader_t *reader, const json_t *value, int64_t min,
 
 
 ngx_str_t
-ngx_rl_read_text(const json_t *value)
+ngx_rl_document_text(const json_t *value)
 {
     ngx_str_t  text;
 
-    text.data = (u_char *) json_string_value(value);
+    text.data = (u_char *) (json_is_string(value) ? json_string_value(value)
+                                                  : "");
     text.len = json_string_length(value);
 
     return text;
@@ -515,7 +516,7 @@ ngx_rl_read_time(ngx_rl_reader_t *reader, json_t *value, void *data)
 {
     ngx_str_t  text;
 
-    text = ngx_rl_read_text(value);
+    text = ngx_rl_document_text(value);
 
     if (ngx_rl_date_parse(text.data, text.len, data) != 0) {
         ngx_rl_read_problem(reader, "expected a time like "

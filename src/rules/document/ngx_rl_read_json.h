@@ -171,11 +171,7 @@ void ngx_rl_read_time(ngx_rl_reader_t *reader, json_t *value, void *data);
 /* The editor has made "expires_at" of a duration, unless it is a problem. */
 void ngx_rl_read_duration(ngx_rl_reader_t *reader, json_t *value, void *data);
 
-/*
- * A string as the tree has it, the name of what is read now, and a copy in the
- * policy's pool.
- */
-ngx_str_t ngx_rl_read_text(const json_t *value);
+/* The name of what is read now, and a copy in the policy's pool. */
 ngx_str_t ngx_rl_read_name(const ngx_rl_reader_t *reader);
 ngx_str_t ngx_rl_read_copy(ngx_rl_reader_t *reader, const ngx_str_t *text);
 

@@ -100,7 +100,7 @@ ngx_rl_read_string(ngx_rl_rule_read_t *read, const json_t *value)
     ngx_str_t    text;
     const char  *expected;
 
-    text = ngx_rl_read_text(value);
+    text = ngx_rl_document_text(value);
     text = ngx_rl_read_copy(read->reader, &text);
 
     if (read->reader->failed) {
@@ -639,50 +639,6 @@ ngx_rl_read_values(ngx_rl_rule_read_t *read)
 }
 
 
-/* Makes the key of a rule of its parts: the zone's if it has none. */
-static void
-ngx_rl_read_rule_key(ngx_rl_reader_t *reader, ngx_rl_rule_t *rule)
-{
-    u_char      *p;
-    size_t       len;
-    ngx_uint_t   i;
-
-    if (rule->nparts == 0) {
-        rule->parts = ngx_rl_read_alloc(reader, reader->pool,
-                                        sizeof(ngx_str_t));
-        if (rule->parts == NULL) {
-            return;
-        }
-
-        rule->nparts = 1;
-        rule->parts[0] = reader->limiter->zone.key;
-    }
-
-    len = rule->nparts - 1;
-
-    for (i = 0; i < rule->nparts; i++) {
-        len += rule->parts[i].len;
-    }
-
-    p = ngx_rl_read_alloc(reader, reader->pool, len);
-    if (p == NULL) {
-        return;
-    }
-
-    rule->key.data = p;
-    rule->key.len = len;
-
-    for (i = 0; i < rule->nparts; i++) {
-
-        if (i) {
-            *p++ = NGX_RL_PART_END;
-        }
-
-        p = ngx_cpymem(p, rule->parts[i].data, rule->parts[i].len);
-    }
-}
-
-
 void
 ngx_rl_read_rule(ngx_rl_reader_t *reader, json_t *value, ngx_rl_rule_t *rule)
 {
@@ -722,8 +678,18 @@ ngx_rl_read_rule(ngx_rl_reader_t *reader, json_t *value, ngx_rl_rule_t *rule)
         (void) ngx_rl_draft_split(draft);
     }
 
-    if (!reader->failed) {
-        ngx_rl_read_rule_key(reader, &draft->rule);
+    /* its key is made of its parts: the zone's if it has none */
+
+    if (draft->rule.nparts == 0) {
+        draft->rule.nparts = 1;
+        draft->rule.parts = &reader->limiter->zone.key;
+    }
+
+    if (ngx_rl_policy_join(draft->rule.parts, draft->rule.nparts, reader->pool,
+                           &draft->rule.key)
+        != NGX_OK)
+    {
+        reader->failed = 1;
     }
 
     if (ngx_rl_says(draft, NGX_RL_PARAM_KEY)

@@ -61,19 +61,6 @@ static const ngx_str_t  ngx_rl_edit_empty =
 static const char  *ngx_rl_edit_temporary[] = { "overrides", "allow", "deny" };
 
 
-static ngx_str_t
-ngx_rl_edit_text(const json_t *value)
-{
-    ngx_str_t  text;
-
-    text.data = (u_char *) (json_is_string(value) ? json_string_value(value)
-                                                  : "");
-    text.len = json_string_length(value);
-
-    return text;
-}
-
-
 static ngx_uint_t
 ngx_rl_edit_is(const json_t *value, const ngx_str_t *text)
 {
@@ -370,8 +357,8 @@ ngx_rl_edit_show_tier_of(ngx_rl_edit_work_t *work)
                                "patterns");
 
     json_array_foreach(patterns, i, pattern) {
-        glob = ngx_rl_edit_text(json_object_get(pattern, "pattern"));
-        rule = ngx_rl_edit_text(json_object_get(pattern, "rule"));
+        glob = ngx_rl_document_text(json_object_get(pattern, "pattern"));
+        rule = ngx_rl_document_text(json_object_get(pattern, "rule"));
 
         if (ngx_rl_equal(&rule, &work->edit->rule) && glob.len
             && ngx_rl_glob_match(glob.data, glob.len, name->data, name->len))
@@ -401,7 +388,7 @@ ngx_rl_edit_find_overrides(ngx_rl_edit_work_t *work)
     key = ngx_rl_edit_stored(&edit->key, asked);
 
     json_array_foreach(overrides, i, override) {
-        one = ngx_rl_edit_text(json_object_get(override, "key"));
+        one = ngx_rl_document_text(json_object_get(override, "key"));
         one = ngx_rl_edit_stored(&one, buf);
 
         if ((edit->rule.len == 0
@@ -426,7 +413,7 @@ ngx_rl_edit_show_overrides(ngx_rl_edit_work_t *work)
     slot = work->slots.elts;
 
     if (json_is_object(work->body)) {
-        id = ngx_rl_edit_text(json_object_get(slot->value, "id"));
+        id = ngx_rl_document_text(json_object_get(slot->value, "id"));
 
         work->edit->made.data = ngx_pstrdup(work->edit->pool, &id);
         work->edit->made.len = work->edit->made.data ? id.len : 0;
@@ -515,7 +502,7 @@ ngx_rl_edit_ended(ngx_rl_edit_work_t *work, json_t *element)
     int64_t    expires;
     ngx_str_t  text;
 
-    text = ngx_rl_edit_text(json_object_get(element, "expires_at"));
+    text = ngx_rl_document_text(json_object_get(element, "expires_at"));
 
     return ngx_rl_date_parse(text.data, text.len, &expires) == 0
            && expires <= work->edit->now;
@@ -1017,7 +1004,7 @@ ngx_rl_edit_duration(ngx_rl_edit_work_t *work, json_t *element)
         return;
     }
 
-    text = ngx_rl_edit_text(duration);
+    text = ngx_rl_document_text(duration);
     seconds = json_is_integer(duration)
               ? (ngx_int_t) json_integer_value(duration)
               : text.len ? ngx_parse_time(&text, 1) : NGX_ERROR;
@@ -1065,8 +1052,7 @@ ngx_rl_edit_version(ngx_rl_edit_work_t *work, json_t *root)
 static ngx_rl_edit_status_e
 ngx_rl_edit_open(ngx_rl_edit_work_t *work)
 {
-    size_t          i;
-    json_t         *root, *rule;
+    json_t         *root;
     ngx_str_t       base;
     ngx_rl_edit_t  *edit;
 
@@ -1081,14 +1067,10 @@ ngx_rl_edit_open(ngx_rl_edit_work_t *work)
             return NGX_RL_EDIT_INVALID;
         }
 
-        if (edit->resource == NGX_RL_EDIT_RULE) {
+        if (edit->resource == NGX_RL_EDIT_RULE
+            || edit->resource == NGX_RL_EDIT_RULES)
+        {
             work->failed |= ngx_rl_document_rename(work->body, 1);
-        }
-
-        if (edit->resource == NGX_RL_EDIT_RULES) {
-            json_array_foreach(work->body, i, rule) {
-                work->failed |= ngx_rl_document_rename(rule, 1);
-            }
         }
     }
 
@@ -1164,7 +1146,7 @@ ngx_rl_edit_places(ngx_rl_edit_work_t *work, ngx_rl_problems_t *problems)
                 touched |= (node && slot[i].value == node);
             }
 
-            id = ngx_rl_edit_text(json_object_get(node, "id"));
+            id = ngx_rl_document_text(json_object_get(node, "id"));
 
             if (json_is_array(above) && problem->id.len == 0 && id.len) {
                 problem->id.data = ngx_pstrdup(work->edit->pool, &id);
