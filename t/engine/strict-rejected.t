@@ -110,6 +110,12 @@ $gateway->get('/cost?k=a&cost=7');
 is($gateway->get("/cost?k=a&cost=$$_[0]")->{status}, $$_[1], "a cost of $$_[0]")
     for [4, 429], [5, 429], [3, 200];
 
+# one that is granted behind a rejection makes the wait of that one longer
+$gateway->get('/cost?k=b&cost=7');
+is(header($gateway->get("/cost?k=b&cost=$$_[0]"), 'Retry-After'), $$_[1],
+   "a cost of $$_[0] behind the others")
+    for [4, 360], [2, ''], [4, 1080];
+
 $gateway->get('/variable?k=a&n=2') for 1 .. 3;
 is($gateway->get("/variable?k=a&n=$$_[0]")->{status}, $$_[1], "a limit of $$_[0]")
     for [2, 429], [3, 200], [3, 429], [2, 429];

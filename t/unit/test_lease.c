@@ -814,6 +814,7 @@ test_denies(void **state)
 {
     lease_t   lease;
     limit_t   limit, other;
+    int64_t   ms;
     answer_t  answer;
     env_t     env;
 
@@ -849,6 +850,16 @@ test_denies(void **state)
     assert_int_equal(denies(&lease, &limit, 1), 1);
     assert_int_equal(denies(&lease, &other, 2), 0);
     assert_int_equal(denies(&lease, &limit, 3), 0);
+
+    /* what is over stays over: its clock goes round in 49 days */
+
+    answer = said(0, 0, 3600000, 10000);
+    memset(&lease, 0, sizeof(lease));
+    (void) ngx_rl_ledger_fill(&lease, &limit, &env, env.now_us, &ask, &answer);
+
+    for (ms = 0; ms < (int64_t) (100 * DAY / 1000); ms += 900) {
+        assert_int_equal(denies(&lease, &limit, ms), ms < 10000);
+    }
 }
 
 

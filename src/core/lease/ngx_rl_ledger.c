@@ -372,8 +372,8 @@ ngx_rl_ledger_pass(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     /* the moment has come that Redis named */
 
     if (ledger->retry_ms
-        && (int32_t) (ngx_rl_ledger_ms(now_us) - ledger->answered_ms
-                      - ledger->retry_ms) >= 0)
+        && ngx_rl_ledger_passed_ms(now_us, ledger->answered_ms)
+           >= ledger->retry_ms)
     {
         ledger->left = ngx_rl_max(ledger->left,
                                   (int32_t) ledger->rejected_cost);
@@ -1084,6 +1084,14 @@ ngx_rl_ledger_rejects(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 
     if (ngx_rl_ledger_forgot(ledger, env)) {
         ngx_rl_ledger_forget(ledger);
+    }
+
+    /* no answer that grants tells the ledger: its clock must not go round */
+
+    if (ngx_rl_ledger_passed_ms(env->now_us, ledger->answered_ms)
+        >= ledger->retry_ms)
+    {
+        ledger->retry_ms = 0;
     }
 
     if (ledger->mark != limit->mark

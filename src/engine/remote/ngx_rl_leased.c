@@ -1278,6 +1278,13 @@ ngx_rl_leased_learn(ngx_rl_counter_t *counter, ngx_uint_t answered)
         ngx_rl_leased_lost(counter);
     }
 
+    /* a strict one's are in no ledger's hand, but spent: no rejection stands */
+
+    if (!counter->alone && counter->answer.granted) {
+        (void) ngx_rl_ledger_charge(ledger, counter->limit, &locked.env,
+                                    counter->answer.granted);
+    }
+
     if (!answered) {
         ngx_rl_ledger_failed(ledger, counter->limit, &locked.env, &call);
 
