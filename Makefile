@@ -1,9 +1,11 @@
 # Every command a person types. `make help` lists them.
 
 MODULE = build/ngx_http_ratelimit_module.so
+FEEDER = build/ratelimit-feed
 
 REDIS   ?=
 MONITOR ?=
+FEED    ?=
 SAN     ?=
 T       ?=
 FAULT   ?=
@@ -19,7 +21,7 @@ $(error nginx cannot build in a path with blanks: $(CURDIR))
 endif
 
 .PHONY: build install run stop test test-full test-page coverage mutate unit fuzz sim chaos check bench plots format \
-        clean help test-audit test-monitor
+        clean help test-audit test-monitor feeder test-feed
 
 build:
 	@tools/deps.sh build
@@ -27,13 +29,25 @@ build:
 	@cmp -s build/objs/$(notdir $(MODULE)) $(MODULE) \
 	    || install -m 644 build/objs/$(notdir $(MODULE)) $(MODULE)
 
+# rules from PostgreSQL
+feeder:
+	@tools/deps.sh feeder
+	@$(MAKE) --no-print-directory -s $(FEEDER)
+
+$(FEEDER): feeder/ratelimit-feed.c Makefile
+	@mkdir -p build
+	$(CC) -std=c11 -D_GNU_SOURCE -O2 -g -fPIE -pie -fstack-protector-strong \
+	    -D_FORTIFY_SOURCE=2 -Wall -Wextra -Wno-unused-parameter \
+	    -I"$$(pg_config --includedir)" $(if $(SAN),-fsanitize=$(SAN)) \
+	    -Wl,-z,relro,-z,now -o $@ $< -lpq -lcurl
+
 # as root: it builds nothing
 install:
 	@tools/install.sh
 
-run: build
-	@tools/deps.sh run $(if $(MONITOR),monitor)
-	@MONITOR="$(MONITOR)" tools/run.sh start $(REDIS)
+run: build $(if $(FEED),feeder)
+	@tools/deps.sh run $(if $(MONITOR),monitor) $(FEED)
+	@MONITOR="$(MONITOR)" FEED="$(FEED)" tools/run.sh start $(REDIS)
 
 stop:
 	@tools/run.sh stop
@@ -52,6 +66,10 @@ test-audit: build
 test-monitor: build
 	@tools/deps.sh build test monitor statsd
 	@tools/test.sh t/systems/prometheus/*.t t/systems/statsd/*.t
+
+test-feed: build feeder
+	@tools/deps.sh build test run postgres
+	@tools/test.sh t/systems/postgres/*.t
 
 # what is random is long, and all faults are real ones
 test-full: export RATELIMIT_FULL = yes
@@ -119,15 +137,18 @@ help:
 	@echo 'make                    builds $(MODULE)'
 	@echo 'make NGX_SRC=<tree>     builds it against this nginx'
 	@echo 'make install            installs it, in the folder that nginx -V names'
+	@echo 'make feeder             builds build/ratelimit-feed: rules from PostgreSQL'
 	@echo 'make run                a limited gateway on 127.0.0.1:8080'
 	@echo 'make run REDIS=cluster  two gateways that share one limit'
 	@echo 'make run MONITOR=1      and Prometheus with the alerts beside it'
+	@echo 'make run FEED=postgres  and PostgreSQL, whose tables have more rules'
 	@echo 'make stop               ends what make run started'
 	@echo 'make test               unit tests, fuzz targets and t/*/*.t'
 	@echo 'make test T=t/http/key.t one file of them'
 	@echo 'make test SAN=address,undefined  all, with sanitizers in nginx too'
 	@echo 'make test-audit         decisions and changes, from nginx to Kafka'
 	@echo 'make test-monitor       alerts, dashboard and StatsD, with a real Prometheus'
+	@echo 'make test-feed          rules from a real PostgreSQL'
 	@echo 'make test-full          with long random sequences, and make sim and chaos'
 	@echo 'make test-page          the status page in Chromium'
 	@echo 'make coverage           the lines of src/ that the tests run'

@@ -24,7 +24,7 @@ tests=
 # shellcheck disable=SC2046
 [ $# -gt 0 ] || tests=$(find t -name '*.t' -o -name '*.p[ml]')
 # shellcheck disable=SC2046
-[ $# -gt 0 ] || set -- *.c $(find src t bench -name '*.[ch]' 2> /dev/null)
+[ $# -gt 0 ] || set -- *.c $(find src feeder t bench -name '*.[ch]' 2> /dev/null)
 
 if [ -n "$fix" ]; then
     for file in "$@"; do

@@ -3,7 +3,7 @@
 # The static checks. All of them run; the result is a failure if one fails.
 #
 #   tools/check.sh [<check>...]    style includes budget scripts params unstable
-#                                  core gcc clang symbols circles tidy
+#                                  core feeder gcc clang symbols circles tidy
 
 set -u
 
@@ -85,6 +85,21 @@ check_core() {
     return $failed
 }
 
+check_feeder() {
+    local cc failed=0
+
+    read -ra feeder <<< "-std=c11 -D_GNU_SOURCE -I$(pg_config --includedir)"
+    for cc in gcc clang; do
+        # shellcheck disable=SC2086
+        $cc "${feeder[@]}" -Wall $warnings -c -o /dev/null \
+            feeder/ratelimit-feed.c || failed=1
+    done
+    clang-tidy --quiet --config-file=.clang-tidy feeder/ratelimit-feed.c -- \
+        "${feeder[@]}" 2> "$out/tidy.log" \
+        || { cat "$out/tidy.log" >&2; failed=1; }
+    return $failed
+}
+
 check_gcc() {
     CC=gcc CC_OPT=$warnings LD_OPT='' tools/build.sh dynamic "$out/gcc"
 }
@@ -138,7 +153,7 @@ check_tidy() {
 }
 
 [ $# -gt 0 ] || set -- style includes budget scripts params unstable core \
-                  gcc clang symbols circles tidy
+                  feeder gcc clang symbols circles tidy
 
 failed=
 for check in "$@"; do

@@ -2,7 +2,8 @@
 #
 # Installs the packages a command needs and this machine misses:
 #
-#   tools/deps.sh build|run|test|check|bench|san|page|audit|monitor|statsd...
+#   tools/deps.sh build|run|test|check|bench|san|page|audit|monitor|statsd|
+#                 feeder|postgres...
 #
 # Says nothing where all is there. Uses sudo where the caller is not root.
 # No service is started by an installation. A system without apt-get is told what
@@ -22,10 +23,12 @@ packages() {
                     tzdata libcmocka-dev openssl liblua5.1-0-dev pkg-config \
                     nghttp2-client perl python3 fail2ban ;;
         check) echo nginx-dev clang clang-tidy binutils shellcheck perl \
-                    python3 git ;;
+                    python3 git libpq-dev libcurl4-openssl-dev ;;
         bench) echo wrk curl libnginx-mod-http-lua lua-nginx-redis valgrind \
                     dpkg-dev perl ;;
         audit) echo rsyslog rsyslog-kafka kcat ;;
+        feeder) echo gcc make libpq-dev libcurl4-openssl-dev ;;
+        postgres) echo postgresql util-linux ;;
         monitor) echo prometheus ;;
         statsd) echo rsyslog collectd-core ;;
         san)   echo dpkg-dev clang llvm libclang-rt-dev ;;

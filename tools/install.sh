@@ -1,6 +1,7 @@
 #!/bin/bash
 #
-# Installs build/<module>.so for an nginx, in the folder of its modules.
+# Installs build/<module>.so for an nginx, in the folder of its modules; and
+# build/ratelimit-feed with its unit and tables, if it was built.
 #
 # Environment:
 #   NGINX    the nginx (the one of PATH)
@@ -40,6 +41,15 @@ case ${modules:=modules} in
 esac
 
 install -D -m 644 "build/$module" "${DESTDIR:-}$modules/$module"
+
+if [ -e build/ratelimit-feed ]; then
+    install -D -m 755 build/ratelimit-feed \
+        "${DESTDIR:-}/usr/local/sbin/ratelimit-feed"
+    install -D -m 644 feeder/ratelimit-feed.service \
+        "${DESTDIR:-}/usr/local/lib/systemd/system/ratelimit-feed.service"
+    install -D -m 644 feeder/schema.sql \
+        "${DESTDIR:-}/usr/local/share/ratelimit-feed/schema.sql"
+fi
 
 echo "Installed. At the top of nginx.conf, load it with:"
 echo "load_module $modules/$module;"
