@@ -8,7 +8,8 @@
 # Everything lives in build/run. A process is ours, and stopped, only where it
 # runs in a folder there. RUN_PORT is the first gateway's port, RUN_REDIS_PORT
 # the first Redis node's, RUN_DIR another folder. With MONITOR=1, Prometheus with
-# the alerts of examples/prometheus runs beside the gateways.
+# the alerts of examples/prometheus runs beside the gateways. With FEED=postgres,
+# PostgreSQL with the rules of examples/postgres and what copies them.
 
 set -eu
 
@@ -24,7 +25,7 @@ nginx=${NGINX:-$(PATH=$PATH:/usr/sbin command -v nginx)}
 # nginx takes this variable for the sockets of a binary upgrade
 unset NGINX
 
-steps=$((1 + ${MONITOR:+1} + 0))
+steps=$((1 + ${MONITOR:+1} + ${FEED:+1} + 0))
 step=0
 
 # on a terminal all in one line, which show() clears
@@ -76,6 +77,24 @@ stop_monitor() {
         sleep 0.1
     done
     rm -rf "$run/prometheus"
+}
+
+# PostgreSQL runs in its data
+stop_feed() {
+    local name cwd pid i
+    for name in feeder postgres; do
+        cwd=$run/postgres
+        [ $name = feeder ] || cwd=$(realpath -m "$cwd/data")
+        pid=$(cat "$run/postgres/$name.pid" 2>/dev/null) || continue
+        for ((i = 0; i < 100; i++)); do
+            [ "$(readlink "/proc/$pid/cwd")" = "$cwd" ] || break
+            [ $i != 0 ] || kill -INT "$pid"
+            sleep 0.1
+        done
+    done
+    cwd=$(dirname "$(realpath -m "$run/postgres/data")")
+    [[ $cwd != /tmp/ratelimit-postgres.* ]] || rm -rf "$cwd"
+    rm -rf "$run/postgres"
 }
 
 check_port() {
@@ -150,6 +169,56 @@ END
         2> "$dir/ready"
 }
 
+sql() {
+    psql -XqAt -v ON_ERROR_STOP=1 -d "$(cat "$run/postgres/connection")" "$@"
+}
+
+# the tables, for the endpoints at these ports
+start_feed() {
+    local dir=$run/postgres at=$((port + 30)) i to
+
+    [ -n "${FEED:-}" ] || return 0
+    say "starting PostgreSQL on 127.0.0.1:$at, and the feeder"
+    check_port "$at"
+
+    mkdir -p "$dir"
+    (exec setsid "$root/tools/postgres.sh" "$dir" "$at" \
+        < /dev/null > "$dir/log" 2>&1) &
+    echo $! > "$dir/postgres.pid"
+    for ((i = 0; i < 600; i++)); do
+        ! sql -c 'SELECT 1' > "$dir/ready" 2>&1 || break
+        sleep 0.1
+    done
+    sql -1 -f "$root/feeder/schema.sql" -f "$root/examples/postgres/rules.sql"
+
+    to=("${@/#/--gateway=http://127.0.0.1:}")
+    (cd "$dir" && exec setsid "$root/build/ratelimit-feed" \
+        --token-file="$run/token" --database-file="$dir/connection" \
+        "${to[@]/%//ratelimit}" < /dev/null > feeder.log 2>&1) &
+    echo $! > "$dir/feeder.pid"
+}
+
+show_feed() {
+    [ -n "${FEED:-}" ] || return 0
+    cat <<END
+
+PostgreSQL on 127.0.0.1:$((port + 30)) has more rules, in tables:
+
+  psql "\$(cat $shown/postgres/connection)" -c 'TABLE rate_limit_tiers'
+      the tier "pro" of the rule "reports"; alice has it
+
+  curl -i -H 'X-API-Key: carol' http://127.0.0.1:$port/v1/reports
+      X-RateLimit-Limit: 5; it is 8 for alice, and 6 for bob today
+
+  psql "\$(cat $shown/postgres/connection)" \\
+      -c "UPDATE rate_limit_rules SET limit_count = 4 WHERE id = 'reports'"
+      4 for carol, within two seconds
+
+  psql "\$(cat $shown/postgres/connection)" -c 'TABLE rate_limit_refused'
+      the rows that a gateway refuses: none
+END
+}
+
 show_monitor() {
     [ -n "${MONITOR:-}" ] || return 0
     cat <<END
@@ -159,6 +228,7 @@ END
 }
 
 stop() {
+    stop_feed
     stop_monitor
     stop_gateways
     stop_redis
@@ -169,6 +239,7 @@ start_local() {
     stop_redis
     start_gateway local "$port"
     start_monitor "$port"
+    start_feed "$((port + 2))"
 
     show <<END
 
@@ -192,6 +263,7 @@ It asks for this token: $(cat "$run/token")
 
 END
     show_put
+    show_feed
     show_monitor
     cat <<END
 
@@ -217,6 +289,7 @@ start_cluster() {
     start_gateway cluster "$port"
     start_gateway cluster "$second"
     start_monitor "$port" "$second"
+    start_feed "$((port + 2))" "$((second + 2))"
 
     show <<END
 
@@ -262,6 +335,7 @@ END
       brings it back, with its counters and rules
 
 END
+    show_feed
     show_monitor
     cat <<END
 make stop ends all of it; logs are in $shown.
@@ -275,12 +349,13 @@ case "${1:-} ${2:-}" in
         stop ;;
     "start "|"start cluster")
         # a failed start leaves nothing behind
+        stop_feed
         stop_monitor
         stop_gateways
         trap 'stop >&2' EXIT
         if [ -n "${2:-}" ]; then start_cluster; else start_local; fi
         trap - EXIT ;;
     *)
-        sed -n '3,9s/^# \{0,1\}//p' "$0" >&2
+        sed -n '3,10s/^# \{0,1\}//p' "$0" >&2
         exit 2 ;;
 esac

@@ -15,6 +15,8 @@
 #     console fleet
 #         The same with two gateways, 8080 and 8081, a Redis at 6379 and an API
 #         at 9000.
+#     console feed
+#         A transcript that t/systems/postgres/page.t runs.
 #     python
 #         A program, which its first line names: the next transcript may run it.
 #     json    is parsed.
@@ -298,6 +300,8 @@ sub page {
             is_deeply([warnings($kind, $said)], [], "$at: and warns of nothing");
         } elsif ($kind =~ /^console( fleet)?$/) {
             transcript($block, $config, $1, @files);
+        } elsif ($kind eq 'console feed') {
+            is($at =~ s/:.*//r, 'postgres.md', "$at: another test runs it");
         } elsif ($kind eq 'python') {
             push @files, [$text =~ /^# (\S+)/, $text];
         } elsif ($kind eq 'json') {
