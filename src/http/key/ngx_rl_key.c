@@ -465,8 +465,8 @@ ngx_rl_api_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
         source->get = ngx_rl_sources[i].get;
         source->mark = ngx_rl_sources[i].mark;
-        source->name.len = text->len - name->len;
-        source->name.data = text->data + name->len;
+        source->name.len = text->len - ngx_rl_sources[i].name.len;
+        source->name.data = text->data + ngx_rl_sources[i].name.len;
         source->jwt = (source->get == ngx_rl_jwt_claim);
 
         if (source->get == ngx_rl_source_header) {

@@ -693,6 +693,7 @@ ngx_rl_select_limit(ngx_rl_selection_t *s, ngx_rl_rule_t *rule,
     const ngx_rl_allowance_t  *allowance;
 
     allowed = &s->allowed;
+    allowed->limit = &rule->limit;
     allowed->origin = NGX_RL_ORIGIN_RULE;
     allowed->dynamic = 0;
 
