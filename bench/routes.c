@@ -161,15 +161,17 @@ paths_make(const case_t *c)
 static uint32_t
 linear(const case_t *c, const u_char *data, size_t len)
 {
-    uint32_t  i, found;
+    uint32_t           i, found;
+    ngx_rl_readings_t  path;
 
     found = NGX_RL_ROUTE_NONE;
+    (void) ngx_rl_readings_init(&path, data, len, NULL, 0);
 
     /* all of them: the most specific may be the last */
 
     for (i = 0; i < c->templates; i++) {
         if (ngx_rl_route_match(templates[i].data, templates[i].len,
-                               data, len, 0))
+                               &path, 0))
         {
             found = i;
         }
@@ -183,16 +185,18 @@ static uint64_t
 lookup(const case_t *c, const ngx_rl_route_set_t *set, const u_char *data,
     size_t len)
 {
-    ngx_rl_path_t  split;
+    ngx_rl_path_t      split;
+    ngx_rl_readings_t  path;
 
     switch (c->work) {
 
     case SPLIT:
-        (void) ngx_rl_path_split(data, len, 0, &split);
+        (void) ngx_rl_path_split(data, len, &split);
         return split.depth;
 
     case SET:
-        return ngx_rl_route_set_find(set, data, len, 0);
+        (void) ngx_rl_readings_init(&path, data, len, NULL, 0);
+        return ngx_rl_route_set_find(set, &path, 0);
 
     case LINEAR:
         return linear(c, data, len);

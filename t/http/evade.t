@@ -78,7 +78,11 @@ my $n = 0;
 
 for my $path ('/p/tree/..;/x', '/p/tree/..%3B/x', '/p/tree/x/..;/..;/q', '/p/y/..;/tree/x',
               '/p\\tree\\x', '/p/y\\..\\tree', '/p/tree;x/y', '/p/leaf;x', '/p\\leaf',
-              '/p/leaf\\..;\\leaf', '/p/open\\..\\leaf')
+              '/p/leaf\\..;\\leaf', '/p/open\\..\\leaf',
+              # dropped before the path is decoded, or resolved
+              '/p;x/tree/..%3B/q', '/p%3Bx/tree/..;/q', '/p;x\\tree/..%3b\\q',
+              '/p;x%2Fy/leaf', '/p;%5Cx/tree/q', '/p;\\x/tree/..%3B/q', '/p/y/;x/../leaf',
+              '/p/tree%2F..%5Cq\\x', '/p\\tree/..%5Cq', '/p/y/..;/../y;/../p/leaf')
 {
     my $key = 'X-Key: ' . $n++;
     is($gateway->statuses([$path, $key],

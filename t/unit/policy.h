@@ -15,10 +15,13 @@
 #include <cmocka.h>
 
 #include "ngx_rl_subject.h"
+#include "readings.h"
 
 #define ngx_destroy_pool  test_destroy_pool
 #include "nginx_text.h"
 #undef ngx_destroy_pool
+
+#define READINGS(path)  readings_of((path)->data, (path)->len, NULL)
 
 static ngx_uint_t               destroyed;      /* pools */
 static ngx_uint_t               compiled;       /* expressions */

@@ -97,7 +97,7 @@ test_order(void **state)
     assert_memory_not_equal(&policy->fixed[0]->salt, &policy->fixed[1]->salt,
                             sizeof(ngx_rl_id_t));
 
-    assert_int_equal(ngx_rl_policy_find(policy, &path, found, 8), 6);
+    assert_int_equal(ngx_rl_policy_find(policy, READINGS(&path), found, 8), 6);
     assert_ptr_equal(found[0], policy->fixed[1]);
     assert_false(policy->needs & NGX_RL_NEEDS_KEY);
 
@@ -290,7 +290,7 @@ test_regex(void **state)
     assert_string_equal(problem[1].pointer.data,
                         "/rules/3/match/endpoint_regex");
     assert_memory_equal(problem[1].detail.data, "missing )", 9);
-    assert_int_equal(ngx_rl_policy_find(policy, &path, found, 8), 8);
+    assert_int_equal(ngx_rl_policy_find(policy, READINGS(&path), found, 8), 8);
     assert_int_equal(ngx_rl_policy_finish(policy, 0, NULL), NGX_OK);
 
     ngx_rl_policy_release(policy);
@@ -344,7 +344,7 @@ test_many(void **state)
 
     assert_int_equal(ngx_rl_policy_complete(policy), NGX_OK);
     assert_int_equal(policy->nkeys, 101);
-    assert_int_equal(ngx_rl_policy_find(policy, &path, found, 8), 4);
+    assert_int_equal(ngx_rl_policy_find(policy, READINGS(&path), found, 8), 4);
     assert_int_equal(found[3]->number, 3 + 9777);
     assert_int_equal(ngx_rl_policy_finish(policy, 1000, NULL), NGX_OK);
 
@@ -393,15 +393,15 @@ same_rules(const ngx_rl_policy_t *policy, char *text, ngx_uint_t max)
     found = malloc(max * sizeof(ngx_rl_rule_t *));
     assert_true(found != NULL || max == 0);
 
-    got = ngx_rl_policy_find(policy, &path, found, max);
+    got = ngx_rl_policy_find(policy, READINGS(&path), found, max);
     rules = policy->rules.elts;
     n = 0;
 
     for (i = 0; i < policy->rules.nelts; i++) {
         if (rules[i]->route.len
             && !ngx_rl_route_match(rules[i]->route.data,
-                                   rules[i]->route.len, path.data,
-                                   path.len, 0))
+                                   rules[i]->route.len,
+                                   readings_of(path.data, path.len, NULL), 0))
         {
             continue;
         }

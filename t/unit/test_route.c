@@ -2,7 +2,7 @@
 
 #include "unit.h"
 
-#include "ngx_rl_route.h"
+#include "readings.h"
 
 
 static void
@@ -109,13 +109,68 @@ test_match(void **state)
                                        strlen(cases[i].tmpl)));
         got = ngx_rl_route_match((const u_char *) cases[i].tmpl,
                                  strlen(cases[i].tmpl),
-                                 (const u_char *) cases[i].path,
-                                 strlen(cases[i].path), 0);
+                                 readings_of(cases[i].path,
+                                             strlen(cases[i].path), NULL), 0);
 
         if (got != cases[i].match) {
             fail_msg("\"%s\" on \"%s\": %d", cases[i].tmpl, cases[i].path, got);
         }
     }
+}
+
+
+/* How a path was sent: what nginx has decoded and resolved. */
+static void
+test_sent(void **state)
+{
+    size_t  i;
+
+    static const struct {
+        const char  *tmpl;
+        const char  *sent;
+        const char  *path;
+        int          match;
+    } cases[] = {
+        { "/a/b", "/a/x/;y/../b", "/a/x/b", 1 },
+        { "/a/x/b", "/a/x/;y/../b", "/a/x/b", 1 },
+        { "/a/b", "/a;x%2Fy/b", "/a;x/y/b", 1 },
+        { "/a/y/b", "/a;x%2Fy/b", "/a;x/y/b", 1 },
+        { "/a/b/**", "/a;x/b/..%3B/c", "/a;x/b/..;/c", 1 },
+        { "/a/c", "/a;x/b/..%3B/c", "/a;x/b/..;/c", 1 },
+        { "/a/b/**", "/a%3bx/b/..;/c", "/a;x/b/..;/c", 1 },
+        { "/a/b/**", "/a\\b\\..\\c", "/a\\b\\..\\c", 1 },
+        { "/a/b/**", "/a/b/%2e%2e;/../c", "/a/b/c", 1 },
+        { "/a/**", "/a%3bx/b/..;/c", "/a;x/b/..;/c", 1 },
+        { "/a/b", "/a;\\x%5cy/b", "/a;\\x\\y/b", 1 },
+        { "/a/x/y/b", "/a;\\x%5cy/b", "/a;\\x\\y/b", 1 },
+        { "/a/b/*", "/a\\b/..%5Cc", "/a\\b/..\\c", 1 },
+        { "/a/c", "/a\\b/..%5Cc", "/a\\b/..\\c", 1 },
+        { "/a/b", "/a%2Fb;%", "/a/b;%", 1 },
+        { "/a/b", "/a%3", "/a%3", 0 },
+        { "/x/a", "/%78;%01%02/a", "/x;\1\2/a", 1 },
+        { "/x/a", "/%78%01;/a", "/x\1;/a", 0 }
+    };
+
+    for (i = 0; i < COUNT(cases); i++) {
+        if (ngx_rl_route_match((const u_char *) cases[i].tmpl,
+                               strlen(cases[i].tmpl),
+                               readings_of(cases[i].path,
+                                           strlen(cases[i].path),
+                                           cases[i].sent), 0)
+            != cases[i].match)
+        {
+            fail_msg("\"%s\" on \"%s\"", cases[i].tmpl, cases[i].sent);
+        }
+    }
+
+    /* how many there are */
+
+    assert_int_equal(readings_of("/a/b", 4, "/a/%62")->n, 0);
+    assert_int_equal(readings_of("/a;b", 4, "/a;b")->n, 2);
+    assert_int_equal(readings_of("*;", 2, NULL)->n, 0);
+    assert_in_range(readings_of("/;\\;\\/../a/b", 12,
+                                "/;\\%3b%5C/../..%2f%61/b")->n,
+                    5, NGX_RL_READINGS);
 }
 
 
@@ -140,8 +195,8 @@ test_every(void **state)
         assert_int_equal(
             ngx_rl_route_match((const u_char *) cases[i].tmpl,
                                strlen(cases[i].tmpl),
-                               (const u_char *) cases[i].path,
-                               strlen(cases[i].path), 1),
+                               readings_of(cases[i].path,
+                                           strlen(cases[i].path), NULL), 1),
             cases[i].match);
     }
 }

@@ -56,6 +56,7 @@ subject_make(ngx_rl_subject_t *subject, const char *key, const char *path)
     memset(subject, 0, sizeof(*subject));
     subject->method = 2;
     subject->path = str(path);
+    subject->readings = READINGS(&subject->path);
     subject->api_key = str(key);
     subject->log = &log_nowhere;
     subject->log_limit = &log_limit;
@@ -627,6 +628,7 @@ test_match(void **state)
 
     is("matched");
     subject.path = str("/v2/7");
+    subject.readings = READINGS(&subject.path);
     is("path");
     subject.api_key = str("pk_1");
     is("api_key");

@@ -9,6 +9,33 @@
 #include "ngx_rl_map.h"
 #include "ngx_rl_text.h"
 
+/* a reading: bits, of which none is the first one */
+#define NGX_RL_READ_TEXT             1    /* ";" is text when it is decoded */
+#define NGX_RL_READ_FIRST_PARAMETER  2    /* before, it begins a parameter */
+#define NGX_RL_READ_FIRST_BACKSLASH  4    /* before, "\" is "/" */
+#define NGX_RL_READ_BACKSLASH        8    /* when it is decoded, "\" is "/" */
+#define NGX_RL_READ_LAST             16   /* all this is done last: what becomes
+                                             ".." by it is text */
+#define NGX_RL_READ_SENT             32   /* as it was sent: nginx has resolved
+                                             nothing */
+
+#define NGX_RL_READ_PARAMETERS                                                \
+    (NGX_RL_READ_TEXT|NGX_RL_READ_FIRST_PARAMETER)
+#define NGX_RL_READ_BACKSLASHES                                               \
+    (NGX_RL_READ_FIRST_BACKSLASH|NGX_RL_READ_BACKSLASH)
+
+/* in a path as it was sent: what was encoded */
+#define NGX_RL_WAS_SLASH      1
+#define NGX_RL_WAS_SEMICOLON  2
+#define NGX_RL_WAS_BACKSLASH  3
+
+/* what a byte is in a reading: bits */
+#define NGX_RL_BEGINS_PARAMETER  1
+#define NGX_RL_BEGINS_FIRST      2   /* one that is dropped before decoding */
+#define NGX_RL_ENDS_SEGMENT      4
+#define NGX_RL_ENDS_ALL          8   /* such a parameter, too */
+
+
 static int
 ngx_rl_is_control(u_char c)
 {
@@ -16,19 +43,15 @@ ngx_rl_is_control(u_char c)
 }
 
 
-static inline int
-ngx_rl_segment_read(const u_char **pos, const u_char *last, unsigned reading,
+int
+ngx_rl_segment_next(const u_char **pos, const u_char *last,
     ngx_rl_segment_t *seg)
 {
-    u_char         other, parameter;
     const u_char  *p;
-
-    other = (reading & NGX_RL_PATH_BACKSLASH) ? '\\' : '/';
-    parameter = (reading & NGX_RL_PATH_TEXT) ? '/' : ';';
 
     p = *pos;
 
-    while (p != last && (*p == '/' || *p == other)) {
+    while (p != last && *p == '/') {
         p++;
     }
 
@@ -39,27 +62,19 @@ ngx_rl_segment_read(const u_char **pos, const u_char *last, unsigned reading,
 
     seg->data = p;
 
-    while (p != last && *p != '/' && *p != other && *p != parameter) {
+    while (p != last && *p != '/' && *p != ';') {
         p++;
     }
 
     seg->len = p - seg->data;
 
-    while (p != last && *p != '/' && *p != other) {
+    while (p != last && *p != '/') {
         p++;
     }
 
     *pos = p;
 
     return 1;
-}
-
-
-int
-ngx_rl_segment_next(const u_char **pos, const u_char *last,
-    ngx_rl_segment_t *seg)
-{
-    return ngx_rl_segment_read(pos, last, 0, seg);
 }
 
 
@@ -177,17 +192,35 @@ ngx_rl_route_check(const u_char *text, size_t len)
 }
 
 
-unsigned
-ngx_rl_path_readings(const u_char *path, size_t len)
+static inline void
+ngx_rl_path_push(ngx_rl_path_t *path, const ngx_rl_segment_t *seg)
 {
-    return (memchr(path, ';', len) ? NGX_RL_PATH_TEXT : 0)
-           | (memchr(path, '\\', len) ? NGX_RL_PATH_BACKSLASH : 0);
+    if (path->depth < NGX_RL_ROUTE_DEPTH) {
+        path->segments[path->depth] = *seg;
+    }
+
+    path->depth++;
+}
+
+
+static inline void
+ngx_rl_path_add(ngx_rl_path_t *path, const ngx_rl_segment_t *seg)
+{
+    if (ngx_rl_segment_is_nothing(seg)) {
+        return;
+    }
+
+    if (ngx_rl_segment_is_parent(seg)) {
+        path->depth -= (path->depth != 0);
+        return;
+    }
+
+    ngx_rl_path_push(path, seg);
 }
 
 
 int
-ngx_rl_path_split(const u_char *path, size_t len, unsigned reading,
-    ngx_rl_path_t *out)
+ngx_rl_path_split(const u_char *path, size_t len, ngx_rl_path_t *out)
 {
     const u_char      *last;
     ngx_rl_segment_t   seg;
@@ -200,25 +233,261 @@ ngx_rl_path_split(const u_char *path, size_t len, unsigned reading,
 
     last = path + len;
 
-    while (ngx_rl_segment_read(&path, last, reading, &seg)) {
-
-        if (ngx_rl_segment_is_nothing(&seg)) {
-            continue;
-        }
-
-        if (ngx_rl_segment_is_parent(&seg)) {
-            out->depth -= (out->depth != 0);
-            continue;
-        }
-
-        if (out->depth < NGX_RL_ROUTE_DEPTH) {
-            out->segments[out->depth] = seg;
-        }
-
-        out->depth++;
+    while (ngx_rl_segment_next(&path, last, &seg)) {
+        ngx_rl_path_add(out, &seg);
     }
 
     return 1;
+}
+
+
+/* A byte of a path that was sent encoded; else the byte itself, and width 1. */
+static u_char
+ngx_rl_sent_byte(const u_char *p, size_t len, size_t *width)
+{
+    int  high, low;
+
+    *width = 1;
+
+    if (*p != '%' || len < 3) {
+        return *p;
+    }
+
+    high = ngx_rl_hex_digit(p[1]);
+    low = ngx_rl_hex_digit(p[2]);
+
+    if (high < 0 || low < 0) {
+        return *p;
+    }
+
+    *width = 3;
+
+    return (u_char) (high << 4 | low);
+}
+
+
+static size_t
+ngx_rl_readings_most(const ngx_rl_readings_t *readings)
+{
+    return (readings->sent_len ? 3 : 2)
+           * (1 << __builtin_popcount(readings->bits & (NGX_RL_READ_LAST - 1)));
+}
+
+
+size_t
+ngx_rl_readings_init(ngx_rl_readings_t *readings, const u_char *text,
+    size_t len, const u_char *sent, size_t sent_len)
+{
+    size_t    i, width;
+    u_char    c;
+    unsigned  bits;
+
+    readings->text = text;
+    readings->len = len;
+    readings->sent = sent;
+    readings->sent_len = 0;
+    readings->n = 0;
+
+    bits = (memchr(text, ';', len) ? NGX_RL_READ_PARAMETERS : 0)
+           | (memchr(text, '\\', len) ? NGX_RL_READ_BACKSLASHES : 0);
+
+    for (i = 0; i < sent_len; i += width) {
+        c = ngx_rl_sent_byte(&sent[i], sent_len - i, &width);
+
+        if (c == ';') {
+            bits |= NGX_RL_READ_PARAMETERS;
+
+        } else if (c == '\\') {
+            bits |= NGX_RL_READ_BACKSLASHES;
+        }
+    }
+
+    readings->bits = bits;
+
+    if (bits == 0 || len == 0 || text[0] != '/') {
+        return 0;
+    }
+
+    readings->bits |= NGX_RL_READ_LAST;
+
+    if (sent_len && (sent_len != len || memcmp(sent, text, len) != 0)) {
+        readings->sent_len = sent_len;
+        readings->bits |= NGX_RL_READ_SENT;
+    }
+
+    return ngx_rl_readings_most(readings) * sizeof(ngx_rl_path_t)
+           + readings->sent_len;
+}
+
+
+/*
+ * Decodes a path as it was sent. What was encoded gets bytes of its own:
+ * templates have no control characters, so it does not matter which one of them
+ * a path has.
+ */
+static size_t
+ngx_rl_sent_decode(const u_char *p, size_t len, u_char *out)
+{
+    u_char  c, *begin;
+    size_t  i, width;
+
+    begin = out;
+
+    for (i = 0; i < len; i += width) {
+        c = ngx_rl_sent_byte(&p[i], len - i, &width);
+
+        if (ngx_rl_is_control(c)) {
+            c = 0x7f;
+
+        } else if (width == 3 && c == '/') {
+            c = NGX_RL_WAS_SLASH;
+
+        } else if (width == 3 && c == ';') {
+            c = NGX_RL_WAS_SEMICOLON;
+
+        } else if (width == 3 && c == '\\') {
+            c = NGX_RL_WAS_BACKSLASH;
+        }
+
+        *out++ = c;
+    }
+
+    return out - begin;
+}
+
+
+static void
+ngx_rl_path_read(const u_char *p, const u_char *last, unsigned reading,
+    ngx_rl_path_t *path)
+{
+    u_char             kinds[256], kind, within;
+    const u_char      *end;
+    ngx_rl_segment_t   seg;
+
+    memset(kinds, 0, sizeof(kinds));
+    path->depth = 0;
+
+    kinds['/'] = NGX_RL_ENDS_ALL | NGX_RL_ENDS_SEGMENT;
+
+    if (reading & NGX_RL_READ_FIRST_BACKSLASH) {
+        kinds['\\'] = NGX_RL_ENDS_ALL | NGX_RL_ENDS_SEGMENT;
+
+    } else if (reading & NGX_RL_READ_BACKSLASH) {
+        kinds['\\'] = NGX_RL_ENDS_SEGMENT;
+    }
+
+    if (reading & NGX_RL_READ_FIRST_PARAMETER) {
+        kinds[';'] = NGX_RL_BEGINS_FIRST;
+
+    } else if (!(reading & NGX_RL_READ_TEXT)) {
+        kinds[';'] = NGX_RL_BEGINS_PARAMETER;
+    }
+
+    if (reading & NGX_RL_READ_SENT) {
+        kinds[NGX_RL_WAS_SLASH] = NGX_RL_ENDS_SEGMENT;
+        kinds[NGX_RL_WAS_SEMICOLON] = (reading & NGX_RL_READ_TEXT)
+                                      ? 0 : NGX_RL_BEGINS_PARAMETER;
+        kinds[NGX_RL_WAS_BACKSLASH] = (reading & NGX_RL_READ_BACKSLASH)
+                                      ? NGX_RL_ENDS_SEGMENT : 0;
+    }
+
+    while (p != last) {
+        seg.data = p;
+        end = NULL;
+        within = NGX_RL_ENDS_SEGMENT;
+
+        for ( /* void */ ; p != last; p++) {
+            kind = kinds[*p];
+
+            if (kind & within) {
+                break;
+            }
+
+            if (kind & NGX_RL_BEGINS_FIRST) {
+                within = NGX_RL_ENDS_ALL;
+            }
+
+            if (kind && end == NULL) {
+                end = p;
+            }
+        }
+
+        seg.len = (end ? end : p) - seg.data;
+
+        if ((reading & NGX_RL_READ_LAST) && ngx_rl_segment_is_parent(&seg)) {
+            ngx_rl_path_push(path, &seg);
+
+        } else {
+            ngx_rl_path_add(path, &seg);
+        }
+
+        p += (p != last);
+    }
+}
+
+
+static int
+ngx_rl_path_same(const ngx_rl_path_t *one, const ngx_rl_path_t *two)
+{
+    size_t  i;
+
+    for (i = 0; i < ngx_rl_min(one->depth, NGX_RL_ROUTE_DEPTH); i++) {
+        if (one->segments[i].len != two->segments[i].len
+            || memcmp(one->segments[i].data, two->segments[i].data,
+                      one->segments[i].len)
+               != 0)
+        {
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
+
+void
+ngx_rl_readings_split(ngx_rl_readings_t *readings, void *memory)
+{
+    size_t          i, n, decoded_len;
+    u_char         *decoded;
+    unsigned        reading;
+    ngx_rl_path_t  *path;
+
+    readings->paths = memory;
+    decoded = (u_char *) &readings->paths[ngx_rl_readings_most(readings)];
+    decoded_len = ngx_rl_sent_decode(readings->sent, readings->sent_len,
+                                     decoded);
+    n = 0;
+
+    for (reading = 0; reading <= NGX_RL_READ_SENT + NGX_RL_READ_LAST - 1;
+         reading++)
+    {
+        if (reading & ~readings->bits) {
+            continue;
+        }
+
+        path = &readings->paths[n];
+
+        if (reading & NGX_RL_READ_SENT) {
+            ngx_rl_path_read(decoded, decoded + decoded_len, reading, path);
+
+        } else {
+            ngx_rl_path_read(readings->text, readings->text + readings->len,
+                             reading, path);
+        }
+
+        for (i = 0; i < n; i++) {
+            if (readings->paths[i].depth == path->depth
+                && ngx_rl_path_same(&readings->paths[i], path))
+            {
+                break;
+            }
+        }
+
+        n += (i == n);
+    }
+
+    readings->n = n;
 }
 
 
@@ -267,23 +536,20 @@ ngx_rl_route_match_path(const u_char *tmpl, size_t tmpl_len,
 
 
 int
-ngx_rl_route_match(const u_char *tmpl, size_t tmpl_len, const u_char *path,
-    size_t path_len, int every)
+ngx_rl_route_match(const u_char *tmpl, size_t tmpl_len,
+    const ngx_rl_readings_t *path, int every)
 {
-    int             match;
-    unsigned        reading, readings;
-    ngx_rl_path_t   split;
+    int            match;
+    size_t         i;
+    ngx_rl_path_t  only;
 
-    readings = ngx_rl_path_readings(path, path_len);
+    if (path->n == 0) {
+        return ngx_rl_path_split(path->text, path->len, &only)
+               && ngx_rl_route_match_path(tmpl, tmpl_len, &only);
+    }
 
-    for (reading = 0; reading < NGX_RL_PATH_READINGS; reading++) {
-
-        if (reading & ~readings) {
-            continue;
-        }
-
-        match = ngx_rl_path_split(path, path_len, reading, &split)
-                && ngx_rl_route_match_path(tmpl, tmpl_len, &split);
+    for (i = 0; i < path->n; i++) {
+        match = ngx_rl_route_match_path(tmpl, tmpl_len, &path->paths[i]);
 
         if (match != every) {
             return match;
@@ -640,12 +906,22 @@ ngx_rl_route_enter(ngx_rl_route_walk_t *walk, uint32_t node)
 
 
 static void
-ngx_rl_route_read(ngx_rl_route_walk_t *walk, unsigned reading)
+ngx_rl_route_read(ngx_rl_route_walk_t *walk, size_t reading)
 {
     walk->reading = reading;
     walk->hashed = 0;
 
-    if (ngx_rl_path_split(walk->text, walk->len, reading, &walk->path)) {
+    if (walk->readings->n) {
+        walk->path = &walk->readings->paths[reading];
+        ngx_rl_route_enter(walk, 0);
+        return;
+    }
+
+    walk->path = &walk->only;
+
+    if (ngx_rl_path_split(walk->readings->text, walk->readings->len,
+                          &walk->only))
+    {
         ngx_rl_route_enter(walk, 0);
     }
 }
@@ -659,7 +935,7 @@ ngx_rl_route_literal(ngx_rl_route_walk_t *walk, uint32_t parent, size_t i)
     const ngx_rl_route_set_t  *set;
 
     set = walk->set;
-    seg = &walk->path.segments[i];
+    seg = &walk->path->segments[i];
 
     if (seg->len > set->longest) {
         return 0;
@@ -669,7 +945,7 @@ ngx_rl_route_literal(ngx_rl_route_walk_t *walk, uint32_t parent, size_t i)
 
     while (walk->hashed <= i) {
         walk->hashes[walk->hashed] = ngx_rl_route_hash(
-                                         &walk->path.segments[walk->hashed]);
+                                        &walk->path->segments[walk->hashed]);
         walk->hashed++;
     }
 
@@ -700,7 +976,7 @@ ngx_rl_route_walk_reading(ngx_rl_route_walk_t *walk)
         case NGX_RL_ROUTE_LITERAL:
             frame->stage = NGX_RL_ROUTE_ANY;
 
-            if (i == walk->path.depth) {
+            if (i == walk->path->depth) {
                 if (node->end != NGX_RL_ROUTE_NONE) {
                     return node->end;
                 }
@@ -719,7 +995,7 @@ ngx_rl_route_walk_reading(ngx_rl_route_walk_t *walk)
         case NGX_RL_ROUTE_ANY:
             frame->stage = NGX_RL_ROUTE_REST;
 
-            if (node->any && i < walk->path.depth) {
+            if (node->any && i < walk->path->depth) {
                 ngx_rl_route_enter(walk, node->any);
                 break;
             }
@@ -746,16 +1022,15 @@ ngx_rl_route_walk_reading(ngx_rl_route_walk_t *walk)
 
 
 uint32_t
-ngx_rl_route_set_find(const ngx_rl_route_set_t *set, const u_char *path,
-    size_t len, unsigned reading)
+ngx_rl_route_set_find(const ngx_rl_route_set_t *set,
+    const ngx_rl_readings_t *path, size_t reading)
 {
     ngx_rl_route_walk_t  walk;
 
     walk.set = set;
     walk.depth = 0;
     walk.visited = 0;
-    walk.text = path;
-    walk.len = len;
+    walk.readings = path;
 
     if (set->n) {
         ngx_rl_route_read(&walk, reading);
@@ -767,18 +1042,15 @@ ngx_rl_route_set_find(const ngx_rl_route_set_t *set, const u_char *path,
 
 void
 ngx_rl_route_walk_init(ngx_rl_route_walk_t *walk, const ngx_rl_route_set_t *set,
-    const u_char *path, size_t len)
+    const ngx_rl_readings_t *path)
 {
     walk->set = set;
     walk->depth = 0;
     walk->visited = 0;
-    walk->text = path;
-    walk->len = len;
-    walk->readings = 0;
+    walk->readings = path;
     walk->reading = 0;
 
     if (set->n) {
-        walk->readings = ngx_rl_path_readings(path, len);
         ngx_rl_route_read(walk, 0);
     }
 }
@@ -789,26 +1061,23 @@ static int
 ngx_rl_route_returned(const ngx_rl_route_walk_t *walk)
 {
     int                      rest;
-    size_t                   i, n;
-    unsigned                 reading;
-    ngx_rl_path_t            path;
+    size_t                   i, n, reading;
+    const ngx_rl_path_t     *path;
     const ngx_rl_segment_t  *one, *two;
 
     n = walk->depth - 1;
     rest = (walk->frames[n].stage == NGX_RL_ROUTE_LEAVE);
 
     for (reading = 0; reading < walk->reading; reading++) {
+        path = &walk->readings->paths[reading];
 
-        if ((reading & ~walk->readings)
-            || !ngx_rl_path_split(walk->text, walk->len, reading, &path)
-            || (rest ? path.depth < n : path.depth != n))
-        {
+        if (rest ? path->depth < n : path->depth != n) {
             continue;
         }
 
         for (i = 0; i < n; i++) {
-            one = &walk->path.segments[i];
-            two = &path.segments[i];
+            one = &walk->path->segments[i];
+            two = &path->segments[i];
 
             if (walk->frames[i + 1].node
                 != walk->set->nodes[walk->frames[i].node].any
@@ -832,7 +1101,6 @@ uint32_t
 ngx_rl_route_walk_next(ngx_rl_route_walk_t *walk)
 {
     uint32_t  number;
-    unsigned  reading;
 
     for ( ;; ) {
         number = ngx_rl_route_walk_reading(walk);
@@ -845,16 +1113,10 @@ ngx_rl_route_walk_next(ngx_rl_route_walk_t *walk)
             continue;
         }
 
-        reading = walk->reading;
-
-        do {
-            reading++;
-        } while (reading & ~walk->readings & (NGX_RL_PATH_READINGS - 1));
-
-        if (walk->readings == 0 || reading >= NGX_RL_PATH_READINGS) {
+        if (walk->set->n == 0 || walk->reading + 1 >= walk->readings->n) {
             return NGX_RL_ROUTE_NONE;
         }
 
-        ngx_rl_route_read(walk, reading);
+        ngx_rl_route_read(walk, walk->reading + 1);
     }
 }

@@ -24,6 +24,21 @@ typedef struct {
 
 
 /*
+ * A path, however servers read it: in each of these ways, a template that
+ * matches it matches. Mostly there is one.
+ */
+typedef struct {
+    const u_char   *text;       /* decoded, as nginx has it */
+    size_t          len;
+    const u_char   *sent;       /* as the client sent it */
+    size_t          sent_len;   /* 0: that is the text */
+    unsigned        bits;       /* what makes a difference */
+    size_t          n;          /* different readings; 0: the text's alone */
+    ngx_rl_path_t  *paths;      /* n; the text's is the first */
+} ngx_rl_readings_t;
+
+
+/*
  * Whether text is a path template: it starts with "/"; "{name}" and "*" stand
  * for one whole segment, "**" for the rest and only at the end. A trailing "/"
  * is not significant. Returns NULL, or what is wrong as a constant string
@@ -32,34 +47,43 @@ typedef struct {
 const char *ngx_rl_route_check(const u_char *text, size_t len);
 
 /*
- * Servers read a path in different ways. In each of these ways, a template that
- * matches it matches: bits, of which none is the first way.
+ * A path of one reading, until split: it is decoded, and parameters after ";"
+ * are dropped. sent: the same path before nginx decoded it and resolved its
+ * "..", without a query; of length 0 where it is no other, or where a server
+ * does not get it. Both are kept as long as the readings. Returns the bytes
+ * that split needs, or 0: there is no other reading.
  */
-#define NGX_RL_PATH_TEXT       1   /* ";" is text */
-#define NGX_RL_PATH_BACKSLASH  2   /* "\" is "/" */
-#define NGX_RL_PATH_READINGS   4
-
-/* The bits that make a difference for this path: mostly 0. */
-unsigned ngx_rl_path_readings(const u_char *path, size_t len);
+size_t ngx_rl_readings_init(ngx_rl_readings_t *readings, const u_char *text,
+    size_t len, const u_char *sent, size_t sent_len);
 
 /*
- * Splits a decoded path, as the reading says. Parameters after ";" in a segment
- * are no part of it. A segment that is empty then, or ".", counts as nothing,
- * and ".." removes the segment before it: so "/a//b", "/a/;x/b" and
- * "/a/c/..;x/b" are "/a/b". One look at each byte. Returns 1, or 0 where the
- * path does not start with "/": no template matches that. The segments point
- * into the path.
+ * The readings, in memory aligned for a pointer and kept as long. There are
+ * NGX_RL_READINGS at most. A server drops the parameters behind a ";" that was
+ * sent and then decodes the path, or decodes it first, where "%3B" is a ";"
+ * too, or does both, or takes them for text. A "\" that was sent is a "/", or
+ * one that was decoded is one too, or none is. A ".." that is left then is
+ * resolved, or was looked for before.
  */
-int ngx_rl_path_split(const u_char *path, size_t len, unsigned reading,
-    ngx_rl_path_t *out);
+void ngx_rl_readings_split(ngx_rl_readings_t *readings, void *memory);
+
+#define NGX_RL_READINGS  48
+
+/*
+ * Splits a decoded path. Parameters after ";" in a segment are no part of it. A
+ * segment that is empty then, or ".", counts as nothing, and ".." removes the
+ * segment before it: so "/a//b", "/a/;x/b" and "/a/c/..;x/b" are "/a/b". One
+ * look at each byte. Returns 1, or 0 where the path does not start with "/": no
+ * template matches that. The segments point into the path.
+ */
+int ngx_rl_path_split(const u_char *path, size_t len, ngx_rl_path_t *out);
 
 /*
  * Whether a decoded path matches a checked template, whole: returns 1 or 0.
  * "**" behind "/a/" matches "/a", "/a/" and everything below. every: in every
  * reading, not in any.
  */
-int ngx_rl_route_match(const u_char *tmpl, size_t tmpl_len, const u_char *path,
-    size_t path_len, int every);
+int ngx_rl_route_match(const u_char *tmpl, size_t tmpl_len,
+    const ngx_rl_readings_t *path, int every);
 
 /*
  * Takes the next segment of a template at *pos, with the "/" before it skipped
@@ -135,11 +159,10 @@ typedef struct {
     uint32_t                   visited;  /* nodes, for tests */
     uint32_t                   hashes[NGX_RL_ROUTE_DEPTH];
     ngx_rl_route_frame_t       frames[NGX_RL_ROUTE_DEPTH + 1];
-    const u_char              *text;     /* of the path */
-    size_t                     len;
-    unsigned                   readings; /* of it: bits */
-    unsigned                   reading;  /* this one */
-    ngx_rl_path_t              path;
+    const ngx_rl_readings_t   *readings;
+    size_t                     reading;  /* this one */
+    const ngx_rl_path_t       *path;     /* of it */
+    ngx_rl_path_t              only;     /* where there is one */
 } ngx_rl_route_walk_t;
 
 
@@ -169,9 +192,9 @@ uint32_t ngx_rl_route_set_add(ngx_rl_route_set_t *set, const u_char *text,
     size_t len);
 
 /*
- * The number of the most specific template that matches a decoded path in this
- * reading, or NGX_RL_ROUTE_NONE. Compared segment by segment from the
- * left, a literal is more specific than "{name}" or "*", which is more than
+ * The number of the most specific template that matches a path in this reading
+ * of it (below n, or 0), or NGX_RL_ROUTE_NONE. Compared segment by segment from
+ * the left, a literal is more specific than "{name}" or "*", which is more than
  * "**".
  *
  * Costs one look at each byte of the path and a visit, each in constant time,
@@ -183,16 +206,16 @@ uint32_t ngx_rl_route_set_add(ngx_rl_route_set_t *set, const u_char *text,
  * do.
  */
 uint32_t ngx_rl_route_set_find(const ngx_rl_route_set_t *set,
-    const u_char *path, size_t len, unsigned reading);
+    const ngx_rl_readings_t *path, size_t reading);
 
 /*
- * All templates that match a decoded path in any reading, in each the most
+ * All templates that match a path in any reading, in each the most
  * specific first, each once: after init each call of next returns one, then
  * NGX_RL_ROUTE_NONE. The cost of all together is bounded as above, for
  * each reading. The path is kept until the end.
  */
 void ngx_rl_route_walk_init(ngx_rl_route_walk_t *walk,
-    const ngx_rl_route_set_t *set, const u_char *path, size_t len);
+    const ngx_rl_route_set_t *set, const ngx_rl_readings_t *path);
 uint32_t ngx_rl_route_walk_next(ngx_rl_route_walk_t *walk);
 
 #endif /* NGX_RL_ROUTE_H_INCLUDED */

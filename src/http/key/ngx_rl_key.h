@@ -119,6 +119,13 @@ ngx_int_t ngx_rl_client_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
 char *ngx_rl_route_directive(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
+/*
+ * How servers may read the request's path. NGX_ERROR: memory is out. They last
+ * as long as the request.
+ */
+ngx_int_t ngx_rl_route_readings(ngx_http_request_t *r,
+    ngx_rl_readings_t *readings);
+
 /* Whether a path may match none of the templates; NULL: there are none. */
 ngx_uint_t ngx_rl_route_folds(const ngx_rl_routes_t *routes);
 ngx_int_t ngx_rl_route_variable(ngx_http_request_t *r,

@@ -151,31 +151,63 @@ ngx_rl_route_folds(const ngx_rl_routes_t *routes)
 }
 
 
+ngx_int_t
+ngx_rl_route_readings(ngx_http_request_t *r, ngx_rl_readings_t *readings)
+{
+    void       *memory;
+    size_t      bytes;
+    ngx_str_t   sent;
+
+    ngx_str_null(&sent);
+
+    /* nginx has decoded or resolved it, and nobody has changed it since */
+
+    if (r->valid_unparsed_uri && (r->complex_uri || r->quoted_uri)) {
+        sent.data = r->unparsed_uri.data;
+
+        while (sent.len < r->unparsed_uri.len
+               && sent.data[sent.len] != '?' && sent.data[sent.len] != '#')
+        {
+            sent.len++;
+        }
+    }
+
+    bytes = ngx_rl_readings_init(readings, r->uri.data, r->uri.len, sent.data,
+                                 sent.len);
+
+    if (bytes == 0) {
+        return NGX_OK;
+    }
+
+    memory = ngx_palloc(r->pool, bytes);
+    if (memory == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_rl_readings_split(readings, memory);
+
+    return NGX_OK;
+}
+
+
 /*
  * The most specific template. Where readings of the path have different ones,
  * it is the one that does not match in all of them; if there are several, the
  * path is "/": a client cannot choose under which of them it is counted.
  */
 static const ngx_str_t *
-ngx_rl_route_find(const ngx_rl_routes_t *routes, const ngx_str_t *path)
+ngx_rl_route_find(const ngx_rl_routes_t *routes, const ngx_rl_readings_t *path)
 {
+    size_t            i;
     uint32_t          number;
-    unsigned          reading, readings;
     const ngx_str_t  *found, *one;
 
     static const ngx_str_t  root = ngx_string("/");
 
     found = NULL;
-    readings = ngx_rl_path_readings(path->data, path->len);
 
-    for (reading = 0; reading <= readings; reading++) {
-
-        if (reading & ~readings) {
-            continue;
-        }
-
-        number = ngx_rl_route_set_find(&routes->set, path->data,
-                                       path->len, reading);
+    for (i = 0; i < ngx_max(path->n, 1); i++) {
+        number = ngx_rl_route_set_find(&routes->set, path, i);
 
         if (number == NGX_RL_ROUTE_NONE) {
             continue;
@@ -184,14 +216,12 @@ ngx_rl_route_find(const ngx_rl_routes_t *routes, const ngx_str_t *path)
         one = (ngx_str_t *) routes->templates.elts + number;
 
         if (found == NULL
-            || ngx_rl_route_match(found->data, found->len, path->data,
-                                  path->len, 1))
+            || ngx_rl_route_match(found->data, found->len, path, 1))
         {
             found = one;
 
         } else if (one != found
-                   && !ngx_rl_route_match(one->data, one->len,
-                                          path->data, path->len, 1))
+                   && !ngx_rl_route_match(one->data, one->len, path, 1))
         {
             return &root;
         }
@@ -205,11 +235,13 @@ ngx_int_t
 ngx_rl_route_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
     uintptr_t data)
 {
-    u_char             *p;
-    ngx_str_t          *path;
-    const ngx_str_t    *tmpl;
-    ngx_rl_ctx_t       *ctx;
-    ngx_rl_loc_conf_t  *conf;
+    u_char                   *p;
+    ngx_str_t                *path;
+    const ngx_str_t          *tmpl;
+    ngx_rl_ctx_t             *ctx;
+    ngx_rl_loc_conf_t        *conf;
+    ngx_rl_readings_t         own;
+    const ngx_rl_readings_t  *readings;
 
     /*
      * after an internal redirect it is still the route that was checked, by
@@ -221,13 +253,19 @@ ngx_rl_route_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v,
     if (ctx && ctx->conf) {
         conf = ctx->conf;
         path = &ctx->path;
+        readings = &ctx->readings;
 
     } else {
         conf = ngx_http_get_module_loc_conf(r, ngx_http_ratelimit_module);
         path = &r->uri;
+        readings = &own;
+
+        if (conf->routes && ngx_rl_route_readings(r, &own) != NGX_OK) {
+            return NGX_ERROR;
+        }
     }
 
-    tmpl = conf->routes ? ngx_rl_route_find(conf->routes, path) : NULL;
+    tmpl = conf->routes ? ngx_rl_route_find(conf->routes, readings) : NULL;
     if (tmpl) {
         return ngx_rl_variable_set(v, tmpl->data, tmpl->len);
     }

@@ -2,6 +2,7 @@
  * The context of a request: from its first limited location to its end.
  */
 
+#include "ngx_rl_key.h"
 #include "ngx_rl_request.h"
 
 
@@ -142,6 +143,14 @@ ngx_rl_ctx_create(ngx_http_request_t *r, ngx_rl_loc_conf_t *conf,
     ctx->request = r;
     ctx->conf = conf;
     ctx->path = r->uri;
+    ctx->readings.n = 0;
+
+    if (((needs & NGX_RL_NEEDS_ROUTE) || conf->routes)
+        && ngx_rl_route_readings(r, &ctx->readings) != NGX_OK)
+    {
+        return NULL;
+    }
+
     ctx->needs = needs;
 
     check = &ctx->check;

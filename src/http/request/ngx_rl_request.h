@@ -71,6 +71,7 @@ typedef struct {
     ngx_rl_loc_conf_t   *conf;        /* of the deciding location */
     ngx_rl_policy_t    **policies;    /* of conf->limits, each used */
     ngx_str_t            path;        /* that is checked */
+    ngx_rl_readings_t    readings;    /* of it, if a template asks */
     u_char               numbers[NGX_RL_NUMBERS_BYTES];  /* of the headers */
     uint64_t             decided_ms;  /* since the epoch */
     ngx_rl_once_t       *once;        /* if needs has that bit */

@@ -114,6 +114,7 @@ ngx_rl_select_subject(ngx_rl_selection_t *s)
 
     subject->method = r->method;
     subject->path = s->ctx->path;
+    subject->readings = &s->ctx->readings;
     subject->host = r->headers_in.server;
     subject->log = r->connection->log;
     subject->api_key.len = 0;
@@ -1051,7 +1052,8 @@ ngx_rl_select_rules(ngx_rl_selection_t *s)
 
     } else {
         rules = s->rules;
-        n = ngx_rl_policy_find(s->policy, &s->ctx->path, rules, NGX_RL_FOUND);
+        n = ngx_rl_policy_find(s->policy, &s->ctx->readings, rules,
+                               NGX_RL_FOUND);
 
         if (n > NGX_RL_FOUND) {
             rules = ngx_palloc(s->request->pool, n * sizeof(ngx_rl_rule_t *));
@@ -1059,7 +1061,7 @@ ngx_rl_select_rules(ngx_rl_selection_t *s)
                 return NGX_RL_SELECT_ERROR;
             }
 
-            n = ngx_rl_policy_find(s->policy, &s->ctx->path, rules, n);
+            n = ngx_rl_policy_find(s->policy, &s->ctx->readings, rules, n);
         }
     }
 
@@ -1146,9 +1148,7 @@ ngx_rl_select(ngx_http_request_t *r, ngx_rl_ctx_t *ctx, ngx_rl_report_t *report)
 
         /* a client that writes a path so may want to leave rules out */
 
-        if (full && report == NULL && !conf->dry_run
-            && ngx_rl_path_readings(ctx->path.data, ctx->path.len))
-        {
+        if (full && report == NULL && !conf->dry_run && ctx->readings.n) {
             return NGX_RL_SELECT_BAD_PATH;
         }
     }

@@ -9,7 +9,6 @@
 #include "ngx_rl_policy.h"
 
 #include "ngx_rl_hash.h"
-#include "ngx_rl_route.h"
 
 #define NGX_RL_POLICY_POOL    65536   /* bytes of a block */
 #define NGX_RL_PROBLEM_BYTES  1024    /* of a detail */
@@ -651,8 +650,8 @@ ngx_rl_index_merge(ngx_rl_rule_t **rules, ngx_uint_t n, ngx_uint_t max,
 
 
 ngx_uint_t
-ngx_rl_policy_find(const ngx_rl_policy_t *policy, const ngx_str_t *path,
-    ngx_rl_rule_t **rules, ngx_uint_t max)
+ngx_rl_policy_find(const ngx_rl_policy_t *policy,
+    const ngx_rl_readings_t *path, ngx_rl_rule_t **rules, ngx_uint_t max)
 {
     uint32_t              number;
     ngx_uint_t            n;
@@ -663,7 +662,7 @@ ngx_rl_policy_find(const ngx_rl_policy_t *policy, const ngx_str_t *path,
 
     n = ngx_rl_index_merge(rules, 0, max, &index->lists[NGX_RL_INDEX_ANY]);
 
-    ngx_rl_route_walk_init(&walk, &index->set, path->data, path->len);
+    ngx_rl_route_walk_init(&walk, &index->set, path);
 
     for ( ;; ) {
         number = ngx_rl_route_walk_next(&walk);

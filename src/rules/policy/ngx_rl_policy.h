@@ -7,6 +7,7 @@
 #ifndef NGX_RL_POLICY_H_INCLUDED
 #define NGX_RL_POLICY_H_INCLUDED
 
+#include "ngx_rl_route.h"
 #include "ngx_rl_rule.h"
 
 /* of a document: all of them at once, each with its place */
@@ -220,7 +221,7 @@ ngx_int_t ngx_rl_rule_regex(ngx_rl_rule_t *rule, ngx_pool_t *pool,
  * room. A policy that needs no route has all its rules found.
  */
 ngx_uint_t ngx_rl_policy_find(const ngx_rl_policy_t *policy,
-    const ngx_str_t *path, ngx_rl_rule_t **rules, ngx_uint_t max);
+    const ngx_rl_readings_t *path, ngx_rl_rule_t **rules, ngx_uint_t max);
 
 /* Frees one that nobody uses. Rows of one that never was in use are 0. */
 static ngx_inline void

@@ -191,7 +191,7 @@ ngx_rl_rule_path(const ngx_rl_rule_t *rule, ngx_uint_t found,
 
     if (rule->route.len && !found
         && !ngx_rl_route_match(rule->route.data, rule->route.len,
-                               subject->path.data, subject->path.len, 0))
+                               subject->readings, 0))
     {
         return 0;
     }
@@ -291,9 +291,9 @@ ngx_uint_t
 ngx_rl_rule_every(const ngx_rl_rule_t *rule, const ngx_rl_subject_t *subject)
 {
     return rule->route.len == 0
-           || ngx_rl_path_readings(subject->path.data, subject->path.len) == 0
+           || subject->readings->n == 0
            || ngx_rl_route_match(rule->route.data, rule->route.len,
-                                 subject->path.data, subject->path.len, 1);
+                                 subject->readings, 1);
 }
 
 

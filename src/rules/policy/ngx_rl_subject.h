@@ -12,19 +12,20 @@
 #include "ngx_rl_log_limit.h"
 
 typedef struct {
-    ngx_uint_t           method;      /* bit */
-    ngx_str_t            path;        /* decoded */
-    ngx_str_t            host;        /* in lower case, without port */
-    ngx_str_t            api_key;     /* empty: none */
-    ngx_str_t            tier;        /* by this policy */
-    u_char               address[NGX_RL_ADDRESS];
-    ngx_str_t            failed;      /* the name of the condition */
-    ngx_log_t           *log;
-    ngx_rl_log_limit_t  *log_limit;   /* of expressions that give up */
-    unsigned             addressed:1; /* the address is known */
-    unsigned             digested:1;  /* there is a key, and this is its
-                                         digest */
-    u_char               digest[NGX_RL_MAP_KEY];
+    ngx_uint_t                method;      /* bit */
+    ngx_str_t                 path;        /* decoded */
+    const ngx_rl_readings_t  *readings;    /* of it */
+    ngx_str_t                 host;        /* in lower case, without port */
+    ngx_str_t                 api_key;     /* empty: none */
+    ngx_str_t                 tier;        /* by this policy */
+    u_char                    address[NGX_RL_ADDRESS];
+    ngx_str_t                 failed;      /* the name of the condition */
+    ngx_log_t                *log;
+    ngx_rl_log_limit_t       *log_limit;   /* of expressions that give up */
+    unsigned                  addressed:1; /* the address is known */
+    unsigned                  digested:1;  /* there is a key, and this is its
+                                              digest */
+    u_char                    digest[NGX_RL_MAP_KEY];
 } ngx_rl_subject_t;
 
 /* why a rule does not apply; from GROUP_TAKEN on the engine's caller knows */
