@@ -31,7 +31,7 @@ my $END = time + 60 * ($ENV{MINUTES} // 90);
 my @TESTS = (
     [qr{core/lease/ngx_rl_ledger|lua/grant},
      qw( engine/lease engine/async engine/give-back )],
-    [qr{core/lease/ngx_rl_split|remote/ngx_rl_parts}, 'engine/shards'],
+    [qr{remote/ngx_rl_parts}, 'engine/shards'],
     [qr{core/algorithm|lua/.*(?:window|log|bucket|check)},
      qw( engine/algorithm engine/leaky-bucket )],
     [qr{core/ngx_rl_breaker}, 'redis/breaker'],

@@ -210,12 +210,20 @@ void ngx_rl_strict_send(ngx_rl_check_t *check, ngx_rl_strict_e what);
 
 
 /*
- * leased.c: the ledger learns what Redis has said of a strict counter, or that
- * it said nothing. The counter asks alone, in place of its ledger; or it is
- * rejected until a moment; or its requests may cost nothing. Those are answered
- * by what is kept here.
+ * leased.c: the ledger learns what Redis has said of a strict counter, asked at
+ * asked_us, or that it said nothing. The counter asks alone, in place of its
+ * ledger; or it is rejected until a moment; or it is a part of a split one; or
+ * its requests may cost nothing. Those are answered by what is kept here.
  */
-void ngx_rl_leased_learn(ngx_rl_counter_t *counter, ngx_uint_t answered);
+void ngx_rl_leased_learn(ngx_rl_counter_t *counter, uint64_t asked_us,
+    ngx_uint_t answered);
+
+/*
+ * What the ledger knows of a counter or of a part, and whether that rejects the
+ * cost: retry_us. If nothing is known, the counter is a fresh one.
+ */
+void ngx_rl_leased_look(const ngx_rl_counter_t *counter,
+    ngx_rl_answer_t *answer);
 
 /*
  * A strict counter that Redis has rejected before: whether that still counts,

@@ -117,6 +117,7 @@ struct ngx_rl_remote_s {
 
     /* of a split counter */
     ngx_rl_redis_call_t    *call;       /* while an answer is due */
+    uint64_t                asked_us;   /* when the last one was */
     uint32_t                part;       /* asked last; it has granted */
     uint64_t                tried;      /* parts asked in vain: bits */
     uint64_t                unanswered;    /* of them, without an answer */

@@ -348,7 +348,7 @@ ngx_rl_once_end(ngx_rl_check_t *check, const ngx_rl_once_t *once,
             && counter->source == NGX_RL_SOURCE_REDIS
             && !counter->alone && !counter->rule->dynamic_cost)
         {
-            ngx_rl_leased_learn(counter, 1);
+            ngx_rl_leased_learn(counter, check->taken_us, 1);
         }
 
         if (once->paid[i]) {

@@ -24,7 +24,13 @@ sub gateway {
                   'quick rate=10r/s capacity=4 match=/quick sync=strict shards=2',
                   "tried $day limit=4 match=/tried sync=strict shards=2 dry_run",
                   "wide $day limit=20 match=/both sync=strict shards=4",
-                  "few $day limit=3 key=\$arg_b match=/both sync=strict"]);
+                  "few $day limit=3 key=\$arg_b match=/both sync=strict",
+                  "each $day limit=8 match=/each/window sync=strict shards=8",
+                  'all rate=8r/30d match=/each/bucket sync=strict shards=8',
+                  'any algorithm=sliding_window limit=8 window=1d'
+                  . ' match=/each/sliding sync=strict shards=8',
+                  "none $day limit=1 key=\$arg_b match=/each/** sync=strict"
+                  . ' cost_header=X-Cost']);
 }
 
 # Calls that gateways made, however they ended. Redis also counts those of other
@@ -92,7 +98,9 @@ for (['a Cluster', "cluster 127.0.0.1:$ports[0]", @ports],
                               > ($shards < 16 ? 1 : 3) }
                       @primaries), 0, "$name: $path: on all nodes alike");
         }
-        # what is spent is remembered
+        # what is spent is remembered; it is asked once more
+        $_->burst(64, "$path?k=load") for @fleet;
+        sleep 0.2;
         $_->burst(64, "$path?k=load") for @fleet;
         my $calls = calls(@fleet);
         @answers = map { $_->burst(100, "$path?k=load") } @fleet;
@@ -141,6 +149,17 @@ for (['a Cluster', "cluster 127.0.0.1:$ports[0]", @ports],
     }
     is($passed, 17, "$name: and the parts get back what they had granted");
     is($fleet[1]->get('/both?k=a&b=c')->{status}, 429, "$name: to the limit");
+    # each part has granted its only token, and got it back
+    for my $path (qw( /each/window /each/bucket /each/sliding )) {
+        @answers = map { $fleet[$_ % 2]->get("$path?k=a&b=$path") } 1 .. 80;
+        is(tally(@answers), '1 x 200, 79 x 429', "$name: $path: another rule");
+        @answers = map {
+            my ($gateway, $query) = ($fleet[$_ % 2], "$path?k=a&b=$path$_");
+            wait_for(sub { $gateway->get($query)->{status} == 200 });
+        } 1 .. 7;
+        is(scalar(grep { $_ } @answers), 7, "$name: $path: all come back");
+        is($fleet[0]->get("$path?k=a&b=c")->{status}, 429, "$name: $path: no more");
+    }
     for (@fleet) {
         $_->stop;
         $_->log_ok;

@@ -1,6 +1,6 @@
-# sync=strict: what Redis has rejected is rejected here until the moment that it
-# has named, also while Redis is away. It is asked once more. A reset, another
-# limit and tokens that come back here end it.
+# sync=strict, also with shards=: what Redis has rejected is rejected here until
+# the moment that it has named, also while Redis is away. It is asked once more.
+# A reset, another limit and tokens that come back here end it.
 
 use t::RateLimit 'no_plan';
 use t::Clock qw( advance );
@@ -15,6 +15,9 @@ my %LIMITS = (
     sliding => 'limit=2 window=1d algorithm=sliding_window',
     log => 'limit=2 window=1h algorithm=sliding_log',
     local => 'rate=2r/h fail_mode=local',
+    split => 'rate=2r/h shards=2',
+    fixed_split => 'limit=2 window=1d algorithm=fixed_window shards=2',
+    sliding_split => 'limit=2 window=1d algorithm=sliding_window shards=2',
 );
 my %OTHERS = (
     cost => 'rate=10r/h cost=$arg_cost',
@@ -96,12 +99,16 @@ for my $rule (sort keys %LIMITS) {
     is($gateway->get("/$rule?k=back")->{status}, 200, "$rule: and asked once more");
 }
 
-# an operator resets it; a lower cost; another limit
+# an operator resets it, or gives tokens; a lower cost; another limit
 for my $rule (sort keys %LIMITS) {
     $gateway->get("/$rule?k=reset") for 1 .. 3;
     is($api->delete("/counters?rule=$rule&key=reset")->{status}, 200,
        "$rule: a reset");
     is($gateway->get("/$rule?k=reset")->{status}, 200, "$rule: ends it");
+    $gateway->get("/$rule?k=gift") for 1 .. 3;
+    is($api->patch("/counters?rule=$rule&key=gift", { add => 1 })->{status}, 200,
+       "$rule: a gift");
+    is($gateway->get("/$rule?k=gift")->{status}, 200, "$rule: ends it, too");
 }
 
 # what Redis says in the millisecond of a reset is not remembered
@@ -188,6 +195,26 @@ like(do { local $/; <$held> }, qr/^HTTP\S+ 200 /, 'it is over');
 close $held;
 ok(wait_for(sub { $gateway->get('/permits?k=a')->{status} == 200 }),
    'the next one has it');
+
+# another limit that came and went
+$gateway->get('/split?k=limits') for 1 .. 3;
+advance(0.2);
+$gateway->get('/split?k=limits');
+
+my $http = $gateway->{http};
+
+for ('rate=600r/m capacity=2 shards=2', 'rate=2r/h shards=2') {
+    t::Clock::go();
+    $gateway->configure(http => $http =~ s{rate=2r/h shards=2}{$_}r);
+    $gateway->reload;
+    wait_for(sub { $gateway->get('/split?k=limits')->{status} == 200 })
+        for 1 .. 20 * /m/;
+    t::Clock::stop();
+    advance(1);
+}
+
+is(passed(map { $gateway->get('/split?k=limits') } 1 .. 3), 2,
+   'a limit that comes back rejects nothing that it did before');
 
 # a worker that dies leaves what Redis has rejected, and not for longer
 $gateway->get('/bucket?k=died') for 1 .. 3;

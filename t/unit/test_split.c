@@ -1,12 +1,8 @@
-/* Shares of a limit, and what a node remembers of a counter's parts. */
+/* Shares of a limit, and what a gateway remembers of a counter's parts. */
 
 #include "lease.h"
 
-#include "ngx_rl_split.h"
-
 #define ROUNDS  200000
-
-typedef ngx_rl_split_t  split_t;
 
 static void
 random_limit(limit_t *limit)
@@ -109,14 +105,18 @@ test_not_split(void **state)
 }
 
 
+/* What is known of a part. */
 static answer_t
-look(const split_t *split, unsigned k, const limit_t *share, int64_t ms,
-    uint32_t cost)
+look(lease_t *lease, const limit_t *share, const env_t *env, uint32_t cost)
 {
     answer_t  answer;
 
-    memset(&answer, 0xa5, sizeof(answer));
-    ngx_rl_split_look(split, k, share, AT_US(ms), cost, &answer);
+    memset(&answer, 0, sizeof(answer));
+    answer.remaining = share->capacity;
+
+    if (!ngx_rl_ledger_rejects(lease, share, env, cost, &answer)) {
+        ngx_rl_ledger_look(lease, share, env, &answer);
+    }
 
     assert_int_equal(answer.granted, 0);
     assert_true(answer.remaining <= share->capacity);
@@ -125,162 +125,73 @@ look(const split_t *split, unsigned k, const limit_t *share, int64_t ms,
 }
 
 
+/* Redis has said so; as the engine does it. */
 static void
-note(split_t *split, unsigned k, const limit_t *share, int64_t ms,
+note(lease_t *lease, const limit_t *share, const env_t *env, uint32_t cost,
     answer_t answer)
 {
-    ngx_rl_split_note(split, k, share, AT_US(ms), &answer);
+    ngx_rl_ledger_call_t  call;
+
+    memset(&call, 0, sizeof(call));
+    call.cost = cost;
+
+    if (answer.granted) {
+        (void) ngx_rl_ledger_charge(lease, share, env, answer.granted);
+        answer.granted = 0;
+    }
+
+    (void) ngx_rl_ledger_fill(lease, share, env, env->now_us, &call, &answer);
+
+    if (lease->unnamed && answer.retry_us == 0) {
+        lease->retry_ms = 0;
+    }
 }
 
 
+/* What comes back ends a rejection, and is seen. */
 static void
-test_place(void **state)
+test_gave(void **state)
 {
-    assert_true(sizeof(split_t) <= 64);
-    assert_int_equal(offsetof(split_t, busy_us), 0);
-}
+    unsigned  i;
+    env_t     env;
+    lease_t   lease;
+    limit_t   share, other;
 
+    limit_t (*const  limits[])(uint64_t, uint64_t) = { bucket, fixed, sliding };
 
-static void
-test_bucket(void **state)
-{
-    split_t   split;
-    limit_t   share;
-    answer_t  answer;
+    for (i = 0; i < COUNT(limits); i++) {
+        share = limits[i](2, 86400);
+        other = limits[i](3, 86400);
+        memset(&lease, 0, sizeof(lease));
+        env = at(0);
 
-    memset(&split, 0, sizeof(split));
-    share = bucket(10, 10);
+        note(&lease, &share, &env, 1, said(1, 1, 43200000, 0));
+        assert_int_equal(look(&lease, &share, &env, 1).remaining, 1);
+        assert_true(look(&lease, &share, &env, 1).retry_us == 0);
 
-    answer = look(&split, 0, &share, 0, 10);
-    assert_int_equal(answer.remaining, 10);
-    assert_true(answer.retry_us == 0 && answer.reset_us == 0);
+        note(&lease, &share, &env, 1, said(0, 0, 86400000, 43200000));
+        env = at(50);
+        assert_int_equal(look(&lease, &share, &env, 1).remaining, 0);
+        assert_true(look(&lease, &share, &env, 1).retry_us > 43000000);
 
-    note(&split, 2, &share, 0, said(1, 2, 7500, 0));
+        ngx_rl_ledger_gave(&lease, &share, &env, 1);
+        assert_int_equal(look(&lease, &share, &env, 1).remaining, 1);
+        assert_true(look(&lease, &share, &env, 1).retry_us == 0);
 
-    answer = look(&split, 2, &share, 0, 2);
-    assert_int_equal(answer.remaining, 2);
-    assert_true(answer.retry_us == 0);
-    answer = look(&split, 2, &share, 0, 3);
-    assert_in_range(answer.retry_us, 499000, 501000);
+        /* an answer that has overtaken it stands for a moment only */
 
-    /* it fills, and no other part is meant */
+        note(&lease, &share, &env, 1, said(0, 0, 86400000, 43200000));
+        env = at(149);
+        assert_true(look(&lease, &share, &env, 1).retry_us > 0);
+        env = at(150);
+        assert_true(look(&lease, &share, &env, 1).retry_us == 0);
 
-    assert_int_equal(look(&split, 2, &share, 1500, 3).remaining, 4);
-    assert_true(look(&split, 2, &share, 501, 3).retry_us == 0);
-    assert_int_equal(look(&split, 1, &share, 0, 1).remaining, 10);
+        /* nothing is known behind another limit */
 
-    /* denied: the place stays as long */
-
-    note(&split, 3, &share, 0, said(0, 0, 30000, 21000));
-    assert_true(look(&split, 3, &share, 20998, 1).retry_us > 0);
-    assert_true(look(&split, 3, &share, 21001, 1).retry_us == 0);
-    assert_true(split.busy_us >= AT_US(21000));
-
-    /* a day: as long as nobody else needs the place, and a minute at least */
-
-    note(&split, 3, &share, 0, said(0, 0, 30000, 86400000));
-    assert_true(split.busy_us >= AT_US(60000));
-    assert_true(split.busy_us <= AT_US(61000));
-}
-
-
-static void
-test_fixed(void **state)
-{
-    split_t   split;
-    limit_t   share;
-    answer_t  answer;
-
-    memset(&split, 0, sizeof(split));
-    share = fixed(10, 60);
-
-    note(&split, 0, &share, 0, said(1, 6, 5000, 0));
-    note(&split, 1, &share, 1, said(0, 0, 4999, 4999));
-
-    answer = look(&split, 0, &share, 2, 6);
-    assert_int_equal(answer.remaining, 6);
-    assert_true(answer.retry_us == 0);
-    assert_in_range(answer.reset_us, 4990000, 5000000);
-
-    /* less than the cost is left: until the end */
-
-    answer = look(&split, 0, &share, 2, 7);
-    assert_in_range(answer.retry_us, 4990000, 5000000);
-    answer = look(&split, 1, &share, 4990, 1);
-    assert_int_equal(answer.remaining, 0);
-    assert_in_range(answer.retry_us, 1, 11000);
-
-    /* what is given back does not show; what is taken does */
-
-    note(&split, 0, &share, 3, said(1, 8, 4997, 0));
-    assert_int_equal(look(&split, 0, &share, 3, 1).remaining, 6);
-    note(&split, 0, &share, 3, said(1, 4, 4997, 0));
-    assert_int_equal(look(&split, 0, &share, 3, 1).remaining, 4);
-
-    /* a reply that was slow does not make the window longer */
-
-    note(&split, 2, &share, 900, said(1, 3, 4990, 0));
-    assert_true(look(&split, 1, &share, 5001, 1).retry_us == 0);
-    assert_int_equal(look(&split, 1, &share, 5001, 1).remaining, 10);
-
-    /* the next window is a new one for all parts, also a little early */
-
-    note(&split, 0, &share, 4999, said(1, 7, 60000, 0));
-    assert_int_equal(look(&split, 0, &share, 4999, 1).remaining, 7);
-    assert_int_equal(look(&split, 1, &share, 4999, 1).remaining, 10);
-
-    /* and what comes from the old one is late */
-
-    note(&split, 1, &share, 5000, said(0, 0, 1, 1));
-    assert_int_equal(look(&split, 1, &share, 5000, 1).remaining, 10);
-    assert_int_equal(look(&split, 0, &share, 5000, 1).remaining, 7);
-}
-
-
-static void
-test_sliding(void **state)
-{
-    split_t   split;
-    limit_t   share;
-    answer_t  answer;
-
-    memset(&split, 0, sizeof(split));
-    share = sliding(10, 60);
-
-    /* denied up to where the milliseconds no longer fit 32 bits, and behind */
-
-    note(&split, 0, &share, 0, said(1, 6, 61000, 0));
-    note(&split, 1, &share, 0, said(0, 1, 61000, 700));
-
-    assert_true(look(&split, 0, &share, 1, 6).retry_us == 0);
-    answer = look(&split, 1, &share, 100, 2);
-    assert_int_equal(answer.remaining, 1);
-    assert_in_range(answer.retry_us, 599000, 601000);
-    assert_true(look(&split, 1, &share, 699, 2).retry_us > 0);
-    assert_true(look(&split, 1, &share, 701, 2).retry_us == 0);
-
-    note(&split, 1, &share, 699, said(0, 1, 60301, 100));
-    assert_true(look(&split, 1, &share, 750, 2).retry_us > 0);
-    assert_true(look(&split, 1, &share, 800, 2).retry_us == 0);
-
-    /* more is left as time passes, which Redis says */
-
-    note(&split, 0, &share, 900, said(1, 8, 60100, 0));
-    assert_int_equal(look(&split, 0, &share, 900, 1).remaining, 8);
-    assert_int_equal(look(&split, 0, &share, 61001, 1).remaining, 10);
-
-    /* for long */
-
-    share = sliding(10, 366 * 86400);
-    memset(&split, 0, sizeof(split));
-    note(&split, 0, &share, 0, said(0, 0, 366ULL * 86400000 + 1,
-                                    366ULL * 86400000));
-    assert_true(look(&split, 0, &share, 86400000, 1).retry_us > 0);
-
-    memset(&split, 0, sizeof(split));
-    note(&split, 0, &share, 0, said(0, 0, 366ULL * 86400000 + 1,
-                                    30ULL * 86400000));
-    assert_true(look(&split, 0, &share, 86400000, 1).retry_us > 0);
+        assert_int_equal(look(&lease, &other, &env, 1).remaining, 3);
+        assert_true(look(&lease, &share, &env, 1).retry_us == 0);
+        assert_int_equal(look(&lease, &share, &env, 1).remaining, 2);
+    }
 }
 
 
@@ -288,12 +199,12 @@ test_sliding(void **state)
 static void
 test_against_redis(void **state)
 {
-    unsigned                round, i;
-    uint64_t                now;
-    split_t                 split;
-    limit_t                 limit, share;
-    answer_t                known, answer;
-    state_t                 counter;
+    env_t     env;
+    limit_t   limit, share;
+    lease_t   lease;
+    state_t   counter;
+    unsigned  round, i;
+    answer_t  known, answer;
 
     for (round = 0; round < 3000; round++) {
         do {
@@ -301,35 +212,31 @@ test_against_redis(void **state)
         } while (ngx_rl_limit_share(&limit, 1 + rnd(8), 0, &share) != 0
                  || share.window_us < 5000);
 
-        memset(&split, 0, sizeof(split));
+        memset(&lease, 0, sizeof(lease));
         memset(&counter, 0, sizeof(counter));
-        now = AT_US(0);
+        env = at(0);
 
         for (i = 0; i < 60; i++) {
             uint32_t  cost = 1 + share.capacity / 7;
 
-            ngx_rl_split_look(&split, 4, &share, now, cost, &known);
-
-            answer = state_take(&counter, &share, now, cost,
+            known = look(&lease, &share, &env, cost);
+            answer = state_take(&counter, &share, env.now_us, cost,
                                 known.retry_us ? LOOK : 0);
 
             if (known.retry_us) {
-                /* remembered: true, and not for longer than it is */
+                /* remembered: true, and not for longer than it is, but for
+                   what is rounded up for each token */
 
                 assert_true(answer.retry_us > 0 || known.retry_us < 3000);
-                assert_true(known.retry_us <= answer.retry_us + 3000);
-                now += rnd(4) ? known.retry_us : rnd(known.retry_us);
+                assert_true(known.retry_us <= answer.retry_us + 3000 + cost);
+                env.now_us += rnd(4) ? known.retry_us : rnd(known.retry_us);
                 continue;
-            }
-
-            if (share.algorithm == NGX_RL_FIXED_WINDOW) {
-                assert_true(answer.retry_us == 0);
             }
 
             answer.reset_us += 999 - (answer.reset_us + 999) % 1000;
             answer.retry_us += 999 - (answer.retry_us + 999) % 1000;
-            ngx_rl_split_note(&split, 4, &share, now, &answer);
-            now += rnd(share.window_us / 16 + 1);
+            note(&lease, &share, &env, cost, answer);
+            env.now_us += rnd(share.window_us / 16 + 1);
         }
     }
 }

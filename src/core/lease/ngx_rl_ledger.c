@@ -1225,6 +1225,7 @@ ngx_rl_ledger_gave(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 
     if (ledger->mark == limit->mark) {
         ngx_rl_ledger_back(ledger, limit, tokens);
+        ledger->shown = UINT32_MAX;
     }
 }
 

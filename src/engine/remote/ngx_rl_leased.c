@@ -1054,6 +1054,31 @@ ngx_rl_leased_owes_next(ngx_rl_counter_t *counter)
 }
 
 
+void
+ngx_rl_leased_look(const ngx_rl_counter_t *counter, ngx_rl_answer_t *answer)
+{
+    ngx_rl_ledger_t  *ledger;
+    ngx_rl_locked_t   locked;
+
+    ngx_memzero(answer, sizeof(ngx_rl_answer_t));
+    answer->remaining = counter->limit->capacity;
+
+    ledger = ngx_rl_leased_lock(counter, 0, &locked);
+    if (ledger == NULL) {
+        return;
+    }
+
+    if (counter->cost == 0
+        || !ngx_rl_ledger_rejects(ledger, counter->limit, &locked.env,
+                                  counter->cost, answer))
+    {
+        ngx_rl_ledger_look(ledger, counter->limit, &locked.env, answer);
+    }
+
+    ngx_rl_leased_unlock(&locked);
+}
+
+
 static void
 ngx_rl_leased_take(ngx_rl_counter_t *counter)
 {
@@ -1076,15 +1101,7 @@ ngx_rl_leased_take(ngx_rl_counter_t *counter)
             return;
         }
 
-        counter->answer.remaining = counter->limit->capacity;
-        ledger = ngx_rl_leased_lock(counter, 0, &locked);
-
-        if (ledger) {
-            ngx_rl_ledger_look(ledger, counter->limit, &locked.env,
-                               &counter->answer);
-            ngx_rl_leased_unlock(&locked);
-        }
-
+        ngx_rl_leased_look(counter, &counter->answer);
         return;
     }
 
@@ -1233,10 +1250,10 @@ const ngx_rl_backend_t  ngx_rl_leased = {
 
 
 void
-ngx_rl_leased_learn(ngx_rl_counter_t *counter, ngx_uint_t answered)
+ngx_rl_leased_learn(ngx_rl_counter_t *counter, uint64_t asked_us,
+    ngx_uint_t answered)
 {
-    uint64_t               asked_us;
-    ngx_uint_t             overtaken;
+    ngx_uint_t             first;
     ngx_rl_answer_t        answer;
     ngx_rl_ledger_t       *ledger;
     ngx_rl_locked_t        locked;
@@ -1251,7 +1268,6 @@ ngx_rl_leased_learn(ngx_rl_counter_t *counter, ngx_uint_t answered)
     ngx_memzero(&call, sizeof(ngx_rl_ledger_call_t));
     call.cost = counter->cost;
     answer = counter->answer;
-    asked_us = counter->client->check->taken_us;
 
     if (counter->alone) {
         call.want = counter->cost;
@@ -1266,12 +1282,12 @@ ngx_rl_leased_learn(ngx_rl_counter_t *counter, ngx_uint_t answered)
         return;
     }
 
-    overtaken = ledger->overtaken;
-
     /* tokens of a strict counter come back without the ledger's knowledge */
 
     if (answered
-        && (counter->alone || !(counter->rule->needs & NGX_RL_NEEDS_SETTLE))
+        && (counter->alone || (counter->rule->part_limits == NULL
+                               && !(counter->rule->needs
+                                    & NGX_RL_NEEDS_SETTLE)))
         && ngx_rl_ledger_lost(ledger, counter->limit, &locked.env, asked_us,
                               &call, &counter->answer))
     {
@@ -1284,6 +1300,9 @@ ngx_rl_leased_learn(ngx_rl_counter_t *counter, ngx_uint_t answered)
         (void) ngx_rl_ledger_charge(ledger, counter->limit, &locked.env,
                                     counter->answer.granted);
     }
+
+    first = (ledger->mark != counter->limit->mark
+             || (ledger->retry_ms == 0 && ledger->overtaken == 0));
 
     if (!answered) {
         ngx_rl_ledger_failed(ledger, counter->limit, &locked.env, &call);
@@ -1299,11 +1318,17 @@ ngx_rl_leased_learn(ngx_rl_counter_t *counter, ngx_uint_t answered)
         counter->backend = &ngx_rl_leased;
     }
 
+    /* a spent sliding window does not say when it has a token: Redis does */
+
+    if (!counter->alone && ledger->unnamed && counter->answer.retry_us == 0) {
+        ledger->retry_ms = 0;
+    }
+
     if (counter->rule->sync == NGX_RL_SYNC_STRICT && ledger->retry_ms) {
 
         /* another gateway may give back at once what it took: ask once more */
 
-        if (overtaken == 0 && counter->answer.retry_us) {
+        if (first) {
             ledger->overtaken = 1;
         }
 

@@ -4,18 +4,18 @@
  * the limit. A request asks one part and, if that rejects it, the next one,
  * until a part grants or all have rejected.
  *
- * The workers of this gateway remember in the zone's table of leases what each
- * part has answered. A part that is known to reject is not asked before the
- * moment that Redis named, so a spent counter costs no calls. The client sees
- * what is left of all parts, as Redis said last; a part that was not asked yet
- * counts as full. If that table is full, the table of counters remembers a
- * counter that all parts have rejected, until the first of them may grant.
+ * Each part has a ledger in the zone's table of leases, as a strict counter has
+ * one that Redis has rejected, but it learns every answer. A part that is known
+ * to reject is not asked before the moment that Redis named, so a spent counter
+ * costs no calls. The client sees what is left of all parts, as Redis said
+ * last; a part that was not asked yet counts as full. If that table is full,
+ * the table of counters remembers for a second that all parts have rejected a
+ * counter.
  */
 
 #include "ngx_rl_script.h"
 
 #include "ngx_rl_hash.h"
-#include "ngx_rl_split.h"
 #include "ngx_rl_text.h"
 
 /*
@@ -30,45 +30,20 @@
 #define NGX_RL_PARTS_MAX_US  ((uint64_t) 366 * 86400 * 1000000)
 #define NGX_RL_PARTS_LOSS    255
 
-/* a rejection is remembered for so many ticks if a part had no answer */
+/* it is remembered for so many ticks: tokens may come back to a part */
 #define NGX_RL_PARTS_TICKS   8
 
-/* names what is known of all parts, where others name one */
-#define NGX_RL_PARTS_ALL     (64 * NGX_RL_SPLIT_PARTS)
+/* names what is known of all parts, where others name one from 1 on */
+#define NGX_RL_PARTS_ALL     255
 
-_Static_assert(sizeof(ngx_rl_split_t) <= NGX_RL_LEASE_BYTES,
-               "parts fit a lease's place");
 static void ngx_rl_parts_ask(ngx_rl_counter_t *counter);
 
 
-/* Another limit or number of parts is another memory, and so is a reset. */
-static ngx_rl_id_t
-ngx_rl_parts_id(const ngx_rl_counter_t *counter, uint32_t part)
+/* Names what is kept of a part, from 1 on, of so many. */
+static ngx_inline uint64_t
+ngx_rl_parts_number(const ngx_rl_counter_t *counter, uint32_t part)
 {
-    uint64_t     what;
-    ngx_rl_id_t  id;
-
-    id = ngx_rl_counter_id(counter);
-
-    what = (uint64_t) counter->rule->limit.mark << 16
-           | counter->rule->shards << 8
-           | (part / NGX_RL_SPLIT_PARTS + 1);
-
-    what ^= ngx_rl_leases_forgot_us(counter->client->limiter->zone.leases)
-            << 16;
-
-    return ngx_rl_id_vary(&id, what);
-}
-
-
-/* Locks what was noted of a part and its neighbours; NULL: nothing was. */
-static ngx_rl_split_t *
-ngx_rl_parts_lock(const ngx_rl_counter_t *counter, uint32_t part,
-    ngx_uint_t make, ngx_rl_lease_entry_t *entry)
-{
-    return ngx_rl_leases_lock(counter->client->limiter->zone.leases,
-                              ngx_rl_parts_id(counter, part), make,
-                              ngx_rl_local_now_us(), entry);
+    return counter->rule->shards << 8 | part;
 }
 
 
@@ -76,6 +51,28 @@ static const ngx_rl_limit_t *
 ngx_rl_parts_limit(const ngx_rl_rule_t *rule, uint32_t part)
 {
     return &rule->part_limits[part >= rule->limit.capacity % rule->shards];
+}
+
+
+/* What this gateway knows a part by. */
+static ngx_inline void
+ngx_rl_parts_name(const ngx_rl_counter_t *counter, uint32_t i,
+    ngx_rl_part_t *part)
+{
+    part->counter.limit = ngx_rl_parts_limit(counter->rule, i);
+    part->client.local = ngx_rl_id_vary(ngx_rl_client_local(counter->client),
+                                        ngx_rl_parts_number(counter, i + 1));
+}
+
+
+/* The counter, and its client, as those of a part. */
+static void
+ngx_rl_parts_copy(const ngx_rl_counter_t *counter, ngx_rl_part_t *part)
+{
+    part->counter = *counter;
+    part->client = *counter->client;
+    part->client.named = 1;
+    part->counter.client = &part->client;
 }
 
 
@@ -87,36 +84,23 @@ ngx_rl_parts_limit(const ngx_rl_rule_t *rule, uint32_t part)
 static uint32_t
 ngx_rl_parts_next(const ngx_rl_counter_t *counter, ngx_rl_answer_t *known)
 {
-    uint32_t               i, n, next;
-    uint64_t               now_us;
-    ngx_rl_split_t         split, *noted;
-    ngx_rl_answer_t        answer;
-    ngx_rl_remote_t       *remote;
-    ngx_rl_lease_entry_t   entry;
+    uint32_t          i, n, next;
+    ngx_rl_part_t     part;
+    ngx_rl_answer_t   answer;
+    ngx_rl_remote_t  *remote;
 
     n = counter->rule->shards;
     next = n;
     remote = counter->remote;
-    now_us = ngx_rl_local_now_us();
+
+    ngx_rl_parts_copy(counter, &part);
 
     ngx_memzero(known, sizeof(ngx_rl_answer_t));
     known->retry_us = remote->retry_us;
 
     for (i = 0; i < n; i++) {
-
-        if (i % NGX_RL_SPLIT_PARTS == 0) {
-            noted = ngx_rl_parts_lock(counter, i, 0, &entry);
-            ngx_memzero(&split, sizeof(ngx_rl_split_t));
-
-            if (noted) {
-                split = *noted;
-                ngx_rl_leases_unlock(&entry);
-            }
-        }
-
-        ngx_rl_split_look(&split, i % NGX_RL_SPLIT_PARTS,
-                          ngx_rl_parts_limit(counter->rule, i),
-                          now_us, counter->cost, &answer);
+        ngx_rl_parts_name(counter, i, &part);
+        ngx_rl_leased_look(&part.counter, &answer);
 
         known->remaining += answer.remaining;
         known->reset_us = ngx_max(known->reset_us, answer.reset_us);
@@ -146,16 +130,39 @@ ngx_rl_parts_lock_all(const ngx_rl_counter_t *counter, ngx_rl_entry_t *entry)
 {
     ngx_rl_id_t  id;
 
-    id = ngx_rl_parts_id(counter, NGX_RL_PARTS_ALL);
+    /* behind a reset it is another one */
+
+    id = ngx_rl_counter_id(counter);
+    id = ngx_rl_id_vary(&id, ngx_rl_parts_number(counter, NGX_RL_PARTS_ALL)
+            ^ ngx_rl_leases_forgot_us(counter->client->limiter->zone.leases)
+              << 16);
 
     ngx_rl_table_lock(counter->client->limiter->zone.table, &id,
                       ngx_rl_local_now_us(), entry);
 }
 
 
+/* A rejection is of that cost, and of that limit. */
+static ngx_inline uint32_t
+ngx_rl_parts_rejected(const ngx_rl_counter_t *counter)
+{
+    return counter->cost ^ (uint32_t) counter->limit->mark << 16;
+}
+
+
+/* Ends it, and the entry's lock. */
+static void
+ngx_rl_parts_forget_all(ngx_rl_entry_t *entry)
+{
+    ngx_memzero(&entry->state, sizeof(ngx_rl_state_t));
+    ngx_rl_table_store(entry, 0);
+}
+
+
 /*
  * For how long all parts reject the cost, by the table of counters; 0: nothing
- * is known.
+ * is known. What is over, or of another limit, must not be found again: ticks
+ * come round, and limits come back.
  */
 static uint64_t
 ngx_rl_parts_wait_us(const ngx_rl_counter_t *counter)
@@ -163,25 +170,20 @@ ngx_rl_parts_wait_us(const ngx_rl_counter_t *counter)
     uint64_t        wait_us;
     ngx_rl_entry_t  entry;
 
-    wait_us = 0;
     ngx_rl_parts_lock_all(counter, &entry);
 
-    if (entry.state.aux
-        && (((ngx_rl_tick(entry.now_us) | 1) - entry.state.aux)
-            & NGX_RL_TICK_MASK)
-           >= NGX_RL_PARTS_TICKS)
+    if (entry.found
+        && (entry.state.extra != ngx_rl_parts_rejected(counter)
+            || ((ngx_rl_tick(entry.now_us) - entry.state.aux)
+                & NGX_RL_TICK_MASK)
+               >= NGX_RL_PARTS_TICKS))
     {
-        /* ticks come round again, and must not find it */
-        ngx_memzero(&entry.state, sizeof(ngx_rl_state_t));
-        ngx_rl_table_store(&entry, 0);
+        ngx_rl_parts_forget_all(&entry);
         return 0;
     }
 
-    if (entry.state.fresh_us > entry.now_us
-        && counter->cost >= entry.state.extra)
-    {
-        wait_us = entry.state.fresh_us - entry.now_us;
-    }
+    wait_us = (entry.state.fresh_us > entry.now_us)
+              ? entry.state.fresh_us - entry.now_us : 0;
 
     ngx_rl_table_unlock(&entry);
 
@@ -293,19 +295,16 @@ ngx_rl_parts_get(ngx_rl_counter_t *counter, ngx_rl_part_t *part)
 
     (void) ngx_rl_client_hash(counter->client);
 
-    part->counter = *counter;
-    part->client = *counter->client;
+    ngx_rl_parts_copy(counter, part);
+    ngx_rl_parts_name(counter, counter->remote->part, part);
+
     part->remote = *counter->client->remote;
-    part->counter.client = &part->client;
     part->client.remote = &part->remote;
-    part->counter.limit = ngx_rl_parts_limit(counter->rule,
-                                             counter->remote->part);
     part->remote.bucket = ngx_rl_parts_bucket(counter);
 
     /* the same on machines of either byte order */
 
-    what = ((uint64_t) counter->rule->shards << 8
-            | (counter->remote->part + 1))
+    what = ngx_rl_parts_number(counter, counter->remote->part + 1)
            * 0x9e3779b97f4a7c15ULL;
     hash = (u_char *) &part->remote.hash;
 
@@ -317,7 +316,7 @@ ngx_rl_parts_get(ngx_rl_counter_t *counter, ngx_rl_part_t *part)
 
 /*
  * All parts have rejected the cost, or have no answer: notes it, unless each is
- * remembered. A part without an answer may have one soon.
+ * remembered.
  */
 static void
 ngx_rl_parts_spent(ngx_rl_counter_t *counter, uint64_t wait_us)
@@ -339,8 +338,8 @@ ngx_rl_parts_spent(ngx_rl_counter_t *counter, uint64_t wait_us)
     ngx_rl_parts_lock_all(counter, &entry);
 
     entry.state.fresh_us = entry.now_us + ngx_min(wait_us, NGX_RL_PARTS_MAX_US);
-    entry.state.aux = remote->unanswered ? ngx_rl_tick(entry.now_us) | 1 : 0;
-    entry.state.extra = counter->cost;
+    entry.state.aux = ngx_rl_tick(entry.now_us);
+    entry.state.extra = ngx_rl_parts_rejected(counter);
 
     ngx_rl_table_store(&entry, NGX_RL_PARTS_LOSS);
 }
@@ -394,10 +393,9 @@ ngx_rl_parts_handler(void *data, const ngx_rl_redis_result_t *result)
 {
     ngx_rl_counter_t *counter = data;
 
-    ngx_rl_split_t        *split;
+    ngx_rl_part_t          part;
     ngx_rl_answer_t        answer, known;
     ngx_rl_remote_t       *remote;
-    ngx_rl_lease_entry_t   entry;
     const ngx_rl_limit_t  *limit;
 
     remote = counter->remote;
@@ -424,15 +422,10 @@ ngx_rl_parts_handler(void *data, const ngx_rl_redis_result_t *result)
         return;
     }
 
-    split = ngx_rl_forgotten(counter->client->limiter,
-                             counter->client->check->taken_us)
-            ? NULL : ngx_rl_parts_lock(counter, remote->part, 1, &entry);
-
-    if (split) {
-        ngx_rl_split_note(split, remote->part % NGX_RL_SPLIT_PARTS, limit,
-                          ngx_rl_local_now_us(), &answer);
-        ngx_rl_leases_unlock(&entry);
-    }
+    ngx_rl_parts_copy(counter, &part);
+    ngx_rl_parts_name(counter, remote->part, &part);
+    part.counter.answer = answer;
+    ngx_rl_leased_learn(&part.counter, remote->asked_us, 1);
 
     if (answer.retry_us) {
 
@@ -468,6 +461,7 @@ ngx_rl_parts_ask(ngx_rl_counter_t *counter)
     ngx_memzero(&ask, sizeof(ngx_rl_ledger_call_t));
     ask.cost = counter->cost;
 
+    counter->remote->asked_us = ngx_rl_local_now_us();
     counter->remote->call = ngx_rl_script_ask(&part.counter, &ask,
                                               ngx_rl_parts_handler, counter);
     if (counter->remote->call) {
@@ -489,15 +483,25 @@ ngx_rl_parts_leave(ngx_rl_counter_t *counter)
 }
 
 
-/* The tokens go back to the part that has granted them. */
+/*
+ * The tokens go back to the part that has granted them. No rejection stands
+ * that was remembered of it.
+ */
 static void
 ngx_rl_parts_give(ngx_rl_counter_t *counter, uint32_t tokens)
 {
-    ngx_rl_part_t  part;
+    ngx_rl_part_t   part;
+    ngx_rl_entry_t  entry;
 
     ngx_rl_parts_get(counter, &part);
-    ngx_rl_script_give(&part.counter, tokens, ngx_rl_counter_age_us(counter,
-        counter->client->check->taken_us));
+    ngx_rl_script_give(&part.counter, tokens,
+                       ngx_rl_counter_age_us(counter,
+                                             counter->remote->asked_us));
+
+    ngx_rl_leased_gave(&part.counter, tokens);
+
+    ngx_rl_parts_lock_all(counter, &entry);
+    ngx_rl_parts_forget_all(&entry);
 }
 
 

@@ -132,7 +132,10 @@ static void
 ngx_rl_strict_answered(ngx_rl_counter_t *counter,
     const ngx_rl_redis_result_t *result, ngx_uint_t n)
 {
+    uint64_t               taken_us;
     ngx_rl_redis_status_e  status;
+
+    taken_us = counter->client->check->taken_us;
 
     if (!result->ran) {
         counter->held = 0;
@@ -143,7 +146,7 @@ ngx_rl_strict_answered(ngx_rl_counter_t *counter,
     if (status != NGX_RL_REDIS_OK) {
 
         if (counter->alone) {
-            ngx_rl_leased_learn(counter, 0);
+            ngx_rl_leased_learn(counter, taken_us, 0);
         }
 
         ngx_rl_fallback(counter, status, result->wait_ms);
@@ -154,7 +157,7 @@ ngx_rl_strict_answered(ngx_rl_counter_t *counter,
     counter->held &= (counter->answer.granted != 0);
 
     if (counter->fail_mode == NGX_RL_FAIL_LOCAL) {
-        ngx_rl_fallback_note(counter, counter->client->check->taken_us);
+        ngx_rl_fallback_note(counter, taken_us);
     }
 
     /* a moment that a lease cannot name is not remembered */
@@ -164,7 +167,7 @@ ngx_rl_strict_answered(ngx_rl_counter_t *counter,
             && counter->answer.retry_us / 1000 < INT32_MAX
             && ngx_rl_strict_remembers(counter)))
     {
-        ngx_rl_leased_learn(counter, 1);
+        ngx_rl_leased_learn(counter, taken_us, 1);
     }
 }
 
