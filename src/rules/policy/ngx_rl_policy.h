@@ -7,8 +7,9 @@
 #ifndef NGX_RL_POLICY_H_INCLUDED
 #define NGX_RL_POLICY_H_INCLUDED
 
-#include "ngx_rl_route.h"
 #include "ngx_rl_rule.h"
+
+#include "ngx_rl_route.h"
 
 /* of a document: all of them at once, each with its place */
 #define NGX_RL_MAX_PROBLEMS  100   /* kept; the others are counted */
