@@ -134,10 +134,12 @@ B: b
         empty_gif;
     }
 --- request eval
-[ ('GET /') x 9 ]
+[ ('GET /') x 12 ]
 --- more_headers eval
-[ map { "Authorization: Bearer $_" } 'eyJh.eyJi.x', 'eyJh.eyJi.y=!', 'eyJh.eyJi.',
+[ map { "Authorization: Bearer $_" } 'eyJh.eyJi.aQ', 'eyJh.eyJi.af==', 'eyJh.eyJi.aR', 'eyJh.eyJi.x',
+  'eyJh.eyJi.a/+9', 'eyJh.eyJi.',
   'ewoJ.eyJi.x', 'SG.id.secret', 'ey.b', 'eyJh.b.c.d.e', 'eyJh', 'e.b.c' ]
 --- response_headers eval
-[ map { "X-Got: [$_]" } ('eyJh.eyJi') x 3, 'ewoJ.eyJi', 'SG.id.secret', 'ey.b',
+[ map { "X-Got: [$_]" } ('eyJh.eyJi.aQ') x 3, 'eyJh.eyJi.x', 'eyJh.eyJi.a_-9', 'eyJh.eyJi.',
+  'ewoJ.eyJi.x', 'SG.id.secret', 'ey.b',
   'eyJh.b.c.d.e', 'eyJh', 'e.b.c' ]

@@ -141,31 +141,84 @@ ngx_rl_source_token(ngx_http_request_t *r, ngx_str_t *token)
 
 
 /*
- * The same JWT may have many signatures, as text and as bytes, so what is
- * signed is the key; "{" and a quote or blank begin a header, "ey" or "ew" in
- * base64url.
+ * The dot before a JWT's signature, or NULL: it is none. "{" and a quote or
+ * blank begin a header, "ey" or "ew" in base64url.
+ */
+static u_char *
+ngx_rl_source_signature(const ngx_str_t *token)
+{
+    u_char  *dot, *last;
+
+    if (token->len < 2 || token->data[0] != 'e'
+        || (token->data[1] != 'y' && token->data[1] != 'w'))
+    {
+        return NULL;
+    }
+
+    last = token->data + token->len;
+    dot = ngx_strlchr(token->data, last, '.');
+    dot = dot ? ngx_strlchr(dot + 1, last, '.') : NULL;
+
+    return (dot && ngx_strlchr(dot + 1, last, '.') == NULL) ? dot : NULL;
+}
+
+
+/*
+ * Nobody has verified the token, so its signature is part of the key: what is
+ * signed is no secret. A lenient API takes the same signature in base64 or
+ * base64url, with padding, and with any unused bits: it gets one spelling.
  */
 static ngx_int_t
 ngx_rl_source_bearer(ngx_http_request_t *r, const ngx_rl_source_t *source,
     ngx_str_t *key)
 {
-    u_char  *dot, *last;
+    u_char  *p, *dot, *last, *found;
+    size_t   len;
+
+    static const u_char  digits[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
     if (ngx_rl_source_token(r, key) != NGX_OK) {
         return NGX_DECLINED;
     }
 
-    last = key->data + key->len;
+    dot = ngx_rl_source_signature(key);
 
-    if (key->len > 2 && key->data[0] == 'e'
-        && (key->data[1] == 'y' || key->data[1] == 'w'))
-    {
-        dot = ngx_strlchr(key->data, last, '.');
-        dot = dot ? ngx_strlchr(dot + 1, last, '.') : NULL;
+    if (dot == NULL) {
+        return NGX_OK;
+    }
 
-        if (dot && ngx_strlchr(dot + 1, last, '.') == NULL) {
-            key->len = dot - key->data;
-        }
+    len = dot + 1 - key->data;
+
+    p = ngx_pnalloc(r->pool, key->len);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    last = ngx_cpymem(p, key->data, key->len);
+    key->data = p;
+    p += len;
+
+    while (last > p && last[-1] == '=') {
+        last--;
+    }
+
+    key->len = last - key->data;
+
+    for ( /* void */ ; p < last; p++) {
+        *p = (*p == '+') ? '-' : (*p == '/') ? '_' : *p;
+    }
+
+    len = key->len - len;
+
+    if (len % 4 < 2) {
+        return NGX_OK;
+    }
+
+    found = ngx_strlchr((u_char *) digits, (u_char *) digits + 64, last[-1]);
+
+    if (found) {
+        last[-1] = digits[(found - digits) & (len % 4 == 2 ? 0x30 : 0x3c)];
     }
 
     return NGX_OK;
@@ -398,6 +451,7 @@ static ngx_int_t
 ngx_rl_source_valid(ngx_http_request_t *r, const ngx_rl_source_t *source,
     ngx_str_t *key)
 {
+    u_char      *dot;
     ngx_int_t    rc;
     const char  *reason;
 
@@ -407,7 +461,16 @@ ngx_rl_source_valid(ngx_http_request_t *r, const ngx_rl_source_t *source,
         return (rc == NGX_ABORT) ? NGX_DECLINED : NGX_ERROR;
     }
 
-    return ngx_rl_source_bearer(r, source, key);
+    if (ngx_rl_source_token(r, key) != NGX_OK) {
+        return NGX_DECLINED;
+    }
+
+    /* the same claims may have several valid signatures */
+
+    dot = ngx_rl_source_signature(key);
+    key->len = dot ? (size_t) (dot - key->data) : key->len;
+
+    return NGX_OK;
 }
 
 
