@@ -38,6 +38,7 @@ for my $path (qw( /here /fleet /rate /leaky /part /open )) {
         is(told($answer), '429 REJECTED 0', "$path: $plan");
         is(header($answer, 'X-RateLimit-Limit'), 0, "$path: $plan: the limit");
         is(header($answer, 'Retry-After'), '', "$path: $plan: there is nothing to wait for");
+        like($answer->{body}, qr/"message":"This limit is 0"/, "$path: $plan: the body");
     }
     is(join(' ', map { ask($path, $_)->{status} } ('unlimited') x 9),
        join(' ', (200) x 9), "$path: unlimited") if $path ne '/open';

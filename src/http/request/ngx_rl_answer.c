@@ -284,6 +284,10 @@ ngx_rl_message(u_char *p, const ngx_rl_ctx_t *ctx)
 
     ngx_rl_limit_words(limit, &tokens, &seconds);
 
+    if (tokens == 0) {
+        return ngx_rl_put(p, "This limit is 0");
+    }
+
     p = ngx_rl_put(p, "Rate limit of ");
     p = ngx_rl_number_write(p, tokens);
     *p++ = ' ';
