@@ -235,6 +235,7 @@ test_denied_alone(void **state)
 
     ledger_make(&l, sliding(100, 60));
     assert_int_equal(spend(&l, 0, 20), ASK);
+    assert_int_equal(l.fresh, 0);
     assert_int_equal(call(&l, 0), 0);
     answered(&l, 1, 0, 100, 0, 0);
     assert_int_equal(spend(&l, 2, 20), PAID);
@@ -413,6 +414,13 @@ test_windows_end(void **state)
     assert_int_equal(l.answer.remaining, 95);
     assert_int_equal(l.async.owed, 5);
     assert_int_equal(call(&l, 1190), 5);
+
+    /* that of another limit says nothing of this one's */
+
+    known(&l, sliding(100, 60), 0, 5, 1100);
+    l.limit = sliding(200, 60);
+    assert_int_equal(spend(&l, 1101, 1), ASK);
+    assert_int_equal(l.fresh, 0);
 }
 
 
@@ -457,6 +465,13 @@ test_owes_next(void **state)
 
     assert_int_equal(spend(&l, 30001, 1), ASK);
     assert_int_equal(l.fresh, 0);
+
+    /* a sliding window has counted all of it when the next one ends */
+
+    known(&l, sliding(10, 60), 0, 0, 90001);
+    charge(&l, 1, 5);
+    assert_int_equal(spend(&l, 1, 6), DENIED);
+    assert_int_equal(l.answer.retry_us, 90000000);
 }
 
 

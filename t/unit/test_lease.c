@@ -34,6 +34,8 @@ LIMIT(minute_10, FIXED_WINDOW, 10, 60 * SECOND)
 LIMIT(minute_10000, FIXED_WINDOW, 10000, 60 * SECOND)
 LIMIT(minute_sliding, SLIDING_WINDOW, 100, 60 * SECOND)
 LIMIT(sliding_10, SLIDING_WINDOW, 10, 60 * SECOND)
+LIMIT(log_10, SLIDING_LOG, 10, 60 * SECOND)
+LIMIT(days_10, FIXED_WINDOW, 10, (uint64_t) 100 * 86400 * SECOND)
 LIMIT(one_bucket, TOKEN_BUCKET, 1, 3600 * SECOND)
 LIMIT(ten_bucket, TOKEN_BUCKET, 10, 100 * SECOND)
 LIMIT(ten_fixed, FIXED_WINDOW, 10, 100 * SECOND)
@@ -212,6 +214,7 @@ static const step_t  sliding_denied[] = {
     /* the window of now has counted, too: for more, Redis does not say */
     NEW, FILL(0, 2, 0, 1, 90000, 2000),
     TAKE(5, 9, DENIED, RETRY(89995, 89997)),
+    TAKE(5, 2, DENIED, RETRY(1994, 1997)),
 
     /* all that weighs when it can be paid is of the window of now */
     NEW, FILL(0, 2, 0, 0, 90000, 42000),
@@ -221,6 +224,65 @@ static const step_t  sliding_denied[] = {
     NEW, FILL(0, 1, 3, 0, 60100, 0),
     TAKE(98, 1, PAID),
     TAKE(101, 1, ASK),
+
+    /* a spent one does not say when it has more: not in this ms */
+    NEW, FILL(0, 1, 1, 0, 90000, 0),
+    TAKE(0, 1, PAID), TAKE(0, 1, DENIED), TAKE(1, 1, ASK),
+    { 0 }
+};
+
+/* The entries of a log do not end evenly: for more, Redis does not say. */
+static const step_t  log_denied[] = {
+    FILL(0, 2, 0, 1, 50000, 2000),
+    TAKE(5, 2, DENIED, RETRY(1994, 1997)),
+    TAKE(5, 9, DENIED, RETRY(49995, 49997)),
+    { 0 }
+};
+
+/* A fixed window may owe so much that the next one is too small, too. */
+static const step_t  fixed_owes[] = {
+
+    /* 4 can be paid when it ends, maybe no more */
+    FILL(0, 4, 0, 0, 30000, 30000),
+    TAKE(50, 4, DENIED, RETRY(29950, 29950)), TAKE(50, 5, ASK),
+
+    /* 5 cannot, which changes nothing for 4 */
+    FILL(50, 5, 0, 0, 29950, 89950),
+    TAKE(60, 4, DENIED, RETRY(29940, 29940)), TAKE(60, 5, ASK),
+
+    /* others gave back, and now 7 can: so can 5, whoever asks for it */
+    FILL(60, 7, 0, 0, 29940, 29940),
+    TAKE(70, 7, DENIED, RETRY(29930, 29930)), TAKE(70, 8, ASK),
+    FILL(70, 5, 0, 0, 29930, 29930),
+    TAKE(80, 7, DENIED, RETRY(29920, 29920)),
+
+    /* that was of this window alone */
+    NEW, FILL(0, 7, 0, 0, 500, 500), TAKE(50, 7, DENIED),
+    FILL(510, 4, 0, 0, 59990, 59990),
+    TAKE(520, 4, DENIED), TAKE(520, 7, ASK),
+
+    /* in two windows all can be paid */
+    NEW, FILL(0, 4, 0, 0, 30000, 90000),
+    TAKE(50, 9, DENIED, RETRY(89950, 89950)),
+
+    /* one that has some left owes nothing */
+    NEW, FILL(0, 5, 0, 3, 30000, 30000),
+    TAKE(50, 9, DENIED, RETRY(29950, 29950)),
+
+    /* what is in hand is there, and what goes back is left */
+    NEW, FILL(0, 1, 3, 0, 30000, 0), FILL(1, 2, 0, 0, 29999, 29999),
+    TAKE(2, 1, PAID, LEFT(2)),
+    NEW, FILL(0, 1, 3, 0, 30000, 0), FILL(1, 2, 0, 0, 29999, 29999),
+    SWEEP_ALL(150, 3), GIVE(160, 110, 2, 2),
+    TAKE(160, 1, PAID, LEFT(4)),
+    { 0 }
+};
+
+/* 5 wait for longer than the ledger counts: what it knows of 4 stays. */
+static const step_t  owes_for_long[] = {
+    FILL(0, 4, 0, 0, 86400000, 86400000),
+    FILL(50, 5, 0, 0, 86399950, 8726399950),
+    TAKE(60, 4, DENIED, RETRY(86399940, 86399940)), TAKE(60, 5, ASK),
     { 0 }
 };
 
@@ -534,6 +596,9 @@ static const case_t  cases[] = {
     { "never", never, ALL },
     { "window denied twice", window_denied_twice, { minute } },
     { "sliding denied", sliding_denied, { sliding_10 } },
+    { "log denied", log_denied, { log_10 } },
+    { "fixed owes", fixed_owes, { minute_10 } },
+    { "owes for long", owes_for_long, { days_10 } },
     { "window ends", window_ends, { minute } },
     { "sliding ends", sliding_ends, { minute_sliding } },
     { "late, fixed", late_fixed, { second_fixed } },
@@ -624,6 +689,47 @@ test_place(void **state)
     assert_int_equal(ask.cost, 2);
     assert_int_equal(ask.want, 7);
     assert_int_equal(ask.ahead, 0);
+}
+
+
+/* A full counter is lost if this gateway has used more than half of it. */
+static void
+test_lost(void **state)
+{
+    size_t    i;
+    env_t     env;
+    ask_t     ask;
+    lease_t   lease;
+    limit_t   limit;
+    answer_t  full;
+
+    const struct {
+        uint32_t  in_hand;
+        unsigned  lost;
+    } cases[] = { { 4, 1 }, { 5, 0 }, { 6, 0 } };
+
+    limit = minute_10();
+    full = said(0, 10, 0, 0);
+    memset(&ask, 0, sizeof(ask));
+    ask.cost = ask.want = 4;
+
+    for (i = 0; i < COUNT(cases); i++) {
+        memset(&lease, 0, sizeof(lease));
+        fill(&lease, &limit, 0, said(cases[i].in_hand, 0, 30000, 0));
+        env = at(1);
+        full.granted = 0;
+        full.remaining = 0;
+        full.reset_us = full.retry_us = 29999000;
+        (void) ngx_rl_ledger_fill(&lease, &limit, &env, env.now_us, &ask,
+                                  &full);
+        assert_true(lease.left < 0);
+
+        env = at(200);
+        full = said(0, 10, 0, 0);
+        assert_int_equal(ngx_rl_ledger_lost(&lease, &limit, &env, env.now_us,
+                                            &ask, &full),
+                         cases[i].lost);
+    }
 }
 
 
@@ -866,14 +972,15 @@ test_denies(void **state)
 int
 main(void)
 {
-    struct CMUnitTest  tests[7 + COUNT(cases)] = {
+    struct CMUnitTest  tests[8 + COUNT(cases)] = {
         cmocka_unit_test(test_place), cmocka_unit_test(test_pay_no_demand),
             cmocka_unit_test(test_ahead_once), cmocka_unit_test(test_sweep),
             cmocka_unit_test(test_limits_mixed),
             cmocka_unit_test(test_nobody_sweeps), cmocka_unit_test(test_denies),
+            cmocka_unit_test(test_lost),
             };
 
-    cases_add(&tests[7], cases, COUNT(cases));
+    cases_add(&tests[8], cases, COUNT(cases));
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
