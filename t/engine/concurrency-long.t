@@ -18,14 +18,16 @@ my $redis = redis_start();
 my $held = 'proxy_pass http://unix:%%DIR%%/api.sock;';
 my $gateway = t::Gateway->limited(
     start => 0, redis => $redis, timeout => '1s',
-    zone => { 'here:128k' => 'algorithm=concurrency limit=2',
+    zone => { before => 'rate=1000r/s',
+              'here:128k' => 'algorithm=concurrency limit=2',
               fleet => 'algorithm=concurrency limit=2 redis=r fail_mode=local' },
     rules => [map { "other zone=$_ match=~/other\$ key=\$arg_o rate=10r/h" }
               qw( here fleet )],
     server => 'proxy_read_timeout 30d;',
     locations => { '/free' => '',
                    map { ("/$_" => "ratelimit zone=$_;",
-                          "/$_/held" => "ratelimit zone=$_; $held") }
+                          "/$_/held" => "ratelimit zone=before; ratelimit zone=$_;"
+                                         . " $held") }
                        qw( here fleet ) });
 
 $gateway->{api} = IO::Socket::UNIX->new(Listen => 100,

@@ -273,11 +273,17 @@ test_redis(void **state)
     assert_true(found.change > change);
     assert_int_equal(found.times, 0);
 
-    /* another gateway was later than a change that is not sent yet */
+    /* another gateway was no later than a change that is not sent yet */
 
     assert_int_equal(begin(p, 4, NOW), NGX_OK);
     other = row(4);
     other.until_ms = other.forget_ms = NOW + 5;
+    other.changed_ms = NOW;
+    assert_int_equal(ngx_rl_penalties_put(p, &other, NOW), NGX_OK);
+    assert_int_equal(left(p, 4, NOW), MINUTE);
+
+    /* and now it was later */
+
     other.changed_ms = NOW + 1;
     assert_int_equal(ngx_rl_penalties_put(p, &other, NOW + 2), NGX_OK);
     assert_int_equal(left(p, 4, NOW + 2), 3);
