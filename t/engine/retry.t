@@ -12,6 +12,7 @@ my %ALGORITHMS = (
     leaky => 'rate=10r/7s algorithm=leaky_bucket burst=9 nodelay',
     fixed => 'algorithm=fixed_window limit=10 window=7s',
     day => 'algorithm=fixed_window limit=10 window=calendar:day',
+    tokyo => 'algorithm=fixed_window limit=10 window=calendar:day tz=Asia/Tokyo',
     sliding => 'algorithm=sliding_window limit=10 window=7s',
     log => 'algorithm=sliding_log limit=10 window=7s',
 );
@@ -25,9 +26,10 @@ my @CASES = map { [split /:/] }
             qw( 1::1,10 10::1 10::10 10::1,4 10::1,10
                 10:13:1 10:13:10 10:13:1,4 10:13:1,10 10:20:1 10:20:10 10:25:1,4 );
 
+my $redis = redis_start();
 my $up = t::Gateway::free_port();
 my $gateway = t::Gateway->limited(
-    redis => redis_start(),
+    redis => $redis,
     zone => { here => '', r => 'redis=r' },
     http => "server { listen 127.0.0.1:$up;"
             . ' location / { add_header X-Cost $arg_more; return 200; } }',
@@ -75,10 +77,34 @@ for my $phase (0.599, 3.123) {
     for my $wait (sort { $a->{at} <=> $b->{at} } @waits) {
         my $ms = sprintf '%.0f', 1000 * ($wait->{at} - t::Clock::now());
         advance($ms / 1000) if $ms > 0;
+        cmp_ok(($wait->{at} + ($1 eq 'tokyo' ? 9 * 3600 : 0)) % 86400, '<=', 1,
+               "$wait->{path}&cost=$wait->{cost}: to the first moment of a day")
+            if $wait->{path} =~ m{^/(day|tokyo)};
         is($gateway->get("$wait->{path}&cost=$wait->{cost}")->{status}, 200,
            "$wait->{path}&cost=$wait->{cost}: after $wait->{after} s");
     }
 }
+
+# of two that wait for one call each is told its own moment
+my $both = '/sliding_lease?k=both&cost=';
+
+$gateway->get($both . 9);
+kill STOP => redis_pid($redis);
+
+my @both = map { $gateway->connect_to } 2, 10;
+
+for my $i (0, 1) {
+    syswrite $both[$i], "GET $both" . (2, 10)[$i] . " HTTP/1.0\r\n\r\n";
+    $gateway->get('/metrics');    # the worker has read what was sent before
+}
+
+kill CONT => redis_pid($redis);
+
+my ($two, $all) = map { join('', readline $_) =~ /^Retry-After: (\d+)/m } @both;
+
+cmp_ok($two, '<', $all, "two at once: 2 waits for $two s, 10 for $all s");
+advance($all);
+is($gateway->get($both . 10)->{status}, 200, "two at once: 10 after $all s");
 
 t::Clock::go();
 $gateway->stop;
