@@ -123,6 +123,14 @@ is($api->post('/versions/1/restore', undef, 'If-Match: *')->{version}, 3,
 is(lineage(has(3, 'is a new one')), $lineage, 'of the same lineage');
 ok(t::Rules::follows($first, 3), 'which is followed');
 
+# of two changes of one version Redis has lost the one: the other counts
+my $other = t::Rules::record(3, denies('9'), lineage => $lineage);
+
+lose($other);
+ok(wait_for(sub { $first->read('rules.state') =~ /\A\Q$other\E/ }),
+   'another version 3 of this lineage: it is followed');
+is(has(3, 'and Redis'), $other, 'has it as it was');
+
 # gateways before this one: a change of theirs has no lineage, the next has one
 my @old = map { t::Rules::record($_, denies('e'), lineage => undef) } 4, 5;
 
