@@ -483,7 +483,8 @@ sub codes {
 # there, except for those that the guides of docs/development.md would make.
 sub names {
     my %made_up = map { $_ => 1 } qw( t/unit/test_stairs.c NGX_RL_STAIRS
-                                      NGX_RL_PARAM_NOTE ngx_rl_source_address );
+                                      NGX_RL_PARAM_NOTE NGX_RL_COUNTS_SEEN
+                                      ngx_rl_source_address );
     my @sources = grep { /\.[ch]$/ } split /\n/, qx(find src *.c);
     my %there = map { basename($_) => 1 } @sources;
     for (map { slurp($_) } @sources) {
