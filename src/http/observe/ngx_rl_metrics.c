@@ -551,7 +551,7 @@ ngx_rl_metrics_of_zone(ngx_rl_metrics_t *out, const void *item)
     const ngx_rl_counts_row_t   *row;
     const ngx_rl_metrics_row_t  *of;
 
-    static const ngx_rl_metrics_can_t  words[] = {
+    static const ngx_rl_metrics_can_t  words[NGX_RL_COUNTS_PENALTIES] = {
         [NGX_RL_COUNTS_LOST] = { NGX_RL_METRICS_SHARED, 0 },
         [NGX_RL_COUNTS_LEASE_CALLS] = { NGX_RL_METRICS_SHARED, 0 },
         [NGX_RL_COUNTS_BY_NETWORK] = { NGX_RL_METRICS_NEW_KEYS, 0 },
