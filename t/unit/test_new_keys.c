@@ -19,9 +19,11 @@ const ngx_rl_backend_t  ngx_rl_strict;
 
 
 void
-ngx_rl_leased_learn(ngx_rl_counter_t *counter, ngx_uint_t answered)
+ngx_rl_leased_learn(ngx_rl_counter_t *counter, uint64_t asked_us,
+    ngx_uint_t answered)
 {
     (void) counter;
+    (void) asked_us;
     (void) answered;
 }
 
