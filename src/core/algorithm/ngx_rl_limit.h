@@ -155,9 +155,9 @@ ngx_rl_limit_left(const ngx_rl_limit_t *limit, const ngx_rl_answer_t *answer)
 uint64_t ngx_rl_limit_seconds(const ngx_rl_limit_t *limit);
 
 /*
- * The limit in words: so many tokens in so many seconds. Of a bucket whose
- * capacity is not what people call its limit, which is a burst or what comes
- * back within a second, they are its rate by the second, minute, hour or day.
+ * The limit in words: so many tokens in so many seconds. If the capacity of a
+ * bucket is a burst, or what comes back within a second, people do not call it
+ * the limit: then it is the rate by the second, minute, hour or day.
  */
 void ngx_rl_limit_words(const ngx_rl_limit_t *limit, uint64_t *tokens,
     uint64_t *seconds);

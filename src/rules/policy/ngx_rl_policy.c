@@ -305,7 +305,7 @@ ngx_rl_policy_number(const ngx_rl_policy_t *policy, size_t offset,
 }
 
 
-/* Of equal keys, groups and headers. */
+/* Equal keys, groups and headers get the same number. */
 static ngx_int_t
 ngx_rl_policy_numbers(ngx_rl_policy_t *policy)
 {
@@ -490,7 +490,7 @@ ngx_rl_index_list(ngx_rl_index_t *index, const ngx_rl_rule_t *rule)
 }
 
 
-/* Of rules that stand in the order of their ranks, and do not change. */
+/* The rules stand in the order of their ranks, and do not change. */
 static ngx_int_t
 ngx_rl_index_make(ngx_rl_policy_t *policy, ngx_pool_t *pool)
 {
