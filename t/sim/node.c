@@ -83,6 +83,10 @@ sim_node_up(uint64_t n)
 void
 sim_node_join(uint64_t n)
 {
+    if (sim_peers()) {
+        sim_fleet_join(n);
+    }
+
     sim_nodes[n].up = 1;
     sim_nodes[n].alive = 1;
     sim_nodes[n].beat_ns = sim.now_ns + 1;
@@ -94,6 +98,10 @@ sim_node_join(uint64_t n)
 void
 sim_node_leave(uint64_t n)
 {
+    if (sim_peers()) {
+        sim_fleet_leave(n, 0);
+    }
+
     sim_nodes[n].up = 0;
 }
 
@@ -105,6 +113,10 @@ sim_node_crash(uint64_t n)
     sim_node_t    *node;
     sim_call_t    *call;
     sim_leased_t  *leased;
+
+    if (sim_peers()) {
+        sim_fleet_leave(n, 1);
+    }
 
     node = &sim_nodes[n];
     node->up = 0;
@@ -217,6 +229,11 @@ void
 sim_node_request(uint64_t n, uint64_t key, uint64_t request)
 {
     sim_refill_t  *refill;
+
+    if (sim_peers()) {
+        sim_fleet_request(n, key, request);
+        return;
+    }
 
     refill = sim_refill(&sim_nodes[n], key);
 

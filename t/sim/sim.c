@@ -34,17 +34,18 @@ static const char *const  sim_algorithms[] = {
     "token_bucket", "leaky_bucket", "fixed_window", "sliding_window", NULL
 };
 
-static const char *const  sim_syncs[] = { "lease", "strict", "async", NULL };
+static const char *const  sim_syncs[] = { "lease", "strict", "async",
+                                          "peers", "gossip", NULL };
 
 static const char *const  sim_skews[] = { "even", "90", "one", NULL };
 
 static const char *const  sim_arrivals_names[] = {
-    "poisson", "onoff", "batch", NULL
+    "poisson", "onoff", "batch", "flood", NULL
 };
 
 static const char *const  sim_faults[] = {
     "none", "break", "flaky", "slow", "away", "failover", "flush", "crash",
-    "join", "leave", "lower", "raise", NULL
+    "join", "leave", "lower", "raise", "cut", "loss", NULL
 };
 
 static const sim_parameter_t  sim_parameters[] = {
@@ -274,7 +275,8 @@ sim_cell(char **words, unsigned n)
 
     if (sim.cell.nodes == 0 || sim.cell.keys == 0 || sim.cell.workers == 0
         || sim.cell.workers > SIM_WORKERS || sim.cell.shards == 0
-        || sim.cell.shards > SIM_SHARDS || sim.cell.window_ms == 0)
+        || sim.cell.shards > SIM_SHARDS || sim.cell.window_ms == 0
+        || (sim.cell.fault >= SIM_CUT && !sim_peers()))
     {
         sim_die("out of range:", words[0]);
     }

@@ -7,6 +7,7 @@
  *   world.c    events, arrivals, faults
  *   node.c     nodes that come and go, and know how many they are
  *   refill.c   what a worker does: src/engine in small, on the real lease
+ *   fleet.c    gateways without Redis, which tell each other
  *   wire.c     connections and calls, and when they break
  *   redis.c    the real script on a store with a journal
  *   oracle.c   the perfect counter, and what is measured against it
@@ -22,6 +23,7 @@
 #include <string.h>
 
 #include "ngx_rl_ledger.h"
+#include "ngx_rl_told.h"
 #include "ngx_rl_window.h"
 
 /* virtual time is in nanoseconds since SIM_START_US, a full minute */
@@ -38,7 +40,9 @@
 typedef enum {
     SIM_LEASE = 0,
     SIM_STRICT,
-    SIM_ASYNC
+    SIM_ASYNC,
+    SIM_PEERS,             /* no Redis */
+    SIM_GOSSIP             /* the same, to compare */
 } sim_sync_e;
 
 typedef enum {
@@ -50,7 +54,8 @@ typedef enum {
 typedef enum {
     SIM_POISSON = 0,
     SIM_ONOFF,             /* ten times the rate for a tenth of each second */
-    SIM_BATCH              /* twenty at once, at one node */
+    SIM_BATCH,             /* twenty at once, at one node */
+    SIM_FLOOD              /* 5,000 in 100 ms, and no more */
 } sim_arrivals_e;
 
 typedef enum {
@@ -65,7 +70,9 @@ typedef enum {
     SIM_JOIN,              /* half of the nodes come later */
     SIM_LEAVE,             /* half of them go */
     SIM_LOWER,             /* the limit becomes half as high */
-    SIM_RAISE              /* twice */
+    SIM_RAISE,             /* twice */
+    SIM_CUT,               /* peers: between the two halves, for 10 s */
+    SIM_LOSS               /* peers: a message of ten is 200 ms late */
 } sim_fault_e;
 
 /* What is simulated. */
@@ -137,7 +144,9 @@ typedef enum {
     SIM_FAULT,
     SIM_MENDED,
     SIM_BREAKS,            /* one connection */
-    SIM_NEW_LIMIT          /* of one node */
+    SIM_NEW_LIMIT,         /* of one node */
+    SIM_TELL,              /* a peer tells */
+    SIM_TOLD               /* a message has arrived */
 } sim_event_e;
 
 /* The virtual world; there is one. */
@@ -164,6 +173,9 @@ void sim_push(uint64_t at_ns, sim_event_e kind, void *data, uint64_t n);
 
 /* Whether the counters are buckets: what they admit is the same of both. */
 unsigned sim_bucket(void);
+
+/* Whether the cell has no Redis. */
+#define sim_peers()  (sim.cell.sync >= SIM_PEERS)
 
 void *sim_alloc(size_t size);
 void sim_die(const char *what, const char *name);
@@ -252,6 +264,20 @@ void sim_redis_run(uint64_t key, const ngx_rl_limit_t *limit, int64_t cost,
 
 /* Forgets what was written since then; 0: everything. */
 void sim_redis_lose(uint64_t since_ns);
+
+
+/* fleet.c */
+
+void sim_fleet_start(void);
+
+/* Returns the number of messages. */
+uint64_t sim_fleet_stop(void);
+void sim_fleet_join(uint64_t n);
+void sim_fleet_leave(uint64_t n, unsigned crash);
+void sim_fleet_cut(unsigned cut);
+void sim_fleet_request(uint64_t n, uint64_t key, uint64_t request);
+void sim_fleet_tell(uint64_t n);
+void sim_fleet_told(void *message);
 
 
 /* oracle.c */

@@ -59,6 +59,19 @@ my @GROUPS = (
       { overage => 2, worst => 3, denials => 0.5, waited => 0 } ],
     [ 'async, many gateways', "$ALL limit=1000 load=2 nodes=10,100 sync=async",
       { overage => 3, worst => 11, denials => 0.5, calls => 0.9, waited => 0 } ],
+    [ 'peers', 'limit=100 window=60 seconds=600 nodes=2,10,50 load=0.5,3,30 '
+      . 'sync=peers',
+      { overage => 0.1, worst => 7, denials => 0.1, waited => 0 } ],
+    [ 'peers, a fixed window', 'algorithm=fixed_window limit=100 window=60 '
+      . 'seconds=600 nodes=2,10,50 load=0.5,3,30 sync=peers',
+      { overage => 0.7, worst => 5, denials => 0.1, enforced => 130 } ],
+    [ 'peers, a fault', 'algorithm=token_bucket,fixed_window limit=1000 '
+      . 'window=60 seconds=600 nodes=10 load=3 at=100 sync=peers '
+      . 'fault=slow,loss,crash,join,leave',
+      { overage => 0.1, worst => 1, denials => 0.1 } ],
+    [ 'peers, the network is cut for ten seconds', 'limit=1000 window=60 '
+      . 'seconds=600 nodes=10 load=3 at=100 sync=peers fault=cut',
+      { overage => 2, worst => 18, denials => 0.1 } ],
 );
 
 sub cells {

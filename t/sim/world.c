@@ -8,6 +8,7 @@
 #define SIM_DRAIN   (2 * SIM_SECOND)     /* after the last request */
 #define SIM_CHANGE  (20 * SIM_MS)        /* until all nodes have a new limit */
 #define SIM_BATCHED 20
+#define SIM_FLOODED 5000
 
 
 static void sim_start(void);
@@ -51,6 +52,10 @@ sim_run(sim_result_t *result)
     sim_oracle_stop(result);
     result->calls = sim_calls();
 
+    if (sim_peers()) {
+        result->calls = sim_fleet_stop();
+    }
+
     sim_nodes_stop();
     sim_redis_stop();
     free(sim_weights);
@@ -78,6 +83,11 @@ sim_start(void)
     sim_calls();
     sim_redis_start();
     sim_oracle_start();
+
+    if (sim_peers()) {
+        sim_fleet_start();
+    }
+
     sim_nodes_start();
     sim_traffic();
 
@@ -146,6 +156,9 @@ sim_traffic(void)
 
     } else if (sim.cell.arrivals == SIM_ONOFF) {
         sim_mean_ns /= 10;
+
+    } else if (sim.cell.arrivals == SIM_FLOOD) {
+        sim_mean_ns = SIM_SECOND / 10 / SIM_FLOODED;
     }
 
     sim_active_ns = 0;
@@ -166,7 +179,9 @@ sim_next_arrival(void)
         at_ns = at_ns / tenth_ns * SIM_SECOND + at_ns % tenth_ns;
     }
 
-    if (at_ns < sim.end_ns) {
+    if (at_ns < sim.end_ns
+        && (sim.cell.arrivals != SIM_FLOOD || at_ns < SIM_SECOND / 10))
+    {
         sim_push(at_ns, SIM_ARRIVAL, NULL, 0);
     }
 }
@@ -297,6 +312,14 @@ sim_event(const sim_item_t *item)
         sim_flaky();
         return;
 
+    case SIM_TELL:
+        sim_fleet_tell(item->n);
+        return;
+
+    case SIM_TOLD:
+        sim_fleet_told(item->data);
+        return;
+
     default: /* SIM_NEW_LIMIT */
         sim_node_limit(item->n);
     }
@@ -334,6 +357,14 @@ sim_fault(void)
         sim_redis_lose(sim.cell.fault == SIM_FLUSH
                        ? 0 : sim.now_ns - sim.cell.lost_ms * SIM_MS);
         sim_push(sim.now_ns + SIM_SECOND, SIM_MENDED, NULL, 0);
+        return;
+
+    case SIM_CUT:
+        sim_fleet_cut(1);
+        sim_push(sim.now_ns + 10 * SIM_SECOND, SIM_MENDED, NULL, 0);
+        return;
+
+    case SIM_LOSS:
         return;
 
     default:
@@ -380,6 +411,10 @@ sim_mended(void)
 
     if (sim.cell.fault == SIM_CRASH) {
         sim_node_join(0);
+    }
+
+    if (sim.cell.fault == SIM_CUT) {
+        sim_fleet_cut(0);
     }
 }
 
