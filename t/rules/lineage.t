@@ -130,6 +130,8 @@ lose($other);
 ok(wait_for(sub { $first->read('rules.state') =~ /\A\Q$other\E/ }),
    'another version 3 of this lineage: it is followed');
 is(has(3, 'and Redis'), $other, 'has it as it was');
+is(() = $first->read('rules.state') =~ /"version":3,/g, 1,
+   'the version 3 that lost is no history');
 
 # gateways before this one: a change of theirs has no lineage, the next has one
 my @old = map { t::Rules::record($_, denies('e'), lineage => undef) } 4, 5;
@@ -138,8 +140,15 @@ t::Rules::put($port, $prefix, 'z', 3, $old[0]);
 ok(t::Rules::follows($first, 4), 'without a lineage, the next version: followed');
 t::Rules::put($port, $prefix, 'z', 4, $old[1]);
 ok(t::Rules::follows($first, 5), 'and one more');
+
+# two changes of one version, both without a lineage: that of Redis counts
+my $twin = t::Rules::record(5, denies('8'), lineage => undef);
+
+lose($twin);
+ok(wait_for(sub { $first->read('rules.state') =~ /\A\Q$twin\E/ }),
+   'another version 5 without a lineage: it is followed');
 lose($old[0]);
-is(has(5, 'the last of them is lost: it is put back'), $old[1], 'as it was');
+is(has(5, 'the last of them is lost: it is put back'), $twin, 'as it was');
 unlike($first->log, qr/is dropped/, 'nothing was dropped');
 lose(t::Rules::record(4, denies('f'), lineage => undef));
 ok(t::Rules::follows($first, 4), 'one that nobody knows: that of Redis counts');
@@ -165,13 +174,24 @@ $first->stop;
 
 # a file, and a Redis that is new
 my $new = t::Rules::record(7, denies('1'));
+my @before = map { t::Rules::record($_->[0], denies('7'), lineage => $_->[1]) }
+    [6, '00000000000000f1'], [5, $OTHER], [4, undef];
 
 t::Rules::redis($port, 'FLUSHALL');
 
-my $begins = gateway(file => [$new]);
+my $begins = gateway(file => [$new, @before]);
 
 is(has(7, 'a first start: Redis gets what the file has', 40), $new, 'as it was');
 ok(t::Rules::follows($begins, 7), 'which is followed');
+is(t::Api->new($begins)->change('PUT', '/document', denies('5'))->{version}, 8,
+   'a change of it');
+
+my $eight = has(8, 'is in Redis');
+
+ok(wait_for(sub {
+       $begins->read('rules.state') eq join '', $eight, $new, @before[0, 2]
+   }), 'the file keeps what is of this fleet, or of none')
+    or diag $begins->read('rules.state');
 $begins->stop;
 
 # a version that no change made leaves no number for the next one
