@@ -7,6 +7,7 @@
 #include "ngx_rl_conf.h"
 #include "ngx_rl_key.h"
 
+#include "ngx_rl_fleet.h"
 #include "ngx_rl_job.h"
 #include "ngx_rl_penalty.h"
 #include "ngx_rl_state.h"
@@ -83,7 +84,8 @@ ngx_http_ratelimit_create_main_conf(ngx_conf_t *cf)
         offsetof(ngx_rl_main_conf_t, apis),
         offsetof(ngx_rl_main_conf_t, penalties),
         offsetof(ngx_rl_main_conf_t, sources),
-        offsetof(ngx_rl_main_conf_t, jwt_keys) };
+        offsetof(ngx_rl_main_conf_t, jwt_keys),
+        offsetof(ngx_rl_main_conf_t, fleets) };
 
     conf = ngx_pcalloc(cf->pool, sizeof(ngx_rl_main_conf_t));
     if (conf == NULL) {
@@ -279,6 +281,7 @@ ngx_http_ratelimit_init_module(ngx_cycle_t *cycle)
     ngx_int_t             rc;
     ngx_uint_t            i;
     ngx_core_conf_t      *ccf;
+    ngx_rl_fleet_t      **fleets;
     ngx_rl_limiter_t     *limiter;
     ngx_rl_zone_conf_t  **zones;
     ngx_rl_main_conf_t   *conf;
@@ -290,6 +293,12 @@ ngx_http_ratelimit_init_module(ngx_cycle_t *cycle)
     }
 
     ngx_rl_phases_init(cycle);
+
+    fleets = conf->fleets.elts;
+
+    for (i = 0; i < conf->fleets.nelts; i++) {
+        ngx_rl_fleet_name(fleets[i]);
+    }
 
     ccf = (ngx_core_conf_t *) ngx_get_conf(cycle->conf_ctx, ngx_core_module);
     zones = conf->zones.elts;
@@ -338,6 +347,7 @@ static ngx_int_t
 ngx_http_ratelimit_init_process(ngx_cycle_t *cycle)
 {
     ngx_uint_t            i;
+    ngx_rl_fleet_t      **fleets;
     ngx_rl_redis_t      **redis;
     ngx_rl_limiter_t     *limiter;
     ngx_rl_zone_conf_t  **zones;
@@ -365,6 +375,12 @@ ngx_http_ratelimit_init_process(ngx_cycle_t *cycle)
     }
 
     ngx_rl_jwt_key_begin(conf, cycle->log);
+
+    fleets = conf->fleets.elts;
+
+    for (i = 0; i < conf->fleets.nelts; i++) {
+        ngx_rl_fleet_begin(fleets[i], cycle);
+    }
 
     redis = conf->redis.elts;
 
@@ -403,6 +419,7 @@ static void
 ngx_http_ratelimit_exit_process(ngx_cycle_t *cycle)
 {
     ngx_uint_t            i;
+    ngx_rl_fleet_t      **fleets;
     ngx_rl_redis_t      **redis;
     ngx_rl_zone_conf_t  **zones;
     ngx_rl_main_conf_t   *conf;
@@ -427,6 +444,12 @@ ngx_http_ratelimit_exit_process(ngx_cycle_t *cycle)
 
     ngx_rl_counts_end();
 
+    fleets = conf->fleets.elts;
+
+    for (i = 0; i < conf->fleets.nelts; i++) {
+        ngx_rl_fleet_end(fleets[i]);
+    }
+
     /* last: it sends what leases give back */
 
     redis = conf->redis.elts;
@@ -444,6 +467,10 @@ static ngx_command_t  ngx_http_ratelimit_commands[] = {
     { ngx_string("ratelimit_redis"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_BLOCK|NGX_CONF_TAKE1,
       ngx_rl_redis_block, NGX_HTTP_MAIN_CONF_OFFSET, 0, NULL },
+
+    { ngx_string("ratelimit_peers"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_BLOCK|NGX_CONF_TAKE1,
+      ngx_rl_peers_block, NGX_HTTP_MAIN_CONF_OFFSET, 0, NULL },
 
     { ngx_string("ratelimit_zone"), NGX_HTTP_MAIN_CONF|NGX_CONF_2MORE,
       ngx_rl_zone_directive, NGX_HTTP_MAIN_CONF_OFFSET, 0, NULL },

@@ -99,7 +99,8 @@ ngx_rl_told_limit_read(ngx_rl_limit_t *limit, const ngx_rl_told_limit_t *told)
 
 
 uint32_t
-ngx_rl_told_used(const ngx_rl_limit_t *limit, const ngx_rl_answer_t *answer)
+ngx_rl_told_used(const ngx_rl_limit_t *limit, const ngx_rl_answer_t *answer,
+    unsigned up)
 {
     unsigned __int128  used;
 
@@ -110,7 +111,8 @@ ngx_rl_told_used(const ngx_rl_limit_t *limit, const ngx_rl_answer_t *answer)
     /* at most two spans, so at most twice the capacity */
 
     used = answer->reset_us;
-    used = used * limit->rate.scale / limit->rate.period_us;
+    used = (used * limit->rate.scale + (up ? limit->rate.period_us - 1 : 0))
+           / limit->rate.period_us;
 
     return (uint32_t) ngx_rl_min(used, (unsigned __int128) INT32_MAX);
 }

@@ -82,11 +82,12 @@ int ngx_rl_told_limit_read(ngx_rl_limit_t *limit,
     const ngx_rl_told_limit_t *told);
 
 /*
- * What of a counter is used, debts included, by its answer to a look: the rule
- * for a state, which is the same on all gateways. Tokens, rounded down.
+ * What of a counter is used, debts included, by its answer to a look, in
+ * tokens. Who tells a state rounds down, who compares its own with it rounds
+ * up: a bucket fills meanwhile, and nobody charges a token for that.
  */
 uint32_t ngx_rl_told_used(const ngx_rl_limit_t *limit,
-    const ngx_rl_answer_t *answer);
+    const ngx_rl_answer_t *answer, unsigned up);
 
 /*
  * Whether what was spent in a fixed window that ends in told_us belongs to the

@@ -38,6 +38,9 @@ struct ngx_rl_backend_s {
 /* in this gateway's table: there is no Redis, or it has no answer */
 extern const ngx_rl_backend_t  ngx_rl_local;
 
+/* the same, and the peers are told: peered.c */
+extern const ngx_rl_backend_t  ngx_rl_peered;
+
 /* nothing was taken anywhere: Redis has no answer, and the request passes */
 extern const ngx_rl_backend_t  ngx_rl_nowhere;
 
@@ -158,6 +161,16 @@ ngx_uint_t ngx_rl_local_event(ngx_rl_table_t *table, const ngx_rl_id_t *id,
  */
 void ngx_rl_local_note(ngx_rl_counter_t *counter);
 
+/*
+ * Peers have spent tokens of a counter: it is charged, and owes what is not
+ * there. Below 0 they came back; 0 looks. left_us: of a fixed window, when the
+ * window ends in which that was; 0: it is the window of now. The answer has
+ * what is left.
+ */
+void ngx_rl_local_told(ngx_rl_table_t *table, const ngx_rl_id_t *id,
+    const ngx_rl_limit_t *limit, int64_t tokens, uint64_t left_us,
+    ngx_rl_answer_t *answer);
+
 /* Redis has said that there are no more than so many left. */
 void ngx_rl_local_lower(ngx_rl_counter_t *counter, uint32_t remaining);
 
@@ -169,6 +182,17 @@ void ngx_rl_local_lower(ngx_rl_counter_t *counter, uint32_t remaining);
 void ngx_rl_permit_take(ngx_rl_counter_t *counter);
 void ngx_rl_permit_hold(ngx_rl_counter_t *counter);
 void ngx_rl_permit_free(ngx_rl_counter_t *counter);
+
+/*
+ * Permits of a fleet. told: a peer has so many of a counter. own: how many this
+ * gateway has. Those of a peer that is gone are not counted any more when one
+ * is needed. peered.c: freed tells that this gateway has one less.
+ */
+void ngx_rl_permit_told(const ngx_rl_limiter_t *limiter, const ngx_rl_id_t *id,
+    uint64_t peer, uint32_t permits);
+uint32_t ngx_rl_permit_own(const ngx_rl_limiter_t *limiter,
+    const ngx_rl_id_t *id);
+void ngx_rl_fleet_freed(const ngx_rl_counter_t *counter);
 
 /*
  * A permit in Redis expires after so long unless its worker renews it, which it

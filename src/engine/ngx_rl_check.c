@@ -56,6 +56,37 @@ ngx_rl_check_backend(const ngx_rl_counter_t *counter)
 }
 
 
+/* With a Redis or peers in the location: 0 if the zone has neither. */
+static ngx_uint_t
+ngx_rl_check_take_shared(ngx_rl_check_t *check, ngx_rl_counter_t *counter)
+{
+    counter->remote = NULL;
+
+    if (counter->client->limiter->fleet) {
+        counter->source = NGX_RL_SOURCE_LOCAL;
+        counter->backend = &ngx_rl_peered;
+        counter->backend->take(counter);
+        return 1;
+    }
+
+    if (counter->client->remote == NULL) {
+        return 0;
+    }
+
+    counter->remote = &check->remote->counters[counter - check->counters];
+    counter->remote->counter = counter;
+    counter->remote->refill = NULL;
+
+    ngx_memzero(&counter->answer, sizeof(ngx_rl_answer_t));
+    counter->backend = ngx_rl_check_backend(counter);
+    counter->backend->take(counter);
+
+    check->pending += counter->asks;
+
+    return 1;
+}
+
+
 static ngx_rl_inline void
 ngx_rl_check_take_one(ngx_rl_check_t *check, ngx_rl_counter_t *counter)
 {
@@ -70,18 +101,9 @@ ngx_rl_check_take_one(ngx_rl_check_t *check, ngx_rl_counter_t *counter)
         counter->backend = &ngx_rl_nowhere;
         counter->answer.retry_us = counter->peek ? 0 : NGX_RL_NEVER;
 
-    } else if (check->remote && counter->client->remote) {
-        counter->remote = &check->remote->counters[counter - check->counters];
-        counter->remote->counter = counter;
-        counter->remote->refill = NULL;
-
-        ngx_memzero(&counter->answer, sizeof(ngx_rl_answer_t));
-        counter->backend = ngx_rl_check_backend(counter);
-        counter->backend->take(counter);
-
-        check->pending += counter->asks;
-
-    } else {
+    } else if (check->remote == NULL
+               || !ngx_rl_check_take_shared(check, counter))
+    {
         counter->remote = NULL;
         counter->source = NGX_RL_SOURCE_LOCAL;
         counter->backend = &ngx_rl_local;

@@ -13,6 +13,7 @@
 
 #include "ngx_rl_hash.h"
 #include "ngx_rl_sliding_log.h"
+#include "ngx_rl_told.h"
 #include "ngx_rl_window.h"
 
 /*
@@ -52,6 +53,7 @@ typedef struct {
     uint32_t               give;     /* tokens; 0: takes */
     uint64_t               taken_us; /* give: when they were taken */
     uint64_t               now_us;
+    uint64_t               left_us;  /* of a window that peers told; else 0 */
     ngx_rl_answer_t       *answer;   /* what is left, at least */
     unsigned               note:1;   /* makes it what the answer says */
     unsigned               later:1;  /* nothing reads remaining here */
@@ -118,6 +120,7 @@ ngx_rl_local_op(ngx_rl_table_t *table, ngx_rl_id_t id,
     op.give = 0;
     op.taken_us = 0;
     op.now_us = ngx_rl_local_now_us();
+    op.left_us = 0;
     op.answer = answer;
     op.note = 0;
     op.later = 1;
@@ -229,6 +232,22 @@ ngx_rl_local_fixed_window(const ngx_rl_local_op_t *op, ngx_rl_state_t *state)
     w.count = state->extra;
     w.before = 0;
     w.code = state->aux;
+
+    if (op->left_us) {
+        left_us = op->left_us;
+        passed_us = limit->window_us - ngx_min(left_us, limit->window_us);
+
+        if (w.code == limit->code
+            && w.fresh_us > op->now_us
+            && !ngx_rl_told_window(limit->window_us, op->now_us + left_us,
+                                   w.fresh_us))
+        {
+            ngx_memzero(op->answer, sizeof(ngx_rl_answer_t));
+            op->answer->remaining = limit->capacity
+                                    - ngx_min(w.count, limit->capacity);
+            return;
+        }
+    }
 
     /*
      * A window that ended inside the window of now has ended too early, since
@@ -706,6 +725,26 @@ ngx_rl_local_lower(ngx_rl_counter_t *counter, uint32_t remaining)
     if (left.remaining > remaining) {
         ngx_rl_local_run(counter, 0, left.remaining - remaining, &left);
     }
+}
+
+
+void
+ngx_rl_local_told(ngx_rl_table_t *table, const ngx_rl_id_t *id,
+    const ngx_rl_limit_t *limit, int64_t tokens, uint64_t left_us,
+    ngx_rl_answer_t *answer)
+{
+    ngx_rl_local_op_t  op;
+
+    op = ngx_rl_local_op(table, *id, limit,
+                         (uint32_t) ngx_max(ngx_min(tokens, INT32_MAX), 0),
+                         tokens > 0 ? NGX_RL_CHARGE : 0, answer);
+
+    op.give = (uint32_t) ngx_max(ngx_min(-tokens, INT32_MAX), 0);
+    op.taken_us = op.now_us;
+    op.left_us = left_us;
+    op.later = 0;
+
+    ngx_rl_local_apply(&op);
 }
 
 

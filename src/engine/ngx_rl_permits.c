@@ -13,6 +13,7 @@
  */
 
 #include "ngx_rl_backend.h"
+#include "ngx_rl_fleet.h"
 
 #include "ngx_rl_limit.h"
 
@@ -30,7 +31,7 @@
 
 /* A counter's permits here, while their outer counter is locked. */
 typedef struct {
-    ngx_rl_zone_t   *zone;
+    const ngx_rl_limiter_t  *limiter;
     ngx_rl_id_t      id;
     uint64_t         now_us;
     ngx_rl_entry_t   entry;
@@ -43,13 +44,14 @@ static ngx_event_t  ngx_rl_permit_renewal;
 
 
 static void
-ngx_rl_permit_lock(const ngx_rl_counter_t *counter, ngx_rl_permits_t *p)
+ngx_rl_permit_lock(const ngx_rl_limiter_t *limiter, ngx_rl_id_t id,
+    ngx_rl_permits_t *p)
 {
-    p->zone = &counter->client->limiter->zone;
-    p->id = ngx_rl_counter_id(counter);
+    p->limiter = limiter;
+    p->id = id;
     p->now_us = ngx_rl_local_now_us();
 
-    ngx_rl_table_lock_outer(p->zone->table, &p->id, p->now_us, &p->entry);
+    ngx_rl_table_lock_outer(limiter->zone.table, &p->id, p->now_us, &p->entry);
 }
 
 
@@ -64,7 +66,7 @@ ngx_rl_permit_store(ngx_rl_entry_t *entry, uint32_t in_use, uint64_t now_us)
 }
 
 
-/* Adds n to what one worker holds, and returns the sum. */
+/* Adds n to what one worker, or peer, holds, and returns the sum. */
 static uint32_t
 ngx_rl_permit_inner(ngx_rl_permits_t *p, uint64_t life, ngx_int_t n)
 {
@@ -74,7 +76,7 @@ ngx_rl_permit_inner(ngx_rl_permits_t *p, uint64_t life, ngx_int_t n)
 
     inner = ngx_rl_table_inner_id(&p->id, life);
 
-    ngx_rl_table_lock_inner(p->zone->table, &inner, p->now_us, &entry);
+    ngx_rl_table_lock_inner(p->limiter->zone.table, &inner, p->now_us, &entry);
 
     held = entry.state.extra;
 
@@ -93,19 +95,29 @@ ngx_rl_permit_inner(ngx_rl_permits_t *p, uint64_t life, ngx_int_t n)
 }
 
 
-/* The permits that the requests of living workers hold. */
+/* The permits that the requests of living workers hold; and of peers. */
 static uint32_t
-ngx_rl_permit_count(ngx_rl_permits_t *p)
+ngx_rl_permit_count(ngx_rl_permits_t *p, ngx_uint_t peers)
 {
-    uint32_t    in_use;
-    uint64_t    life;
-    ngx_uint_t  at;
+    uint32_t                in_use;
+    uint64_t                life;
+    ngx_uint_t              at;
+    ngx_rl_peers_shared_t  *shared;
 
     at = 0;
     in_use = ngx_rl_permit_inner(p, ngx_rl_life, 0);
 
     while ((life = ngx_rl_life_next(&at)) != 0) {
         in_use += ngx_rl_permit_inner(p, life, 0);
+    }
+
+    if (p->limiter->fleet && peers) {
+        at = 0;
+        shared = p->limiter->fleet->peers.shared;
+
+        while ((life = ngx_rl_peers_next(shared, &at)) != 0) {
+            in_use += ngx_rl_permit_inner(p, life, 0);
+        }
     }
 
     return in_use;
@@ -116,10 +128,11 @@ ngx_rl_permit_count(ngx_rl_permits_t *p)
 static uint32_t
 ngx_rl_permit_begin(const ngx_rl_counter_t *counter, ngx_rl_permits_t *p)
 {
-    ngx_rl_permit_lock(counter, p);
+    ngx_rl_permit_lock(counter->client->limiter, ngx_rl_counter_id(counter),
+                       p);
 
     return p->entry.found                   /* NOLINT(clang-analyzer-*) */
-           ? p->entry.state.extra : ngx_rl_permit_count(p);
+           ? p->entry.state.extra : ngx_rl_permit_count(p, 1);
 }
 
 
@@ -227,7 +240,7 @@ ngx_rl_permit_take(ngx_rl_counter_t *counter)
     if (answer->retry_us && p.entry.found && p.entry.state.aux != tick) {
 
         p.entry.state.aux = tick;
-        in_use = ngx_rl_permit_count(&p);
+        in_use = ngx_rl_permit_count(&p, 1);
 
         ngx_rl_concurrency_take(&in_use, &limit, counter->cost, want, answer);
     }
@@ -264,9 +277,49 @@ ngx_rl_permit_free(ngx_rl_counter_t *counter)
 
     counter->permit = 0;
 
-    ngx_rl_permit_lock(counter, &p);
+    ngx_rl_permit_lock(counter->client->limiter, ngx_rl_counter_id(counter),
+                       &p);
     in_use = p.entry.state.extra;   /* NOLINT(clang-analyzer-*) */
 
     (void) ngx_rl_permit_inner(&p, ngx_rl_life, -1);
     ngx_rl_permit_store(&p.entry, in_use ? in_use - 1 : 0, p.now_us);
+
+    if (p.limiter->fleet) {
+        ngx_rl_fleet_freed(counter);
+    }
+}
+
+
+void
+ngx_rl_permit_told(const ngx_rl_limiter_t *limiter, const ngx_rl_id_t *id,
+    uint64_t peer, uint32_t permits)
+{
+    uint32_t          held, others;
+    ngx_rl_permits_t  p;
+
+    ngx_rl_permit_lock(limiter, *id, &p);
+
+    held = ngx_rl_permit_inner(&p, peer, 0);
+    others = p.entry.found                  /* NOLINT(clang-analyzer-*) */
+             ? p.entry.state.extra : ngx_rl_permit_count(&p, 1);
+    others -= ngx_min(others, held);
+
+    (void) ngx_rl_permit_inner(&p, peer, (ngx_int_t) permits - held);
+    ngx_rl_permit_store(&p.entry, others + permits, p.now_us);
+}
+
+
+uint32_t
+ngx_rl_permit_own(const ngx_rl_limiter_t *limiter, const ngx_rl_id_t *id)
+{
+    uint32_t          in_use;
+    ngx_rl_permits_t  p;
+
+    ngx_rl_permit_lock(limiter, *id, &p);
+
+    in_use = ngx_rl_permit_count(&p, 0);
+
+    ngx_rl_table_unlock(&p.entry);
+
+    return in_use;
 }

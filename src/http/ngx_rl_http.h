@@ -63,6 +63,7 @@ typedef struct {
     unsigned                    used:1;    /* by a location */
     unsigned                    tiers:1;   /* of locations differ */
     ngx_rl_value_t             *tier;      /* of a location; NULL: none */
+    ngx_str_t                   peers;     /* name of a block; empty: none */
 } ngx_rl_zone_conf_t;
 
 
@@ -153,6 +154,7 @@ typedef struct {
                                  again */
     ngx_event_t   jwt_tick;   /* each worker's own; cancelable */
     ngx_uint_t    phases;     /* in which locations check requests: bits */
+    ngx_array_t   fleets;     /* ngx_rl_fleet_t * */
 } ngx_rl_main_conf_t;
 
 

@@ -92,6 +92,20 @@ ngx_rl_table_hash_key(const ngx_rl_table_t *table)
 }
 
 /*
+ * Makes the ids of a table go by another secret: its counters are lost. It
+ * writes nothing if this is its secret already. No worker may use the table but
+ * those of an old cycle.
+ */
+static ngx_inline void
+ngx_rl_table_name(ngx_rl_table_t *table, const ngx_rl_hash_key_t *hash_key)
+{
+    if (ngx_memcmp(&table->hash_key, hash_key, sizeof(ngx_rl_hash_key_t)) != 0)
+    {
+        table->hash_key = *hash_key;
+    }
+}
+
+/*
  * Finds the counter and returns with its segment locked; a counter not there
  * has found = 0 and a zero state. The caller decides on the state, soon, and
  * ends with exactly one of store and unlock. now_us < 2^51, monotonic. A

@@ -19,7 +19,7 @@ my @LIMIT = qw( algorithm= rate= limit= window= tz= month_day= capacity= burst=
                 percent= );
 my @RULE = qw( zone= key= match= methods= tier= host= api_key= network= header=
                arg= if= active= tiers= );
-my @ZONE = qw( zone= redis= state= keys_in_clear= new_keys= );
+my @ZONE = qw( zone= redis= peers= state= keys_in_clear= new_keys= );
 my $RATE = '"r/" and a period after the number of requests, as in "100r/m"';
 my $COUNT = 'a whole number from 1 to 1073741824';
 my $NUMBER = 'a number from 0 to 1073741824, or "unlimited"';
@@ -114,13 +114,15 @@ accepted(with_zone('%1'), 'state=a.state',
 refused(with_rate('1r/s %1'),
         '"ratelimit_zone" has an invalid "%1", expected %2',
         ['state=', 'a file'], ['redis=', 'the name of a "ratelimit_redis"'],
+        ['peers=', 'the name of a "ratelimit_peers"'],
         (map { ["keys_in_clear=$_", '"off" or "on"'] } '', 'yes', 'onn'),
         (map { ["new_keys=$_", $RATE] } '10', '10/m'),
         ['new_keys=', 'a number of requests from 0 to 1073741824'],
         ['new_keys=0r/m', 'a limit from 1 to 1073741824'],
         ['new_keys=$arg_n', 'a rate without variables']);
 refused(with_rate('1r/s %1 %1'), '"ratelimit_zone" has "%1", expected one "%n"',
-        'state=a', 'keys_in_clear=on', 'redis=a', 'new_keys=1r/s', 'rate=1r/s');
+        'state=a', 'keys_in_clear=on', 'redis=a', 'peers=a', 'new_keys=1r/s',
+        'rate=1r/s');
 refused('ratelimit_zone $arg_k zone=y:1m state=s; ' . with_zone('state=s'),
         "\"ratelimit_zone\" \"z\" has \"state=$gateway->{dir}/s\", "
         . 'expected another file than that of zone "y"');
@@ -443,7 +445,7 @@ refused(with_rule('rate=1r/s %1'), '"ratelimit_rule" has an unknown parameter '
         ['dry_run=1', 'dry_run'], ['method=GET', 'methods=']);
 refused(with_rule('rate=1r/s %1'), '"ratelimit_rule" has "%1", but "%n" is a '
         . 'parameter of "ratelimit_zone"',
-        'redis=r', 'state=a', 'keys_in_clear=on', 'new_keys=1r/s');
+        'redis=r', 'peers=p', 'state=a', 'keys_in_clear=on', 'new_keys=1r/s');
 refused(with_rule('rate=1r/s %1 %1'),
         '"ratelimit_rule" has "%1", expected one "%n"',
         'rate=2r/s', 'key=$arg_a', 'match=/a', 'methods=GET', 'capacity=1',

@@ -55,7 +55,7 @@ fuzz_charge(const ngx_rl_told_t *told)
         return;
     }
 
-    (void) ngx_rl_told_used(limit, &answer);
+    (void) ngx_rl_told_used(limit, &answer, 1);
 }
 
 

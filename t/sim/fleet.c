@@ -245,7 +245,7 @@ sim_fleet_write(uint64_t n, ngx_rl_told_e kind, u_char *buf)
         left_us = answer.reset_us;
 
         if (kind == NGX_RL_TOLD_STATE) {
-            tokens = (int32_t) ngx_rl_told_used(&sim.limits[0], &answer);
+            tokens = (int32_t) ngx_rl_told_used(&sim.limits[0], &answer, 0);
 
         } else {
             own->spent = 0;
@@ -368,7 +368,7 @@ sim_fleet_told(void *data)
         if (reader.kind == NGX_RL_TOLD_STATE) {
             sim_fleet_take(message->to, told.id.lo, told.limit, 0, 0, 0,
                            &answer);
-            used = ngx_rl_told_used(told.limit, &answer);
+            used = ngx_rl_told_used(told.limit, &answer, 1);
         }
 
         if (told.tokens > (int32_t) used) {

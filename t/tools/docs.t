@@ -83,7 +83,7 @@ my @NAMES = (
         $self->write('nginx.conf', $user . $modules . "daemon off;\n"
                      . "pid $dir/nginx.pid;\nerror_log $dir/error.log info;\n"
                      . $self->ports($conf));
-        $self->write($_, "not a secret\n") for qw( rl.secret rl.pw );
+        $self->write($_, "not a secret, no\n") for qw( rl.secret rl.pw peers.key );
         $self->write("$_.tokens", "ann:not-a-secret-0123\n")
             for qw( ratelimit readers metrics );
         $self->write('token', "Authorization: Bearer not-a-secret-0123\n");
@@ -99,7 +99,7 @@ my @NAMES = (
             'openssl req -x509 -newkey rsa:2048 -nodes -days 30 '
             . '-subj /CN=redis -keyout -';
         $self->write($_, $made)
-            for qw( redis-ca.pem operators-ca.pem gateway.pem gateway.key );
+            for qw( redis-ca.pem operators-ca.pem peers-ca.pem gateway.pem gateway.key );
     }
     # the issuer's keys, and a token for each of three users
     sub tokens {

@@ -197,20 +197,26 @@ test_used(void **state)
     memset(&tb, 0, sizeof(tb));
 
     ngx_rl_token_bucket_take(&tb, &limit.rate, 1000000, 30, 0, &answer);
-    assert_int_equal(ngx_rl_told_used(&limit, &answer), 30);
+    assert_int_equal(ngx_rl_told_used(&limit, &answer, 0), 30);
+
+    /* a moment later it is still the same for who compares */
+
+    ngx_rl_token_bucket_take(&tb, &limit.rate, 1000001, 0, 0, &answer);
+    assert_int_equal(ngx_rl_told_used(&limit, &answer, 0), 29);
+    assert_int_equal(ngx_rl_told_used(&limit, &answer, 1), 30);
 
     /* a debt is used, too */
 
     ngx_rl_token_bucket_take(&tb, &limit.rate, 1000000, 120, NGX_RL_CHARGE,
                              &answer);
-    assert_int_equal(ngx_rl_told_used(&limit, &answer), 150);
+    assert_int_equal(ngx_rl_told_used(&limit, &answer, 0), 150);
 
     limit = limit_of(NGX_RL_FIXED_WINDOW, 100, 60000000);
     memset(&w, 0, sizeof(w));
 
     ngx_rl_fixed_window_take(&w, &limit, 1000000, 60000000, 60000000, 7, 0,
                              &answer);
-    assert_int_equal(ngx_rl_told_used(&limit, &answer), 7);
+    assert_int_equal(ngx_rl_told_used(&limit, &answer, 0), 7);
 
     assert_true(ngx_rl_told_window(1000, 5000, 5499));
     assert_true(ngx_rl_told_window(1000, 5499, 5000));

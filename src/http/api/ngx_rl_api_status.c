@@ -8,6 +8,7 @@
 #include "ngx_rl_api.h"
 
 #include "ngx_rl_counts.h"
+#include "ngx_rl_fleet.h"
 
 #include <jansson.h>
 
@@ -59,6 +60,25 @@ ngx_rl_api_status_redis(ngx_rl_limiter_t *limiter,
         "asked", ngx_rl_api_status_time(stat->asked_ms),
         "gateways", (json_int_t) ngx_rl_redis_gateways(limiter->redis),
         "nodes", nodes);
+}
+
+
+/* null: the zone has none. */
+static json_t *
+ngx_rl_api_status_peers(ngx_rl_limiter_t *limiter)
+{
+    ngx_rl_peers_t  *peers;
+
+    if (limiter->fleet == NULL) {
+        return json_null();
+    }
+
+    peers = &limiter->fleet->peers;
+
+    return json_pack("{s:o, s:I, s:I}",
+        "name", ngx_rl_json_text(&peers->name),
+        "gateways", (json_int_t) ngx_rl_peers_gateways(peers->shared),
+        "connected", (json_int_t) atomic_load(&peers->shared->connected));
 }
 
 
@@ -132,7 +152,7 @@ ngx_rl_api_status(ngx_rl_api_t *api)
 
     return ngx_rl_api_json(api, NGX_HTTP_OK,
         json_pack("{s:o, s:{s:o, s:I}, s:b, s:o, s:I, s:I, s:o, s:o, s:I, s:o, "
-                  "s:o, s:o, s:o, s:o}",
+                  "s:o, s:o, s:o, s:o, s:o}",
             "zone", ngx_rl_json_text(&limiter->zone.name),
             "gateway",
                 "hostname", ngx_rl_json_text(&hostname),
@@ -151,6 +171,7 @@ ngx_rl_api_status(ngx_rl_api_t *api)
             "skipped",
             ngx_rl_api_problem_list(&limiter->policy->skipped),
             "redis", ngx_rl_api_status_redis(limiter, &stat),
+            "peers", ngx_rl_api_status_peers(limiter),
             "state", ngx_rl_api_status_state(limiter, &stat),
             "endpoints", ngx_rl_api_status_endpoints(api)));
 }

@@ -88,6 +88,13 @@ struct ngx_rl_row_s {
 const char *ngx_rl_row_text(ngx_conf_t *cf, void *target,
     const ngx_rl_row_t *row, ngx_str_t *value);
 
+/*
+ * redis_conf.c: set() of a file's first line without its end; row->other: of
+ * the file's whole path
+ */
+const char *ngx_rl_row_line(ngx_conf_t *cf, void *target,
+    const ngx_rl_row_t *row, ngx_str_t *value);
+
 /* guard.c: set() of a file of tokens: an array of them, with one or more */
 const char *ngx_rl_row_tokens(ngx_conf_t *cf, void *target,
     const ngx_rl_row_t *row, ngx_str_t *value);
@@ -131,6 +138,7 @@ char *ngx_rl_location_limit(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_rl_tier(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_rl_once(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_rl_redis_block(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_rl_peers_block(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
 /* Called for a merged location: tells its limits of its tier and templates. */
 void ngx_rl_limit_location(ngx_conf_t *cf, ngx_rl_loc_conf_t *conf);
@@ -146,6 +154,10 @@ ngx_int_t ngx_rl_resolve(ngx_conf_t *cf);
  * now.
  */
 ngx_int_t ngx_rl_redis_names(ngx_conf_t *cf, ngx_rl_main_conf_t *conf);
+
+/* peers_conf.c: the same for a block of peers. */
+ngx_int_t ngx_rl_peers_resolve_names(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
+    void *entry);
 
 /* penalty_conf.c: gives one its zone, before the zones' rules are complete. */
 ngx_int_t ngx_rl_penalty_resolve(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,

@@ -192,9 +192,8 @@ ngx_rl_redis_hosts(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
 }
 
 
-/* The file's first line without its end; and the file's whole path. */
-static const char *
-ngx_rl_redis_file(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
+const char *
+ngx_rl_row_line(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
     ngx_str_t *value)
 {
     ngx_int_t   rc;
@@ -303,7 +302,7 @@ static const ngx_rl_row_t  ngx_rl_redis_rows[] = {
       .min = NGX_RL_REDIS_SENTINEL },
     { ngx_string("sentinel_username"), ngx_rl_row_text,
       NGX_RL_REDIS_AT(sentinel_username), .expected = "a name" },
-    { ngx_string("sentinel_password_file"), ngx_rl_redis_file,
+    { ngx_string("sentinel_password_file"), ngx_rl_row_line,
       NGX_RL_REDIS_AT(sentinel_password),
       .other = NGX_RL_REDIS_AT(sentinel_password_file),
       .expected = NGX_RL_REDIS_LINE },
@@ -312,9 +311,9 @@ static const ngx_rl_row_t  ngx_rl_redis_rows[] = {
                   "seconds" },
     { ngx_string("username"), ngx_rl_row_text, NGX_RL_REDIS_AT(username),
       .expected = "a name" },
-    { ngx_string("password_file"), ngx_rl_redis_file, NGX_RL_REDIS_AT(password),
+    { ngx_string("password_file"), ngx_rl_row_line, NGX_RL_REDIS_AT(password),
       .other = NGX_RL_REDIS_AT(password_file), .expected = NGX_RL_REDIS_LINE },
-    { ngx_string("secret_file"), ngx_rl_redis_file, NGX_RL_REDIS_AT(secret),
+    { ngx_string("secret_file"), ngx_rl_row_line, NGX_RL_REDIS_AT(secret),
       .expected = NGX_RL_REDIS_LINE },
     { ngx_string("prefix"), ngx_rl_redis_prefix, NGX_RL_REDIS_AT(prefix),
       .expected = NGX_RL_NAME_EXPECTED },

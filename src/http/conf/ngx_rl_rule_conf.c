@@ -6,6 +6,7 @@
 
 #include "ngx_rl_api.h"
 #include "ngx_rl_conf.h"
+#include "ngx_rl_fleet.h"
 #include "ngx_rl_key.h"
 
 #include "ngx_rl_document.h"
@@ -542,6 +543,7 @@ ngx_rl_zone_directive(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     draft = &rule->draft;
     zone->redis = draft->redis;
+    zone->peers = draft->peers;
     limiter->zone.leased = (draft->redis.len != 0);
     limiter->clear = (draft->clear != 0);
     limiter->new_keys = draft->new_keys;
@@ -854,6 +856,7 @@ ngx_rl_resolve_zone(ngx_conf_t *cf, ngx_rl_main_conf_t *conf, void *entry)
     ngx_rl_rule_t       **rules;
     ngx_rl_hint_t         hint;
     ngx_rl_policy_t      *base;
+    ngx_rl_fleet_t       *fleet;
     ngx_rl_limiter_t     *limiter;
     ngx_rl_zone_conf_t  **zones;
 
@@ -874,6 +877,27 @@ ngx_rl_resolve_zone(ngx_conf_t *cf, ngx_rl_main_conf_t *conf, void *entry)
                                "\"ratelimit_zone\" \"%V\" has an unknown "
                                "\"redis=%V\", %V", &limiter->zone.name,
                                &zone->redis, ngx_rl_hint_text(&hint, ""));
+    }
+
+    fleet = ngx_rl_named(&conf->fleets, offsetof(ngx_rl_fleet_t, peers.name),
+                         &zone->peers, &hint);
+
+    if (zone->peers.len && fleet == NULL) {
+        return ngx_rl_wrong_at(cf, NGX_LOG_EMERG, &zone->place,
+                               "\"ratelimit_zone\" \"%V\" has an unknown "
+                               "\"peers=%V\", %V", &limiter->zone.name,
+                               &zone->peers, ngx_rl_hint_text(&hint, ""));
+    }
+
+    if (fleet && limiter->redis) {
+        return ngx_rl_wrong_at(cf, NGX_LOG_EMERG, &zone->place,
+                               "\"ratelimit_zone\" \"%V\" has \"peers=\" "
+                               "beside \"redis=\", expected one of them",
+                               &limiter->zone.name);
+    }
+
+    if (fleet && ngx_rl_fleet_join(fleet, limiter) != NGX_OK) {
+        return NGX_ERROR;
     }
 
     /* compiling a document needs this from this layer */
@@ -1112,6 +1136,7 @@ static const struct {
     ngx_int_t (*resolve)(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
                          void *entry);
 } ngx_rl_resolve_steps[] = {
+    { offsetof(ngx_rl_main_conf_t, fleets), ngx_rl_peers_resolve_names },
     { offsetof(ngx_rl_main_conf_t, apis), ngx_rl_api_resolve },
     { offsetof(ngx_rl_main_conf_t, lists), ngx_rl_access_resolve },
     { offsetof(ngx_rl_main_conf_t, rules), ngx_rl_resolve_rule },

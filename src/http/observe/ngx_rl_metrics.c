@@ -10,6 +10,7 @@
 #include "ngx_rl_json.h"
 #include "ngx_rl_request.h"
 
+#include "ngx_rl_fleet.h"
 #include "ngx_rl_follow.h"
 
 /* a byte of a label's value at most: "\\x7f" */
@@ -53,12 +54,12 @@ struct ngx_rl_metric_s {
 /* a number that an item does not have */
 #define NGX_RL_METRICS_NONE  ((uint64_t) -1)
 
-/* A zone or a Redis: its name and its figures. */
+/* A zone, a Redis, or a block of peers: its name and its figures. */
 typedef struct {
     const char             *label;      /* of its name */
     const ngx_str_t        *name;
-    ngx_rl_limiter_t       *limiter;    /* NULL: a Redis */
-    ngx_rl_redis_t         *redis;      /* NULL: a zone */
+    ngx_rl_limiter_t       *limiter;    /* NULL: no zone */
+    ngx_rl_redis_t         *redis;      /* NULL: no Redis */
     uint64_t                version;
     uint64_t                age;
     uint64_t                reachable;
@@ -71,6 +72,12 @@ typedef struct {
     ngx_rl_segments_stat_t  table;
     ngx_rl_segments_stat_t  leases;
     ngx_rl_redis_stat_t     stat;
+    uint64_t                peers;      /* connected */
+    uint64_t                told[2];    /* messages: in, out */
+    uint64_t                bytes[2];   /* of them */
+    uint64_t                strangers;
+    uint64_t                slow;       /* peers, dropped */
+    uint64_t                changes;    /* lost */
 } ngx_rl_metrics_item_t;
 
 /*
@@ -868,6 +875,30 @@ static const ngx_rl_metric_t  ngx_rl_item_metrics[] =
     { "ratelimit_gateways", NULL, ngx_rl_at(stat.gateways),
       "Live gateways that share the limits, this one among them." },
 
+    { "ratelimit_peers_connected", NULL, ngx_rl_at(peers),
+      "Other gateways with a connection to this one." },
+
+    { "ratelimit_peers_received_messages_total", NULL, ngx_rl_at(told[0]),
+      "Messages of other gateways." },
+
+    { "ratelimit_peers_sent_messages_total", NULL, ngx_rl_at(told[1]),
+      "Messages to other gateways." },
+
+    { "ratelimit_peers_received_bytes_total", NULL, ngx_rl_at(bytes[0]),
+      "Bytes of messages of other gateways." },
+
+    { "ratelimit_peers_sent_bytes_total", NULL, ngx_rl_at(bytes[1]),
+      "Bytes of messages to other gateways." },
+
+    { "ratelimit_peers_refused_total", NULL, ngx_rl_at(strangers),
+      "Connections without the secret." },
+
+    { "ratelimit_peers_dropped_total", NULL, ngx_rl_at(slow),
+      "Other gateways that could not keep up, and began anew." },
+
+    { "ratelimit_peers_lost_changes_total", NULL, ngx_rl_at(changes),
+      "Spends that other gateways were not told." },
+
     { NULL, NULL, 0, NULL }
 };
 
@@ -1084,10 +1115,36 @@ ngx_rl_metrics_zone(ngx_rl_metrics_item_t *zone)
 }
 
 
+static void
+ngx_rl_metrics_fleet(ngx_rl_metrics_item_t *item, ngx_rl_fleet_t *fleet)
+{
+    ngx_uint_t              i;
+    ngx_rl_peers_shared_t  *shared;
+
+    shared = fleet->peers.shared;
+
+    item->label = "peers";
+    item->name = &fleet->peers.name;
+    item->limiter = NULL;
+    item->redis = NULL;
+    item->stat.gateways = ngx_rl_peers_gateways(shared);
+    item->peers = atomic_load(&shared->connected);
+    item->strangers = atomic_load(&shared->refused);
+    item->slow = atomic_load(&shared->dropped);
+    item->changes = atomic_load(&fleet->shared->changes.lost);
+
+    for (i = 0; i < 2; i++) {
+        item->told[i] = atomic_load(&shared->messages[i]);
+        item->bytes[i] = atomic_load(&shared->bytes[i]);
+    }
+}
+
+
 static ngx_int_t
 ngx_rl_metrics_items(ngx_http_request_t *r, ngx_array_t *items)
 {
     ngx_uint_t              i;
+    ngx_rl_fleet_t        **fleets;
     ngx_rl_redis_t        **redis;
     ngx_rl_watch_list_t    *top;
     ngx_rl_zone_conf_t    **zones;
@@ -1097,6 +1154,7 @@ ngx_rl_metrics_items(ngx_http_request_t *r, ngx_array_t *items)
     rlmcf = ngx_http_get_module_main_conf(r, ngx_http_ratelimit_module);
     zones = rlmcf->zones.elts;
     redis = rlmcf->redis.elts;
+    fleets = rlmcf->fleets.elts;
 
     top = ngx_palloc(r->pool, sizeof(ngx_rl_watch_list_t));
     if (top == NULL) {
@@ -1106,11 +1164,19 @@ ngx_rl_metrics_items(ngx_http_request_t *r, ngx_array_t *items)
     /* so that a push has room */
 
     if (ngx_array_init(items, r->pool,
-                       rlmcf->zones.nelts + rlmcf->redis.nelts + 1,
+                       rlmcf->fleets.nelts + rlmcf->zones.nelts
+                       + rlmcf->redis.nelts + 1,
                        sizeof(ngx_rl_metrics_item_t))
         != NGX_OK)
     {
         return NGX_ERROR;
+    }
+
+    for (i = 0; i < rlmcf->fleets.nelts; i++) {
+        item = ngx_array_push(items);
+
+        ngx_memset(item, 0xff, sizeof(ngx_rl_metrics_item_t));
+        ngx_rl_metrics_fleet(item, fleets[i]);
     }
 
     for (i = 0; i < rlmcf->zones.nelts + rlmcf->redis.nelts; i++) {

@@ -114,6 +114,7 @@ typedef enum {
     NGX_RL_PARAM_LABELS,
     NGX_RL_PARAM_OWNER,
     NGX_RL_PARAM_VERSION,
+    NGX_RL_PARAM_PEERS,
     NGX_RL_PARAM_ALL            /* their number */
 } ngx_rl_param_e;
 
@@ -199,6 +200,7 @@ struct ngx_rl_draft_s {
     ngx_uint_t              wrongs;      /* the same: problems so far */
 
     u_char                  text[256];   /* of messages */
+    ngx_str_t               peers;       /* of nginx.conf alone */
 };
 
 extern const ngx_rl_param_t      ngx_rl_params[];

@@ -434,7 +434,8 @@ ngx_rl_policy_mark(ngx_rl_policy_t *policy)
 
     base = policy->limiter->base;
 
-    policy->needs = policy->limiter->redis ? NGX_RL_NEEDS_REDIS : 0;
+    policy->needs = (policy->limiter->redis || policy->limiter->fleet)
+                    ? NGX_RL_NEEDS_REDIS : 0;
 
     if (policy->limiter->penalties) {
         policy->needs |= NGX_RL_NEEDS_PENALTY;

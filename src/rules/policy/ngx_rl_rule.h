@@ -75,7 +75,7 @@ typedef enum {
 #define NGX_RL_NEEDS_LIMIT    0x40   /* by tier, key, variable, time */
 #define NGX_RL_NEEDS_COST     0x80   /* a variable */
 #define NGX_RL_NEEDS_SETTLE   0x100  /* the response */
-#define NGX_RL_NEEDS_REDIS    0x200
+#define NGX_RL_NEEDS_REDIS    0x200  /* or peers */
 #define NGX_RL_NEEDS_ADDRESS  0x400  /* the client's */
 #define NGX_RL_NEEDS_RETRY    0x800  /* whether the client has waited */
 #define NGX_RL_NEEDS_PENALTY  0x1000 /* whether a key is penalized */
@@ -101,6 +101,7 @@ typedef enum {
 typedef struct ngx_rl_policy_s   ngx_rl_policy_t;
 typedef struct ngx_rl_clients_s  ngx_rl_clients_t;
 typedef struct ngx_rl_limiter_s  ngx_rl_limiter_t;
+typedef struct ngx_rl_fleet_s    ngx_rl_fleet_t;    /* the engine's */
 
 /* A limit as it is written, and as it is used. */
 typedef struct {
@@ -273,6 +274,9 @@ struct ngx_rl_limiter_s {
                                     see key_folds() */
     ngx_uint_t       fail_modes; /* of the locations: bits */
     void            *follow;     /* the worker's */
+
+    ngx_rl_fleet_t  *fleet;      /* NULL: no peers */
+    uint32_t         fleet_zone; /* hash of its name, the same on all */
 };
 
 

@@ -1,0 +1,80 @@
+/*
+ * Counters of zones with "peers=". They are this gateway's own, and each of
+ * their spends is noted as a change, for the leader.
+ */
+
+#include "ngx_rl_fleet.h"
+
+#include "ngx_rl_backend.h"
+
+
+/* What was spent of a counter, or came back; of permits, that it changed. */
+static void
+ngx_rl_fleet_tell(const ngx_rl_counter_t *counter, int64_t tokens)
+{
+    uint64_t                 end_ms;
+    ngx_rl_id_t              id;
+    const ngx_rl_limiter_t  *limiter;
+    ngx_rl_told_limit_t      limit;
+
+    limiter = counter->client->limiter;
+    id = ngx_rl_counter_id(counter);
+    end_ms = 0;
+
+    if (counter->limit->algorithm == NGX_RL_FIXED_WINDOW
+        && counter->answer.reset_us)
+    {
+        end_ms = ngx_current_msec + (counter->answer.reset_us + 999) / 1000;
+    }
+
+    ngx_rl_told_limit(&limit, counter->limit, limiter->fleet_zone);
+    ngx_rl_changes_add(&limiter->fleet->shared->changes, &id, &limit,
+                       (int32_t) tokens, end_ms, 0);
+}
+
+
+static void
+ngx_rl_peered_take(ngx_rl_counter_t *counter)
+{
+    ngx_rl_local_take(counter);
+
+    if (counter->answer.granted) {
+        ngx_rl_fleet_tell(counter, counter->answer.granted);
+    }
+}
+
+
+/* A permit that comes back has told already. */
+static void
+ngx_rl_peered_give(ngx_rl_counter_t *counter, uint32_t tokens)
+{
+    ngx_rl_local_give(counter, tokens);
+
+    if (counter->limit->algorithm != NGX_RL_CONCURRENCY) {
+        ngx_rl_fleet_tell(counter, -(int64_t) ngx_min(tokens, INT32_MAX));
+    }
+}
+
+
+static void
+ngx_rl_peered_charge(ngx_rl_counter_t *counter)
+{
+    ngx_rl_local_charge(counter, counter->charge);
+    ngx_rl_fleet_tell(counter, ngx_min(counter->charge, INT32_MAX));
+}
+
+
+const ngx_rl_backend_t  ngx_rl_peered = {
+    ngx_rl_peered_take,
+    NULL,
+    NULL,
+    ngx_rl_peered_give,
+    ngx_rl_peered_charge
+};
+
+
+void
+ngx_rl_fleet_freed(const ngx_rl_counter_t *counter)
+{
+    ngx_rl_fleet_tell(counter, 0);
+}

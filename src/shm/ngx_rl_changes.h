@@ -1,0 +1,67 @@
+/*
+ * The counters of zones with "peers=" that are in use: what the workers of this
+ * gateway have spent of each since the leader told the peers. A counter stays
+ * when it was told, so a peer that is new can be told all of them.
+ *
+ * The table is of a fixed size. A set of eight has a lock. A counter takes the
+ * place of the one that was used longest ago, but never of one that is still to
+ * be told: if there is no place, it is counted as lost. Then its limit holds on
+ * this gateway alone, until the counter is used again.
+ */
+
+#ifndef NGX_RL_CHANGES_H_INCLUDED
+#define NGX_RL_CHANGES_H_INCLUDED
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+
+#include "ngx_rl_lock.h"
+#include "ngx_rl_told.h"
+
+#define NGX_RL_CHANGES_SETS    8192     /* a power of two */
+#define NGX_RL_CHANGES_PLACES  8
+
+/* A counter in use. */
+typedef struct {
+    ngx_rl_id_t          id;        /* lo is 0: none */
+    ngx_rl_told_limit_t  limit;
+    uint64_t             end_ms;    /* of a fixed window; else 0 */
+    uint64_t             used_ms;
+    int32_t              tokens;    /* spent, to be told; below 0: came back */
+    uint32_t             changed;   /* it is to be told */
+} ngx_rl_change_t;
+
+typedef struct {
+    _Alignas(NGX_RL_LINE) ngx_rl_lock_t  lock;
+    ngx_rl_change_t   places[NGX_RL_CHANGES_PLACES];
+} ngx_rl_changes_set_t;
+
+/* Zeroed memory has no counters. */
+typedef struct {
+    ngx_rl_changes_set_t  sets[NGX_RL_CHANGES_SETS];
+    _Atomic uint64_t      changed[NGX_RL_CHANGES_SETS / 64];  /* bits: sets */
+    _Atomic uint64_t      lost;
+} ngx_rl_changes_t;
+
+
+/*
+ * A counter is used: tokens were spent, or came back. end_ms: of its fixed
+ * window, by ngx_current_msec; what was spent in a window before is forgotten.
+ * told: by another gateway, so nobody has to be told.
+ */
+void ngx_rl_changes_add(ngx_rl_changes_t *changes, const ngx_rl_id_t *id,
+    const ngx_rl_told_limit_t *limit, int32_t tokens, uint64_t end_ms,
+    ngx_uint_t told);
+
+/*
+ * Takes the next change out: from *at on, which is 0 at first. Its counter
+ * stays. Only the leader calls it. Returns NGX_OK, or NGX_DONE.
+ */
+ngx_int_t ngx_rl_changes_take(ngx_rl_changes_t *changes, ngx_uint_t *at,
+    ngx_rl_change_t *change);
+
+/* The next counter in use, from *at on: NGX_OK, or NGX_DONE. */
+ngx_int_t ngx_rl_changes_next(ngx_rl_changes_t *changes, ngx_uint_t *at,
+    ngx_rl_change_t *change);
+
+#endif /* NGX_RL_CHANGES_H_INCLUDED */

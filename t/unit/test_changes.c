@@ -1,0 +1,174 @@
+/*
+ * The counters in use that peers are told of: each spend is taken out once,
+ * whatever the order, and a table that is full loses none that is to be told.
+ */
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+
+#include "unit.h"
+
+#include "ngx_rl_changes.h"
+
+volatile ngx_msec_t  ngx_current_msec;
+
+static ngx_rl_changes_t  *changes;
+
+static const ngx_rl_told_limit_t  bucket = {
+    60000000, 1, 100, 100, 0, NGX_RL_TOKEN_BUCKET, 0
+};
+
+static const ngx_rl_told_limit_t  window = {
+    60000000, 1, 0, 100, 700, NGX_RL_FIXED_WINDOW, 0
+};
+
+
+static int
+fresh(void **state)
+{
+    free(changes);
+    changes = aligned_alloc(NGX_RL_LINE, sizeof(ngx_rl_changes_t));
+    memset(changes, 0, sizeof(ngx_rl_changes_t));
+    ngx_rl_life = 1;
+    ngx_current_msec = 1000000;
+
+    return 0;
+}
+
+
+static ngx_rl_id_t
+id_of(uint64_t n)
+{
+    ngx_rl_id_t  id;
+
+    id.hi = n << 32;
+    id.lo = n + 1;
+
+    return id;
+}
+
+
+static void
+test_each_once(void **state)
+{
+    int64_t           sum;
+    uint64_t          i;
+    ngx_uint_t        at, n;
+    ngx_rl_id_t       id;
+    ngx_rl_change_t   change;
+
+    fresh(state);
+
+    for (i = 0; i < 3000; i++) {
+        id = id_of(i % 1000);
+        ngx_rl_changes_add(changes, &id, &bucket, i < 2000 ? 5 : -3, 0, 0);
+    }
+
+    for (at = 0, n = 0, sum = 0;
+         ngx_rl_changes_take(changes, &at, &change) == NGX_OK; n++)
+    {
+        assert_int_equal(change.tokens, 7);
+        assert_memory_equal(&change.limit, &bucket, sizeof(bucket));
+        sum += (int64_t) change.id.lo;
+    }
+
+    assert_int_equal(n, 1000);
+    assert_int_equal(sum, 1000 * 1001 / 2);
+
+    at = 0;
+    assert_int_equal(ngx_rl_changes_take(changes, &at, &change), NGX_DONE);
+
+    /* all are still in use */
+
+    for (at = 0, n = 0; ngx_rl_changes_next(changes, &at, &change) == NGX_OK;
+         n++)
+    {
+        assert_int_equal(change.tokens, 0);
+    }
+
+    assert_int_equal(n, 1000);
+
+    /* what peers told is in use, and not told again */
+
+    id = id_of(5000);
+    ngx_rl_changes_add(changes, &id, &bucket, 0, 0, 1);
+    at = 0;
+    assert_int_equal(ngx_rl_changes_take(changes, &at, &change), NGX_DONE);
+}
+
+
+static void
+test_windows(void **state)
+{
+    ngx_uint_t        at;
+    ngx_rl_id_t       id;
+    ngx_rl_change_t   change;
+
+    fresh(state);
+    id = id_of(1);
+
+    /* clocks differ a little; the next window begins anew */
+
+    ngx_rl_changes_add(changes, &id, &window, 4, 1050000, 0);
+    ngx_rl_changes_add(changes, &id, &window, 5, 1050003, 0);
+    at = 0;
+    assert_int_equal(ngx_rl_changes_take(changes, &at, &change), NGX_OK);
+    assert_int_equal(change.tokens, 9);
+
+    ngx_rl_changes_add(changes, &id, &window, 4, 1050000, 0);
+    ngx_rl_changes_add(changes, &id, &window, 2, 1110000, 0);
+    at = 0;
+    assert_int_equal(ngx_rl_changes_take(changes, &at, &change), NGX_OK);
+    assert_int_equal(change.tokens, 2);
+    assert_int_equal(change.end_ms, 1110000);
+}
+
+
+static void
+test_full(void **state)
+{
+    uint64_t          i;
+    ngx_uint_t        at, n;
+    ngx_rl_id_t       id;
+    ngx_rl_change_t   change;
+
+    fresh(state);
+
+    /* eight in one set, and a ninth */
+
+    for (i = 0; i < 9; i++) {
+        id = id_of(i * NGX_RL_CHANGES_SETS);
+        ngx_rl_changes_add(changes, &id, &bucket, 1, 0, 0);
+    }
+
+    assert_int_equal(atomic_load(&changes->lost), 1);
+
+    for (at = 0, n = 0; ngx_rl_changes_take(changes, &at, &change) == NGX_OK;
+         n++)
+    {
+        assert_int_equal(change.tokens, 1);
+    }
+
+    assert_int_equal(n, 8);
+
+    /* all of them are told: the oldest makes room */
+
+    ngx_current_msec++;
+
+    for (i = 1; i < 8; i++) {
+        id = id_of(i * NGX_RL_CHANGES_SETS);
+        ngx_rl_changes_add(changes, &id, &bucket, 0, 0, 1);
+    }
+
+    id = id_of(8 * NGX_RL_CHANGES_SETS);
+    ngx_rl_changes_add(changes, &id, &bucket, 1, 0, 0);
+    assert_int_equal(atomic_load(&changes->lost), 1);
+
+    for (at = 0, n = 0; ngx_rl_changes_next(changes, &at, &change) == NGX_OK;
+         n++)
+    {
+        assert_int_not_equal(change.id.lo, 1);
+    }
+
+    assert_int_equal(n, 8);
+}
