@@ -1,22 +1,4 @@
-# What all t/*.t share:
-#
-#     use t::RateLimit 'no_plan';
-#     run_tests();
-#     __DATA__
-#     === TEST 1: ...
-#
-# Test::Nginx::Socket as it is, on the module as it was built. A block fails on
-# an [alert], [emerg] or [crit] and on a sanitizer's report in the error log,
-# while it runs and when its nginx ends. A block that expects one of them
-# names it:
-#
-#     --- allow_error_log
-#     [crit]
-#
-# A block without "--- config" gets a location with the limits of zone "z", whose
-# answers have X-Status and X-Rule.
-#
-# Redis, each on loopback and gone at the end of the file or of the run:
+# What all t/*.t share: strict, warnings, Test::More, and
 #
 #     redis_port()      the port of a server that the files of a run share
 #     cluster_ports()   the ports of a cluster that they share and do not change
@@ -28,11 +10,10 @@
 #     redis_cli($port, @args)   what redis-cli printed; dies on an error
 #     redis_try($port, @args)   the same, errors too
 #
+# Each Redis is on loopback and gone at the end of the file or of the run.
+#
 # key_prefix() is another one in each file and run, so that files that share a
 # server do not meet in it.
-#
-# In a block, "$TEST_NGINX_REDIS_PORT", "$TEST_NGINX_CLUSTER" (host:port of
-# each node) and "$TEST_NGINX_PREFIX" stand for what these return, once called.
 
 package t::RateLimit;
 
@@ -44,6 +25,8 @@ use File::Path ();
 use File::Spec ();
 use POSIX ();
 use Test::More;
+
+use parent 'Exporter';
 
 use t::Ports ();
 
@@ -78,7 +61,7 @@ BEGIN {
                           . ':print_suppressions=0';
 }
 
-# Runs after Test::Nginx's own END, which ends nginx: the last defined is first.
+# Runs after the END of Test::Nginx, which ends nginx: the last defined is first.
 END {
     if (defined $pid && $pid == $$) {
         # prove would call a file that dies before its first test skipped
@@ -99,40 +82,17 @@ END {
     }
 }
 
-use Test::Nginx::Socket -Base;
-
 our @EXPORT = qw(redis_port cluster_ports cluster_start redis_start redis_stop
                  redis_pid redis_cli redis_try key_prefix);
 
-my @forbidden = ('[alert]', '[emerg]', '[crit]', 'Sanitizer', 'runtime error:');
-
-no_long_string();
-no_shuffle();
-master_on();
-
-add_block_preprocessor(sub {
-    my $block = shift;
-    $block->set_value('config', <<'CONF') if !defined $block->config;
-    location / {
-        ratelimit zone=z;
-        add_header X-Status $ratelimit_status always;
-        add_header X-Rule $ratelimit_rule always;
-        empty_gif;
-    }
-CONF
-    return if defined $block->must_die;
-    my %allowed = map { $_ => 1 } split /\n+/, $block->allow_error_log // '';
-    my @lines = grep { !$allowed{$_} } @forbidden;
-    for my $section (qw(no_error_log no_shutdown_error_log)) {
-        my $own = $block->$section;
-        my @own = !defined $own ? ()
-                  : ref $own eq 'ARRAY' ? @$own
-                  : ref $own ? ($own)
-                  : split /\n+/, $own;
-        my %own = map { $_ => 1 } @own;
-        $block->set_value($section, [@own, grep { !$own{$_} } @lines]);
-    }
-});
+sub import {
+    my ($class, @plan) = @_;
+    strict->import;
+    warnings->import;
+    $class->export_to_level(1, $class);
+    @_ = ('Test::More', @plan);
+    goto &{ Test::More->can('import') };
+}
 
 sub reports_check() {
     my @reports = glob("$tmp/sanitizer*") or return;
@@ -156,7 +116,7 @@ sub clock_library() {
 sub script($$$) {
     my ($action, $dir, $port) = @_;
     system("$root/tools/redis-cluster.sh", $action, $dir, $port) == 0
-        or bail_out("redis: $action on port $port failed");
+        or BAIL_OUT("redis: $action on port $port failed");
 }
 
 sub redis_port() {
@@ -207,7 +167,7 @@ sub redis_start(%) {
         return $port if $answer =~ /PONG|NOAUTH/;
         select undef, undef, undef, 0.05;
     }
-    bail_out("redis: no server on port $port");
+    BAIL_OUT("redis: no server on port $port");
 }
 
 sub sentinel_exec($$$) {

@@ -1,6 +1,6 @@
 # The module is loaded, and where nothing is limited, nothing changes.
 
-use t::RateLimit 'no_plan';
+use t::Blocks 'no_plan';
 
 run_tests();
 

@@ -1,7 +1,7 @@
 # Limits of one gateway, kept in shared memory: what counts, by what, and how
 # far.
 
-use t::RateLimit 'no_plan';
+use t::Blocks 'no_plan';
 
 no_root_location();
 run_tests();

@@ -1,10 +1,10 @@
 # Rules in one group replace each other: the first that applies, by priority,
 # then in the order of definition.
 
-use t::RateLimit 'no_plan';
+use t::Blocks 'no_plan';
 
-redis_port();
-key_prefix();
+t::RateLimit::redis_port();
+t::RateLimit::key_prefix();
 
 no_root_location();
 run_tests();

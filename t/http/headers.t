@@ -1,7 +1,7 @@
 # What the client is told: headers on every answer of a limited location, the
 # 429, its body, and what error_page, satisfy and an upstream make of them.
 
-use t::RateLimit 'no_plan';
+use t::Blocks 'no_plan';
 
 use JSON::PP ();
 

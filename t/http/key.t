@@ -1,6 +1,6 @@
 # $ratelimit_api_key: where it comes from, and what a key may look like.
 
-use t::RateLimit 'no_plan';
+use t::Blocks 'no_plan';
 
 no_root_location();
 run_tests();

@@ -1,6 +1,6 @@
 # Rules for one tier, and what names a request's tier.
 
-use t::RateLimit 'no_plan';
+use t::Blocks 'no_plan';
 
 no_root_location();
 run_tests();

@@ -1,6 +1,6 @@
 # What logs and headers may say about a check.
 
-use t::RateLimit 'no_plan';
+use t::Blocks 'no_plan';
 
 add_block_preprocessor(sub {
     my $block = shift;

@@ -10,7 +10,7 @@ my $dir = t::Gateway::dir('certificates');
 
 sub openssl {
     my $out = qx(openssl @_ 2>&1);
-    $? == 0 or bail_out("openssl @_: $out");
+    $? == 0 or BAIL_OUT("openssl @_: $out");
 }
 
 openssl('req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN=ca',

@@ -17,7 +17,7 @@ my $dir = t::Gateway::dir('certificates');
 
 sub openssl {
     my $out = qx(openssl @_ 2>&1);
-    $? == 0 or bail_out("openssl @_: $out");
+    $? == 0 or BAIL_OUT("openssl @_: $out");
 }
 
 sub ca {
