@@ -60,6 +60,7 @@ typedef enum {
     NGX_RL_PARAM_ID,
     NGX_RL_PARAM_LOOK,
     NGX_RL_PARAM_REDIS,
+    NGX_RL_PARAM_PEERS,
     NGX_RL_PARAM_STATE,
     NGX_RL_PARAM_CLEAR,
     NGX_RL_PARAM_NEW_KEYS,
@@ -114,7 +115,6 @@ typedef enum {
     NGX_RL_PARAM_LABELS,
     NGX_RL_PARAM_OWNER,
     NGX_RL_PARAM_VERSION,
-    NGX_RL_PARAM_PEERS,
     NGX_RL_PARAM_ALL            /* their number */
 } ngx_rl_param_e;
 
@@ -183,6 +183,7 @@ struct ngx_rl_draft_s {
     /* of nginx.conf alone */
     ngx_str_t        zone;        /* "name", "name:size" */
     ngx_str_t        redis;
+    ngx_str_t        peers;
     ngx_str_t        state;
     ngx_str_t        tier_limits;
     ngx_uint_t       clear;       /* ngx_uint_t: of "off" and "on" */
@@ -200,7 +201,6 @@ struct ngx_rl_draft_s {
     ngx_uint_t              wrongs;      /* the same: problems so far */
 
     u_char                  text[256];   /* of messages */
-    ngx_str_t               peers;       /* of nginx.conf alone */
 };
 
 extern const ngx_rl_param_t      ngx_rl_params[];
