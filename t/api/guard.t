@@ -373,7 +373,9 @@ for (["\n# x\nsecret\n", 3, 'short'], ["secret of two words\n", 1, 'a space'],
      ["ann:secret\n", 1, 'short behind a name'], [":$TOKEN\n", 1, 'no name'],
      ["a b:$TOKEN\n", 1, 'a name with a space'],
      ["a/b:$TOKEN\n", 1, 'a name with a slash'],
-     ['a' x 65 . ":$TOKEN\n", 1, 'a long name'])
+     ['a' x 65 . ":$TOKEN\n", 1, 'a long name'],
+     ["ann:$TOKEN read\n", 1, 'a right that there is not'],
+     ["ann:secret check\n", 1, 'short before a right'])
 {
     my $file = $gateway->write('bad', $_->[0]);
     refused("location / { ratelimit_api zone=later token_file=$file; }",

@@ -86,6 +86,7 @@ my @NAMES = (
         $self->write($_, "not a secret, no\n") for qw( rl.secret rl.pw peers.key );
         $self->write("$_.tokens", "ann:not-a-secret-0123\n")
             for qw( ratelimit readers metrics );
+        $self->write('check.tokens', "billing:not-a-secret-0123 check\n");
         $self->write('token', "Authorization: Bearer not-a-secret-0123\n");
         $self->write('secret.jwk', '{"kty":"oct","k":"' . 'c2VjcmV0' x 8
                                    . "\"}\n");

@@ -34,6 +34,8 @@ typedef struct {
     ngx_rl_loc_conf_t   *location;
     ngx_rl_guard_t       guard;
     ngx_rl_value_t      *author;   /* of a change; NULL: see api_edit.c */
+    ngx_rl_loc_conf_t   *checks;   /* the location, with the zone's limits: of
+                                      a request, of several rules */
     unsigned             write:1;
 } ngx_rl_api_conf_t;
 
@@ -60,6 +62,7 @@ struct ngx_rl_api_route_s {
 #define NGX_RL_API_READS    0x01   /* its POST changes nothing */
 #define NGX_RL_API_NO_BODY  0x02   /* its POST takes none */
 #define NGX_RL_API_PAGE     0x04   /* of "ratelimit_status_page" */
+#define NGX_RL_API_CHECKS   0x08   /* for a token that may only check, too */
 
 /* The arguments of the query, decoded. No data: it is not there. */
 typedef struct {
@@ -71,6 +74,7 @@ typedef struct {
     ngx_str_t   since;
     ngx_str_t   by;
     ngx_str_t   n;
+    ngx_str_t   status;
     ngx_uint_t  nkeys;
     ngx_str_t   keys[NGX_RL_MAX_PARTS];
 } ngx_rl_api_args_t;
@@ -261,11 +265,52 @@ u_char *ngx_rl_api_tag(u_char *p, uint64_t version, uint64_t id);
 /* Answers for a call that has failed, by its status. */
 ngx_int_t ngx_rl_api_failed(ngx_rl_api_t *api);
 
+/*
+ * client.c: a client by a rule and its key. The caller zeroes it, and fills the
+ * first part.
+ */
+typedef struct {
+    ngx_rl_api_t              *api;
+    ngx_rl_rule_t             *rule;
+    ngx_uint_t                 nkeys;
+    ngx_str_t                 *keys;   /* the parts of the key */
+    ngx_str_t                  key;    /* all of it, as a request has it */
+    ngx_str_t                  tier;   /* no data: that of a location */
+    const ngx_rl_allowance_t  *own;    /* in place of a variable's; or NULL */
+
+    ngx_rl_subject_t           subject;
+    ngx_rl_listed_e            listed;
+    ngx_rl_allowed_t           allowed;  /* limit: NULL, it is unknown */
+    const char                *unknown;  /* what says its limit, one of those
+                                            below; NULL: it is known */
+} ngx_rl_api_client_t;
+
+extern const char  ngx_rl_api_by_variable[];
+extern const char  ngx_rl_api_by_location[];
+
+/* Sets the second part, as for a request. NGX_ERROR: memory is out. */
+ngx_int_t ngx_rl_api_client(ngx_rl_api_client_t *client);
+
+/*
+ * request.c: a request that nobody has sent: GET of "/", without a client.
+ * NULL: memory is out.
+ */
+ngx_http_request_t *ngx_rl_api_request(ngx_rl_api_t *api);
+
+/*
+ * Sets a header of it, or its method, path, host or address. The text ends with
+ * a zero byte, and stays. NGX_DECLINED: it is wrong; NGX_ERROR: memory is out.
+ */
+ngx_int_t ngx_rl_api_request_set(ngx_rl_api_t *api, ngx_http_request_t *r,
+    ngx_uint_t header, const ngx_str_t *name, ngx_str_t *text,
+    const char **wrong);
+
 /* The first steps of the routes. version also begins a restore. */
 ngx_int_t ngx_rl_api_edit(ngx_rl_api_t *api);
 ngx_int_t ngx_rl_api_versions(ngx_rl_api_t *api);
 ngx_int_t ngx_rl_api_version(ngx_rl_api_t *api);
 ngx_int_t ngx_rl_api_counters(ngx_rl_api_t *api);
+ngx_int_t ngx_rl_api_check(ngx_rl_api_t *api);
 ngx_int_t ngx_rl_api_rejections(ngx_rl_api_t *api);
 ngx_int_t ngx_rl_api_top(ngx_rl_api_t *api);
 ngx_int_t ngx_rl_api_penalties(ngx_rl_api_t *api);

@@ -85,7 +85,9 @@ ngx_rl_api_answer(ngx_rl_api_t *api, ngx_uint_t status, const ngx_str_t *body)
     }
 
     return ngx_rl_send(r, status,
-                       status < NGX_HTTP_BAD_REQUEST ? &json : &problem, body);
+                       (status < NGX_HTTP_BAD_REQUEST
+                        || status == NGX_HTTP_TOO_MANY_REQUESTS)
+                       ? &json : &problem, body);
 }
 
 

@@ -200,6 +200,49 @@ ngx_rl_api_merge(ngx_conf_t *cf, ngx_rl_loc_conf_t *prev,
 }
 
 
+/*
+ * The limits of a check are all rules of the zone, in a location that is this
+ * one otherwise. One of several rules by name has room for more of them.
+ */
+static ngx_int_t
+ngx_rl_api_resolve_checks(ngx_conf_t *cf, ngx_rl_api_conf_t *api)
+{
+    ngx_uint_t                i, j, n;
+    ngx_rl_loc_conf_t        *conf;
+    ngx_rl_location_limit_t  *limit;
+
+    conf = ngx_palloc(cf->pool, 2 * sizeof(ngx_rl_loc_conf_t));
+    limit = ngx_pcalloc(cf->pool, sizeof(ngx_rl_location_limit_t));
+
+    if (conf == NULL || limit == NULL) {
+        return NGX_ERROR;
+    }
+
+    limit->limiter = api->limiter;
+    limit->number = NGX_RL_ALL;
+    limit->part = NGX_RL_ALL;
+
+    for (i = 0; i < 2; i++) {
+        conf[i] = *api->location;
+        conf[i].limits = ngx_array_create(cf->pool, NGX_RL_MAX_COUNTERS,
+                                          sizeof(void *));
+        if (conf[i].limits == NULL) {
+            return NGX_ERROR;
+        }
+
+        n = i ? NGX_RL_MAX_COUNTERS : 1;
+
+        for (j = 0; j < n; j++) {
+            (void) ngx_rl_push(conf[i].limits, limit);
+        }
+    }
+
+    api->checks = conf;
+
+    return NGX_OK;
+}
+
+
 /* The zone follows a document. */
 ngx_int_t
 ngx_rl_api_resolve(ngx_conf_t *cf, ngx_rl_main_conf_t *conf, void *entry)
@@ -227,5 +270,5 @@ ngx_rl_api_resolve(ngx_conf_t *cf, ngx_rl_main_conf_t *conf, void *entry)
                                           &ngx_http_ratelimit_module);
     }
 
-    return limiter->watch ? NGX_OK : NGX_ERROR;
+    return limiter->watch ? ngx_rl_api_resolve_checks(cf, api) : NGX_ERROR;
 }

@@ -8,7 +8,6 @@
 #include "ngx_rl_api.h"
 
 #include "ngx_rl_look.h"
-#include "ngx_rl_subject.h"
 
 #include <jansson.h>
 
@@ -18,22 +17,12 @@
 /* bytes of a change: no thread reads it */
 #define NGX_RL_API_AMOUNT  1024
 
-/* of a rule's key: "$ratelimit_api_key" */
-#define ngx_rl_api_part(rule, i)                                              \
-    ((rule)->nparts ? &(rule)->parts[i] : &(rule)->key)
-
 typedef struct ngx_rl_api_counters_s  ngx_rl_api_counters_t;
 
 /* A counter of the answer. */
 typedef struct {
     ngx_rl_api_counters_t  *all;
-    ngx_rl_rule_t          *rule;
-    ngx_str_t               tier;  /* of a location, or as the query names it */
-    ngx_rl_subject_t        subject;  /* made of the query */
-    ngx_rl_allowed_t        allowed;
-    ngx_rl_listed_e         listed;  /* the key */
-    const char             *unknown;  /* that says its limit; NULL: it is
-                                         known */
+    ngx_rl_api_client_t     client;  /* that the query names */
     ngx_rl_look_t           look;
 } ngx_rl_api_counter_t;
 
@@ -53,9 +42,6 @@ struct ngx_rl_api_counters_s {
                                          happen */
     ngx_rl_record_t        record;    /* of the change */
 };
-
-static const char  ngx_rl_api_by_variable[] = "limit";
-static const char  ngx_rl_api_by_location[] = "tier";
 
 
 /* NGX_DECLINED, or it is answered, here and below. */
@@ -152,14 +138,19 @@ ngx_rl_api_counters_rules(ngx_rl_api_counters_t *all)
         counter = &all->counters[all->ncounters++];
 
         counter->all = all;
-        counter->rule = rules[i];
-        counter->tier = api->args.tier;
 
         counter->look.limiter = api->conf->limiter;
         counter->look.rule = rules[i];
         counter->look.key = (all->address.len
                              && ngx_rl_equal(&rules[i]->key, &address))
                             ? all->address : all->key;
+
+        counter->client.api = api;
+        counter->client.rule = rules[i];
+        counter->client.keys = api->args.keys;
+        counter->client.nkeys = api->args.nkeys;
+        counter->client.key = counter->look.key;
+        counter->client.tier = api->args.tier;
     }
 
     if (all->one && all->ncounters == 0) {
@@ -209,235 +200,36 @@ ngx_rl_api_counters_forget(void *data)
 
 
 /*
- * If the query does not name the tier, the counter gets the tier that a
- * location would give a request with this key. The variables of the key have
- * its values, "$name" or "${name}", where anything reads them by their index;
- * all others are those of the request that asks.
- */
-static ngx_int_t
-ngx_rl_api_counter_tier(ngx_rl_api_counter_t *counter,
-    const ngx_rl_zone_conf_t *zone)
-{
-    ngx_int_t                   rc;
-    ngx_str_t                   name;
-    ngx_uint_t                  i, n;
-    ngx_rl_api_args_t          *args;
-    ngx_http_request_t         *r;
-    ngx_http_variable_t        *known;
-    ngx_http_variable_value_t  *variables, *own;
-    ngx_http_core_main_conf_t  *cmcf;
-
-    r = counter->all->api->request;
-    args = &counter->all->api->args;
-
-    if (args->tier.data || zone->tier == NULL || zone->tiers) {
-        return NGX_OK;
-    }
-
-    cmcf = ngx_http_get_module_main_conf(r, ngx_http_core_module);
-    known = cmcf->variables.elts;
-
-    own = ngx_pcalloc(r->pool, cmcf->variables.nelts
-                               * sizeof(ngx_http_variable_value_t));
-    if (own == NULL) {
-        return NGX_ERROR;
-    }
-
-    for (i = 0; i < args->nkeys; i++) {
-        name = *ngx_rl_api_part(counter->rule, i);
-
-        if (name.len < 2 || name.data[0] != '$') {
-            continue;
-        }
-
-        name.data++;
-        name.len--;
-
-        if (name.data[0] == '{') {
-            name.data++;
-            name.len -= 2;
-        }
-
-        for (n = 0; n < cmcf->variables.nelts; n++) {
-
-            if (known[n].name.len == name.len
-                && ngx_strncasecmp(known[n].name.data, name.data, name.len)
-                   == 0)
-            {
-                own[n].data = args->keys[i].data;
-                own[n].len = args->keys[i].len;
-                own[n].valid = 1;
-                break;
-            }
-        }
-    }
-
-    variables = r->variables;
-    r->variables = own;
-
-    rc = ngx_rl_value_get(r, zone->tier, &counter->tier);
-
-    r->variables = variables;
-
-    return rc;
-}
-
-
-/*
- * The key of another rule, if it is that of the counter or a part of it. Else
- * only a request has it.
- */
-static ngx_int_t
-ngx_rl_api_counter_key(void *data, ngx_rl_rule_t *rule, ngx_str_t *key)
-{
-    ngx_rl_api_counter_t *counter = data;
-
-    ngx_uint_t          i;
-    const ngx_str_t    *part;
-    ngx_rl_api_args_t  *args;
-
-    args = &counter->all->api->args;
-
-    if (ngx_max(rule->nparts, 1) == args->nkeys
-        && ngx_rl_equal(&rule->key, &counter->rule->key))
-    {
-        *key = counter->look.key;
-        return NGX_OK;
-    }
-
-    ngx_str_null(key);
-
-    if (rule->nparts > 1) {
-        return NGX_OK;
-    }
-
-    part = ngx_rl_api_part(rule, 0);
-
-    for (i = 0; i < args->nkeys; i++) {
-        if (ngx_rl_equal(ngx_rl_api_part(counter->rule, i), part)) {
-            *key = args->keys[i];
-        }
-    }
-
-    return NGX_OK;
-}
-
-
-/*
- * Makes what a request with this key would have: the client, the tier, and the
- * lists that have the API key, the address or the value of the counter's key.
- * Other values of a request may be on a list, too.
- */
-static ngx_int_t
-ngx_rl_api_counter_subject(ngx_rl_api_counter_t *counter)
-{
-    ngx_str_t              *text;
-    ngx_uint_t              i;
-    const ngx_str_t        *part;
-    ngx_rl_network_t        network;
-    ngx_rl_subject_t       *subject;
-    ngx_rl_api_args_t      *args;
-    const ngx_rl_policy_t  *policy;
-
-    static const ngx_str_t  api_key = ngx_string("$ratelimit_api_key");
-    static const ngx_str_t  remote = ngx_string("$remote_addr");
-    static const ngx_str_t  client = ngx_string("$ratelimit_client");
-
-    args = &counter->all->api->args;
-    policy = counter->all->policy;
-    subject = &counter->subject;
-    subject->log = counter->all->api->request->connection->log;
-
-    for (i = 0; i < args->nkeys; i++) {
-        text = &args->keys[i];
-        part = ngx_rl_api_part(counter->rule, i);
-
-        if (subject->api_key.len == 0 && ngx_rl_equal(part, &api_key)) {
-            subject->api_key = *text;
-        }
-
-        if ((ngx_rl_equal(part, &remote) || ngx_rl_equal(part, &client))
-            && ngx_rl_network_parse(text->data, text->len, &network) == 0)
-        {
-            ngx_memcpy(subject->address, network.address, NGX_RL_ADDRESS);
-            subject->addressed = 1;
-        }
-    }
-
-    ngx_rl_subject_digest(subject);
-
-    if (ngx_rl_listed(policy, subject, ngx_rl_api_counter_key, counter,
-                      &counter->listed)
-        != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    return ngx_rl_subject_tier(subject, policy, &counter->tier,
-                               ngx_rl_api_counter_key, counter);
-}
-
-
-/*
  * Sets the limit of this key, as a request's is set. Only a request may tell
  * it, or its location.
  */
 static ngx_int_t
 ngx_rl_api_counter_limit(ngx_rl_api_counter_t *counter)
 {
-    ngx_rl_api_t              *api;
-    ngx_rl_rule_t             *rule;
-    ngx_rl_zone_conf_t        *zone;
-    const ngx_rl_allowance_t  *allowance;
+    ngx_rl_api_t         *api;
+    ngx_rl_api_client_t  *client;
 
     api = counter->all->api;
-    rule = counter->rule;
-    zone = ngx_queue_data(api->conf->limiter, ngx_rl_zone_conf_t, limiter);
+    client = &counter->client;
 
-    if (ngx_rl_api_counter_tier(counter, zone) != NGX_OK
-        || ngx_rl_api_counter_subject(counter) != NGX_OK)
-    {
+    if (ngx_rl_api_client(client) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    allowance = ngx_rl_rule_allowance(rule, &counter->subject,
-                                      &counter->look.key, NULL);
+    counter->look.limit = client->allowed.limit;
 
-    if (allowance == NULL && rule->ntier_limits
-        && counter->subject.tier.len == 0 && zone->tiers
-        && api->args.tier.data == NULL)
-    {
-        counter->unknown = ngx_rl_api_by_location;
-
-    } else if (allowance == NULL && rule->dynamic) {
-        counter->unknown = ngx_rl_api_by_variable;
-
-    } else {
-
-        if (ngx_rl_allow(api->request->pool, rule, &counter->subject,
-                         &counter->look.key, allowance, &counter->allowed)
-            != NGX_OK)
-        {
-            return NGX_HTTP_INTERNAL_SERVER_ERROR;
-        }
-
-        counter->look.limit = counter->allowed.limit;
-
+    if (client->unknown == NULL || !counter->all->one) {
         return NGX_DECLINED;
     }
 
-    if (!counter->all->one) {
-        return NGX_DECLINED;
-    }
-
-    return (counter->unknown == ngx_rl_api_by_variable)
+    return (client->unknown == ngx_rl_api_by_variable)
            ? ngx_rl_api_problem(api, 422, "invalid",
                  "the limit of rule \"%V\" comes from a variable: ask with a "
-                 "request, by \"ratelimit_explain\"", &rule->id)
+                 "request, by \"ratelimit_explain\"", &client->rule->id)
            : ngx_rl_api_problem(api, 422, "invalid",
                  "\"ratelimit_tier\" differs between the locations of rule "
                  "\"%V\": name it with \"tier=<tier>\", or ask with a request, "
-                 "by \"ratelimit_explain\"", &rule->id);
+                 "by \"ratelimit_explain\"", &client->rule->id);
 }
 
 
@@ -453,16 +245,18 @@ ngx_rl_api_counter_json(ngx_rl_api_counter_t *counter)
     uint64_t                   until_ms;
     ngx_rl_look_t             *look;
     ngx_rl_penalty_t          *penalty;
+    ngx_rl_api_client_t       *client;
     const ngx_rl_limit_t      *limit;
     const ngx_rl_temporary_t  *temporary;
 
     look = &counter->look;
+    client = &counter->client;
     limit = look->limit;
 
-    json = json_pack("{s:o}", "rule", ngx_rl_json_text(&counter->rule->id));
+    json = json_pack("{s:o}", "rule", ngx_rl_json_text(&client->rule->id));
 
-    if (counter->unknown) {
-        ngx_rl_json_set(&json, "unknown", json_string(counter->unknown));
+    if (client->unknown) {
+        ngx_rl_json_set(&json, "unknown", json_string(client->unknown));
 
     } else if (limit == NULL) {
         ngx_rl_json_set(&json, "reset", json_true());
@@ -480,23 +274,23 @@ ngx_rl_api_counter_json(ngx_rl_api_counter_t *counter)
                 ? json_integer(limit->capacity - remaining) : json_null());
         }
 
-        temporary = counter->allowed.temporary;
+        temporary = client->allowed.temporary;
 
         ngx_rl_json_set(&json, "tier",
-                        ngx_rl_json_name(&counter->subject.tier));
+                        ngx_rl_json_name(&client->subject.tier));
         ngx_rl_json_set(&json, "override",
                         ngx_rl_json_name(temporary ? &temporary->id : NULL));
     }
 
-    if (counter->listed != NGX_RL_LISTED_NOT) {
+    if (client->listed != NGX_RL_LISTED_NOT) {
         ngx_rl_json_set(&json, "list",
-                        json_string((counter->listed == NGX_RL_LISTED_DENIED)
+                        json_string((client->listed == NGX_RL_LISTED_DENIED)
                                     ? "deny" : "allow"));
     }
 
-    penalty = ngx_rl_penalty_find(look->limiter, &counter->rule->key,
+    penalty = ngx_rl_penalty_find(look->limiter, &client->rule->key,
         &look->key,
-        counter->subject.addressed ? counter->subject.address : NULL,
+        client->subject.addressed ? client->subject.address : NULL,
         ngx_current_msec, &until_ms);
 
     if (penalty) {
@@ -758,7 +552,7 @@ ngx_rl_api_counters(ngx_rl_api_t *api)
             rc = ngx_rl_api_counter_limit(&all->counters[i]);
         }
 
-        if (all->counters[i].unknown == NULL) {
+        if (all->counters[i].client.unknown == NULL) {
             ngx_rl_look_add(&all->looks, &all->counters[i].look);
         }
     }

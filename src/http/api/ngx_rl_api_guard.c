@@ -46,7 +46,10 @@ ngx_rl_api_authorized(ngx_rl_api_t *api)
 {
     ngx_uint_t  status;
 
-    if (api->refused == NULL) {
+    if (api->refused == NULL
+        || (api->refused == ngx_rl_guard_checks
+            && (api->route->flags & NGX_RL_API_CHECKS)))
+    {
         return NGX_DECLINED;
     }
 
@@ -62,7 +65,9 @@ ngx_rl_api_authorized(ngx_rl_api_t *api)
 ngx_int_t
 ngx_rl_api_guard_write(ngx_rl_api_t *api)
 {
-    if (api->route->flags & NGX_RL_API_READS) {
+    if ((api->route->flags & NGX_RL_API_READS)
+        || api->refused == ngx_rl_guard_checks)
+    {
         return NGX_DECLINED;
     }
 

@@ -39,6 +39,7 @@ static ngx_int_t ngx_rl_api_index(ngx_rl_api_t *api);
 #define BY      0x80
 #define NUMBER  0x100
 #define PENALTY 0x1000
+#define STATUS  0x2000
 
 static const ngx_rl_api_arg_t  ngx_rl_api_args[] = {
     { ngx_string("rule"), RULE, offsetof(ngx_rl_api_args_t, rule) },
@@ -50,6 +51,7 @@ static const ngx_rl_api_arg_t  ngx_rl_api_args[] = {
     { ngx_string("since"), SINCE, offsetof(ngx_rl_api_args_t, since) },
     { ngx_string("by"), BY, offsetof(ngx_rl_api_args_t, by) },
     { ngx_string("n"), NUMBER, offsetof(ngx_rl_api_args_t, n) },
+    { ngx_string("status"), STATUS, offsetof(ngx_rl_api_args_t, status) },
     { ngx_null_string, 0, 0 }
 };
 
@@ -85,6 +87,8 @@ static const ngx_rl_api_route_t  ngx_rl_api_routes[] =
       ngx_rl_api_version, NGX_RL_EDIT_DOCUMENT, 0, CHANGE },
     { ngx_string("counters"), GET|PATCH|DELETE, 0, ngx_rl_api_counters,
       NGX_RL_EDIT_DOCUMENT, RULE|KEYS|OF_TIER, RULE|KEYS|OF_TIER|REASON },
+    { ngx_string("check"), POST, NGX_RL_API_CHECKS, ngx_rl_api_check,
+      NGX_RL_EDIT_DOCUMENT, 0, STATUS },
     { ngx_string("rejections"), GET, 0, ngx_rl_api_rejections,
       NGX_RL_EDIT_DOCUMENT, RULE|PENALTY|KEYS|SINCE|NUMBER, 0 },
     { ngx_string("top"), GET, 0,
@@ -444,6 +448,8 @@ ngx_rl_api_route(ngx_rl_api_t *api)
         route++;
     }
 
+    api->route = route;
+
     /* the page says nothing of the gateway, and tells a person what to do */
 
     if (!(route->flags & NGX_RL_API_PAGE)) {
@@ -457,8 +463,6 @@ ngx_rl_api_route(ngx_rl_api_t *api)
         return ngx_rl_api_problem(api, NGX_HTTP_NOT_FOUND, "not-found",
                                   "the endpoint has no such path");
     }
-
-    api->route = route;
 
     if (r->method == NGX_HTTP_OPTIONS) {
         ngx_rl_api_allow(api);

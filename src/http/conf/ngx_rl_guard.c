@@ -15,16 +15,27 @@
 #define NGX_RL_TOKEN_BYTES  16      /* of a token at least */
 #define NGX_RL_TOKEN_NAME   64      /* bytes of a name at most */
 
+const char  ngx_rl_guard_checks[] = "this token may only \"POST /check\"";
 
-/* "<name>:<token>"; a token without a colon has no name. */
+
+/* "<name>:<token> [check]"; a token without a colon has no name. */
 static ngx_int_t
 ngx_rl_token_parse(ngx_conf_t *cf, ngx_array_t *tokens, const u_char *text,
     size_t len)
 {
     size_t           i, n;
     ngx_str_t        name;
+    ngx_uint_t       checks;
     const u_char    *token;
     ngx_rl_token_t  *one;
+
+    n = len - ngx_min(len, sizeof("check") - 1);
+    checks = (n > 0 && (text[n - 1] == ' ' || text[n - 1] == '\t')
+              && ngx_memcmp(text + n, "check", sizeof("check") - 1) == 0);
+
+    while (checks && (text[n - 1] == ' ' || text[n - 1] == '\t')) {
+        len = --n;
+    }
 
     token = memchr(text, ':', len);
     n = token ? (size_t) (token - text) : 0;
@@ -65,6 +76,7 @@ ngx_rl_token_parse(ngx_conf_t *cf, ngx_array_t *tokens, const u_char *text,
 
     (void) SHA256(token, len, one->digest);
 
+    one->checks = checks;
     one->name.len = n;
     one->name.data = ngx_pstrdup(cf->pool, &name);
 
@@ -130,7 +142,8 @@ ngx_rl_row_tokens(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
             ngx_rl_wrong(cf, "has an invalid token in %V:%ui, expected "
                          "\"<name>:<token>\": a name of letters, digits and "
                          "\"._@+-\", a token of %d bytes or more without "
-                         "spaces", file, line, NGX_RL_TOKEN_BYTES);
+                         "spaces, and maybe \" check\"", file, line,
+                         NGX_RL_TOKEN_BYTES);
             goto done;
         }
     }
@@ -223,13 +236,12 @@ ngx_rl_guard_merge(ngx_conf_t *cf, ngx_rl_guard_t *guard)
 }
 
 
-static ngx_uint_t
-ngx_rl_guard_token(ngx_http_request_t *r, const ngx_array_t *tokens,
-    ngx_str_t *name)
+/* The request's token, or NULL. */
+static const ngx_rl_token_t *
+ngx_rl_guard_token(ngx_http_request_t *r, const ngx_array_t *tokens)
 {
-    u_char                *p, *last;
-    ngx_table_elt_t       *h;
-    const ngx_rl_token_t  *token;
+    u_char           *p, *last;
+    ngx_table_elt_t  *h;
 
     h = r->headers_in.authorization;
 
@@ -238,7 +250,7 @@ ngx_rl_guard_token(ngx_http_request_t *r, const ngx_array_t *tokens,
                            sizeof("Bearer ") - 1)
            != 0)
     {
-        return 0;
+        return NULL;
     }
 
     p = h->value.data + sizeof("Bearer ") - 1;
@@ -248,13 +260,7 @@ ngx_rl_guard_token(ngx_http_request_t *r, const ngx_array_t *tokens,
         p++;
     }
 
-    token = ngx_rl_token_find(tokens, p, last - p);
-
-    if (token) {
-        *name = token->name;
-    }
-
-    return token != NULL;
+    return ngx_rl_token_find(tokens, p, last - p);
 }
 
 
@@ -453,12 +459,18 @@ ngx_int_t
 ngx_rl_guard(ngx_http_request_t *r, const ngx_rl_guard_t *guard,
     ngx_str_t *name, const char **why)
 {
+    const ngx_rl_token_t  *token;
+
     ngx_str_null(name);
 
     if (guard->tokens) {
+        token = ngx_rl_guard_token(r, guard->tokens);
 
-        if (ngx_rl_guard_token(r, guard->tokens, name)) {
-            return NGX_OK;
+        if (token) {
+            *name = token->name;
+            *why = token->checks ? ngx_rl_guard_checks : NULL;
+
+            return token->checks ? NGX_HTTP_FORBIDDEN : NGX_OK;
         }
 
         *why = "expected \"Authorization: Bearer\" with a token of this "

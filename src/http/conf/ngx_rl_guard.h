@@ -22,6 +22,7 @@
 typedef struct {
     u_char      digest[NGX_RL_TOKEN_DIGEST];
     ngx_str_t   name;      /* of the client; may be empty */
+    ngx_uint_t  checks;    /* it may only check */
 } ngx_rl_token_t;
 
 /* A location's, in the configuration's pool. */
@@ -43,10 +44,14 @@ const ngx_rl_token_t *ngx_rl_token_find(const ngx_array_t *tokens,
 /* For a merged location. Returns NGX_OK, or NGX_ERROR: memory is out. */
 ngx_int_t ngx_rl_guard_merge(ngx_conf_t *cf, ngx_rl_guard_t *guard);
 
+/* why a client whose token may only check is forbidden what is no check */
+extern const char  ngx_rl_guard_checks[];
+
 /*
  * Looks at a request. NGX_OK: it has a token, whose name is set, or a verified
  * certificate. NGX_DECLINED: it comes from this machine, and may read.
- * NGX_HTTP_UNAUTHORIZED or NGX_HTTP_FORBIDDEN, with a text for the client.
+ * NGX_HTTP_UNAUTHORIZED or NGX_HTTP_FORBIDDEN, with a text for the client: if
+ * that is ngx_rl_guard_checks, the name is set, too.
  */
 ngx_int_t ngx_rl_guard(ngx_http_request_t *r, const ngx_rl_guard_t *guard,
     ngx_str_t *name, const char **why);

@@ -32,7 +32,7 @@ typedef enum {
 } ngx_rl_variable_e;
 
 /* in the order of ngx_rl_status_e */
-static const ngx_str_t  ngx_rl_status_names[] = {
+const ngx_str_t  ngx_rl_status_names[] = {
     ngx_string("BYPASSED"),
     ngx_string("PASSED"),
     ngx_string("DELAYED_DRY_RUN"),

@@ -320,13 +320,12 @@ ngx_rl_refuse(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
 }
 
 
-/* A request that does not simply pass is logged, delayed or refused. */
-static ngx_int_t
-ngx_rl_notable(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
+/* A request that does not simply pass is counted and logged. */
+static void
+ngx_rl_note(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
 {
-    ngx_uint_t         word;
-    ngx_rl_check_t    *check;
-    ngx_rl_limiter_t  *limiter;
+    ngx_uint_t       word;
+    ngx_rl_check_t  *check;
 
     check = &ctx->check;
 
@@ -349,6 +348,19 @@ ngx_rl_notable(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
 
     ngx_rl_log_outcome(r, ctx);
     ngx_rl_watch_outcome(r, ctx);
+}
+
+
+/* The same, and it is delayed or refused. */
+static ngx_int_t
+ngx_rl_notable(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
+{
+    ngx_rl_check_t    *check;
+    ngx_rl_limiter_t  *limiter;
+
+    check = &ctx->check;
+
+    ngx_rl_note(r, ctx);
 
     if (ngx_rl_check_refused(check)) {
         return ngx_rl_refuse(r, ctx);
@@ -367,8 +379,8 @@ ngx_rl_notable(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
 }
 
 
-static ngx_int_t
-ngx_rl_outcome(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
+static ngx_inline void
+ngx_rl_decided(ngx_rl_ctx_t *ctx)
 {
     ngx_time_t  *now;
 
@@ -376,6 +388,13 @@ ngx_rl_outcome(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
 
     ctx->answered = 1;
     ctx->decided_ms = (uint64_t) now->sec * 1000 + now->msec;
+}
+
+
+static ngx_int_t
+ngx_rl_outcome(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
+{
+    ngx_rl_decided(ctx);
 
     if (ctx->check.status <= NGX_RL_PASSED && ctx->denies == NULL
         && ctx->explain == NULL)
@@ -388,6 +407,15 @@ ngx_rl_outcome(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
 }
 
 
+static void
+ngx_rl_waited(ngx_rl_ctx_t *ctx)
+{
+    ctx->waited_ms = ngx_current_msec - ctx->check.taken_us / 1000;
+    ngx_rl_check_complete(&ctx->check);
+    ngx_rl_request_once_end(ctx, 0);
+}
+
+
 /* All counters have answered, or have been looked at to be explained. */
 static void
 ngx_rl_answered(void *data)
@@ -395,9 +423,7 @@ ngx_rl_answered(void *data)
     ngx_rl_ctx_t *ctx = data;
 
     if (ctx->started) {
-        ctx->waited_ms = ngx_current_msec - ctx->check.taken_us / 1000;
-        ngx_rl_check_complete(&ctx->check);
-        ngx_rl_request_once_end(ctx, 0);
+        ngx_rl_waited(ctx);
     }
 
     ngx_rl_complete(ctx);
@@ -408,16 +434,15 @@ ngx_rl_answered(void *data)
  * NGX_OK: the outcome is known. NGX_AGAIN: Redis is asked. NGX_ERROR: memory is
  * out. A status: too many rules match the path as servers may read it.
  */
-static ngx_int_t
-ngx_rl_request_check(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
+static ngx_inline ngx_int_t
+ngx_rl_request_check(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
+    ngx_rl_selected_e selected)
 {
     ngx_int_t          rc;
     ngx_rl_check_t    *check;
     ngx_rl_limiter_t  *limiter;
-    ngx_rl_selected_e  selected;
 
     check = &ctx->check;
-    selected = ngx_rl_select(r, ctx, NULL);
 
     if (selected == NGX_RL_SELECT_ERROR) {
         return NGX_ERROR;
@@ -470,6 +495,32 @@ ngx_rl_request_check(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
     }
 
     return rc;
+}
+
+
+ngx_int_t
+ngx_rl_ask(ngx_http_request_t *r, ngx_rl_ctx_t *ctx, ngx_rl_selected_e selected)
+{
+    return ngx_rl_request_check(r, ctx, selected);
+}
+
+
+void
+ngx_rl_asked(ngx_http_request_t *r, ngx_rl_ctx_t *ctx, ngx_uint_t waited)
+{
+    if (waited) {
+        ngx_rl_waited(ctx);
+    }
+
+    ngx_rl_decided(ctx);
+
+    if (ctx->check.status > NGX_RL_PASSED || ctx->denies) {
+        ngx_rl_note(r, ctx);
+    }
+
+    if (ngx_rl_check_refused(&ctx->check)) {
+        ngx_rl_penalty_events(r, ctx, 0);
+    }
 }
 
 
@@ -532,7 +583,8 @@ ngx_rl_handler(ngx_http_request_t *r)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    rc = explain ? ngx_rl_explain_start(r, ctx) : ngx_rl_request_check(r, ctx);
+    rc = explain ? ngx_rl_explain_start(r, ctx)
+                 : ngx_rl_request_check(r, ctx, ngx_rl_select(r, ctx, NULL));
 
     if (rc == NGX_OK) {
         return ngx_rl_outcome(r, ctx);

@@ -89,6 +89,10 @@ ngx_rl_explain_wanted(ngx_http_request_t *r, const ngx_array_t *tokens)
 
     token = h ? ngx_rl_token_find(tokens, h->value.data, h->value.len) : NULL;
 
+    if (token && token->checks) {
+        return 0;
+    }
+
     if (token) {
         ngx_rl_request_log(r, NGX_RL_LOG_EXPLAINED, NGX_LOG_INFO,
             "request explained to \"%V\" and not passed on", &token->name);

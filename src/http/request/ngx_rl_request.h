@@ -250,6 +250,27 @@ ngx_rl_selected_e ngx_rl_select(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
     ngx_rl_report_t *report);
 
 /*
+ * access.c, for a request that nginx does not know, but the endpoint: starts
+ * its check as the handler does, with counters that are selected. Returns
+ * NGX_OK: asked() follows. NGX_AGAIN: the context's handler is called once,
+ * later, and asked() follows. NGX_ERROR: memory is out. Or a status.
+ */
+ngx_int_t ngx_rl_ask(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
+    ngx_rl_selected_e selected);
+
+/* Decides, and notes the outcome wherever a request's is noted. */
+void ngx_rl_asked(ngx_http_request_t *r, ngx_rl_ctx_t *ctx, ngx_uint_t waited);
+
+/*
+ * Whether the request is under a penalty of the limiter, which ctx->penalized
+ * then is: OK, PENALIZED or ERROR. It has the penalty's own key; or, if of is
+ * not NULL, the given key alone, and only penalties that count by a key written
+ * so matter.
+ */
+ngx_rl_selected_e ngx_rl_penalized(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
+    const ngx_rl_limiter_t *limiter, const ngx_str_t *of, const ngx_str_t *key);
+
+/*
  * Which of the policy's lists has the subject, or a key of a rule that the
  * lists name. Such a key says who the client is, whether or not its rule
  * applies. NGX_ERROR: of key_of().
@@ -382,7 +403,9 @@ ngx_int_t ngx_rl_watch_hash(const ngx_rl_watch_t *watch, const ngx_str_t *text,
 /* answer.c: installs the header filter. */
 ngx_int_t ngx_rl_headers_init(ngx_conf_t *cf);
 
-/* variables.c */
+/* variables.c: $ratelimit_status, by ngx_rl_status_e */
+extern const ngx_str_t  ngx_rl_status_names[];
+
 ngx_int_t ngx_rl_add_variables(ngx_conf_t *cf);
 
 

@@ -345,19 +345,68 @@ ngx_rl_penalty_network_key(ngx_http_request_t *r, ngx_uint_t bits,
 }
 
 
+/*
+ * The request may come under the penalty by this key. address: the key has the
+ * client's. NGX_ERROR: memory is out.
+ */
+static ngx_int_t
+ngx_rl_penalty_enter(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
+    ngx_rl_penalty_t *penalty, const ngx_str_t *key, ngx_uint_t address_key)
+{
+    u_char                 address[NGX_RL_ADDRESS];
+    uint64_t               until_ms;
+    ngx_uint_t             bits;
+    ngx_rl_id_t            id;
+    ngx_rl_penalties_t    *penalties;
+    ngx_rl_penalty_key_t  *entry;
+
+    entry = ngx_array_push(ctx->penalty_keys);
+    if (entry == NULL) {
+        return NGX_ERROR;
+    }
+
+    entry->penalty = penalty;
+    entry->key = *key;
+    entry->counted = 0;
+    entry->address = address_key;
+    entry->network = 0;
+
+    if (penalty->statuses) {
+        ctx->needs |= NGX_RL_NEEDS_STATUS;
+    }
+
+    entry->until_ms = 0;
+
+    penalties = ngx_rl_zone_penalties(&penalty->limiter->zone);
+
+    if (ngx_rl_penalties_any(penalties, ngx_current_msec)) {
+        id = ngx_rl_penalty_id(penalty, key);
+        entry->until_ms = ngx_rl_penalties_until(penalties, &id,
+                                                 ngx_current_msec);
+
+        if (entry->address && ngx_rl_client_address(r, address)) {
+            until_ms = ngx_rl_penalty_networks(penalty, address,
+                                               ngx_current_msec, &bits);
+
+            if (until_ms > entry->until_ms) {
+                entry->until_ms = until_ms;
+                return ngx_rl_penalty_network_key(r, bits, entry);
+            }
+        }
+    }
+
+    return NGX_OK;
+}
+
+
 /* NGX_OK, also if the request has no key of it; NGX_ERROR: memory is out. */
 static ngx_int_t
 ngx_rl_penalty_key(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
     ngx_rl_penalty_t *penalty)
 {
-    u_char                 address[NGX_RL_ADDRESS], *given;
-    uint64_t               until_ms;
-    ngx_str_t              key;
-    ngx_uint_t             bits;
-    ngx_rl_id_t            id;
-    ngx_rl_client_t        client;
-    ngx_rl_penalties_t    *penalties;
-    ngx_rl_penalty_key_t  *entry;
+    u_char           *given;
+    ngx_str_t         key;
+    ngx_rl_client_t   client;
 
     if (ngx_rl_value_key(r, penalty->data, &key) != NGX_OK) {
         return NGX_ERROR;
@@ -385,54 +434,17 @@ ngx_rl_penalty_key(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
         key = client.key;
     }
 
-    entry = ngx_array_push(ctx->penalty_keys);
-    if (entry == NULL) {
-        return NGX_ERROR;
-    }
-
-    entry->penalty = penalty;
-    entry->key = key;
-    entry->counted = 0;
-    entry->address = penalty->address || key.data != given;
-    entry->network = 0;
-
-    if (penalty->statuses) {
-        ctx->needs |= NGX_RL_NEEDS_STATUS;
-    }
-
-    entry->until_ms = 0;
-
-    penalties = ngx_rl_zone_penalties(&penalty->limiter->zone);
-
-    if (ngx_rl_penalties_any(penalties, ngx_current_msec)) {
-        id = ngx_rl_penalty_id(penalty, &key);
-        entry->until_ms = ngx_rl_penalties_until(penalties, &id,
-                                                 ngx_current_msec);
-
-        if (entry->address && ngx_rl_client_address(r, address)) {
-            until_ms = ngx_rl_penalty_networks(penalty, address,
-                                               ngx_current_msec, &bits);
-
-            if (until_ms > entry->until_ms) {
-                entry->until_ms = until_ms;
-                return ngx_rl_penalty_network_key(r, bits, entry);
-            }
-        }
-    }
-
-    return NGX_OK;
+    return ngx_rl_penalty_enter(r, ctx, penalty, &key,
+                                penalty->address || key.data != given);
 }
 
 
-/*
- * Whether the request is under a penalty of the limiter, which ctx->penalized
- * then is: OK, PENALIZED or ERROR.
- */
-static ngx_rl_selected_e
+ngx_rl_selected_e
 ngx_rl_penalized(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
-    const ngx_rl_limiter_t *limiter)
+    const ngx_rl_limiter_t *limiter, const ngx_str_t *of, const ngx_str_t *key)
 {
     uint64_t               longest_ms;
+    ngx_int_t              rc;
     ngx_uint_t             i, known;
     ngx_rl_penalty_t     **penalties;
     ngx_rl_penalty_key_t  *entry;
@@ -455,7 +467,9 @@ ngx_rl_penalized(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
     entry = ctx->penalty_keys->elts;
 
     for (i = 0; i < known; i++) {
-        if (entry[i].penalty->limiter == limiter) {
+        if (entry[i].penalty->limiter == limiter
+            && (of == NULL || ngx_rl_equal(&entry[i].penalty->key, of)))
+        {
             return NGX_RL_SELECT_OK;
         }
     }
@@ -463,7 +477,17 @@ ngx_rl_penalized(ngx_http_request_t *r, ngx_rl_ctx_t *ctx,
     penalties = limiter->penalties->elts;
 
     for (i = 0; i < limiter->penalties->nelts; i++) {
-        if (ngx_rl_penalty_key(r, ctx, penalties[i]) != NGX_OK) {
+        rc = NGX_OK;
+
+        if (of == NULL) {
+            rc = ngx_rl_penalty_key(r, ctx, penalties[i]);
+
+        } else if (ngx_rl_equal(&penalties[i]->key, of)) {
+            rc = ngx_rl_penalty_enter(r, ctx, penalties[i], key,
+                                      penalties[i]->address);
+        }
+
+        if (rc != NGX_OK) {
             return NGX_RL_SELECT_ERROR;
         }
     }
@@ -505,7 +529,8 @@ ngx_rl_select_zone(ngx_rl_selection_t *s, ngx_uint_t number)
 
     return s->ctx->conf->dry_run
            ? NGX_RL_SELECT_OK
-           : ngx_rl_penalized(s->request, s->ctx, s->limiter);
+           : ngx_rl_penalized(s->request, s->ctx, s->limiter, NULL,
+                              NULL);
 }
 
 

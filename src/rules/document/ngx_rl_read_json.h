@@ -1,6 +1,6 @@
 /*
- * Reading a document's tree: what the files that do it share. Inside
- * src/rules/document only.
+ * Reading a document's tree, and what "POST /check" asks: what the files that
+ * do it share.
  */
 
 #ifndef NGX_RL_READ_JSON_H_INCLUDED
