@@ -415,6 +415,21 @@ sub statuses {
     return join ' ', map { $self->get(ref $_ ? @$_ : $_)->{status} } @requests;
 }
 
+# Their statuses with these headers of each answer, "-" where there is none:
+# shown('Limit Remaining X-Rule', ...) is "200/3/2/z 429/3/0/z". Three names
+# stand for X-RateLimit-...
+sub shown {
+    my ($self, $names, @requests) = @_;
+    my @names = map { s/^(?=(?:Limit|Remaining|Reset)\z)/X-RateLimit-/r }
+                split ' ', $names;
+    return join ' ', map {
+        my $answer = $self->get(ref $_ ? @$_ : $_);
+        join '/', $answer->{status},
+                  map { my $value = header($answer, $_);
+                        $value eq '' ? '-' : $value } @names;
+    } @requests;
+}
+
 # A connection to the gateway, or to a port.
 sub connect_to {
     my $to = shift;

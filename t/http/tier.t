@@ -1,90 +1,41 @@
 # Rules for one tier, and what names a request's tier.
 
-use t::Blocks 'no_plan';
+use t::RateLimit 'no_plan';
+use t::Gateway;
 
-no_root_location();
-run_tests();
+my $gateway = t::Gateway->limited(
+    zone => { map { $_ => '' } qw( plan text one inherits ) },
+    rules => ['gold zone=plan tier=gold rate=5r/h group=plan',
+              'free zone=plan tier=free rate=1r/h group=plan',
+              'rest zone=plan rate=2r/h group=plan priority=-1',
+              'r zone=text "tier=gold plan" rate=1r/h',
+              'r zone=one tier=gold rate=1r/h',
+              'gold zone=inherits tier=gold rate=5r/h',
+              'free zone=inherits tier=free rate=1r/h'],
+    http => "map \$arg_k \$plan { ~^g gold; ~^f free; default ''; }",
+    locations => {
+        '/plan' => 'ratelimit zone=plan; ratelimit_tier $plan;',
+        '/text' => 'ratelimit zone=text; ratelimit_tier "gold$arg_t";',
+        '/same' => 'ratelimit zone=text; ratelimit_tier "gold plan";',
+        '/case' => 'ratelimit zone=text; ratelimit_tier "Gold plan";',
+        '/one' => 'ratelimit zone=one;',
+        '/one/rule' => 'ratelimit zone=one rule=r;',
+        '/inherits' => <<'CONF' });
+            ratelimit_tier gold;
+            ratelimit zone=inherits;
+            location /inherits/free { ratelimit_tier free; empty_gif; }
+CONF
 
-__DATA__
-
-=== TEST 1: a rule for each tier, one for the rest
---- http_config
-    map $arg_k $plan { ~^g gold; ~^f free; default ''; }
-    ratelimit_zone $arg_k zone=z:1m;
-    ratelimit_rule gold zone=z tier=gold rate=5r/h group=plan;
-    ratelimit_rule free zone=z tier=free rate=1r/h group=plan;
-    ratelimit_rule rest zone=z rate=2r/h group=plan priority=-1;
-    ratelimit_tier $plan;
---- request eval
-[ map { "GET /?k=$_" } 'g1', 'f1', 'f1', 'x1', 'g1' ]
---- error_code eval
-[ 200, 200, 429, 200, 200 ]
---- response_headers eval
-[ "X-Rule: gold\nX-RateLimit-Remaining: 4",
-  "X-Rule: free\nX-RateLimit-Remaining: 0", "X-Rule: free",
-  "X-Rule: rest\nX-RateLimit-Remaining: 1",
-  "X-Rule: gold\nX-RateLimit-Remaining: 3" ]
-
-=== TEST 2: the whole text counts, its case too
---- http_config
-    ratelimit_zone $arg_k zone=z:1m;
-    ratelimit_rule r zone=z "tier=gold plan" rate=1r/h;
---- config
-    ratelimit_tier "gold$arg_t";
-    location / {
-        ratelimit zone=z;
-        add_header X-Status $ratelimit_status;
-        empty_gif;
-    }
-    location /same {
-        ratelimit zone=z;
-        ratelimit_tier "gold plan";
-        add_header X-Status $ratelimit_status;
-        empty_gif;
-    }
-    location /case {
-        ratelimit zone=z;
-        ratelimit_tier "Gold plan";
-        add_header X-Status $ratelimit_status;
-        empty_gif;
-    }
---- request eval
-[ 'GET /?k=a', 'GET /?k=a&t=x', 'GET /case?k=a', 'GET /same?k=a' ]
---- response_headers eval
-[ ("X-Status: BYPASSED") x 3, "X-Status: PASSED" ]
-
-=== TEST 3: without a tier its rules do not apply
---- http_config
-    ratelimit_zone $arg_k zone=z:1m;
-    ratelimit_rule r zone=z tier=gold rate=1r/h;
---- config
-    location / {
-        ratelimit zone=z;
-        add_header X-Status $ratelimit_status;
-        empty_gif;
-    }
-    location /rule {
-        ratelimit zone=z rule=r;
-        add_header X-Status $ratelimit_status;
-        empty_gif;
-    }
---- request eval
-[ 'GET /?k=a', 'GET /rule?k=a' ]
---- response_headers eval
-[ ("X-Status: BYPASSED") x 2 ]
-
-=== TEST 4: the tier is inherited, and one level's own replaces it
---- http_config
-    ratelimit_zone $arg_k zone=z:1m;
-    ratelimit_rule gold zone=z tier=gold rate=5r/h;
-    ratelimit_rule free zone=z tier=free rate=1r/h;
-    ratelimit_tier gold;
---- config
-    ratelimit zone=z;
-    add_header X-Rule $ratelimit_rule;
-    location / { empty_gif; }
-    location /free { ratelimit_tier free; empty_gif; }
---- request eval
-[ 'GET /?k=a', 'GET /free?k=a' ]
---- response_headers eval
-[ "X-Rule: gold", "X-Rule: free" ]
+is($gateway->shown('X-Rule Remaining',
+                   map { "/plan?k=$_" } qw( g1 f1 f1 x1 g1 )),
+   '200/gold/4 200/free/0 429/free/0 200/rest/1 200/gold/3',
+   'a rule for each tier, one for the rest');
+is($gateway->shown('X-Status', map { "$_=a" } '/text?k', '/text?t=x&k',
+                   '/case?k', '/same?k'),
+   '200/BYPASSED 200/BYPASSED 200/BYPASSED 200/PASSED',
+   'the whole text counts, its case too');
+is($gateway->shown('X-Status', '/one?k=a', '/one/rule?k=a'),
+   '200/BYPASSED 200/BYPASSED', 'without a tier its rules do not apply');
+is($gateway->shown('X-Rule', '/inherits?k=a', '/inherits/free?k=a'),
+   '200/gold 200/free', "the tier is inherited, and one level's own replaces it");
+$gateway->stop;
