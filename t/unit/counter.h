@@ -37,10 +37,9 @@ typedef struct {
 static inline limit_t
 limit_of(ngx_rl_algorithm_e algorithm, uint64_t tokens, uint64_t period_us)
 {
-    limit_t        limit;
-    ngx_rl_spec_t  spec;
+    limit_t  limit;
 
-    memset(&spec, 0, sizeof(spec));
+    ngx_rl_spec_t spec = { 0 };
     spec.algorithm = algorithm;
     spec.tokens = tokens;
     spec.period_us = period_us;
@@ -55,10 +54,9 @@ limit_of(ngx_rl_algorithm_e algorithm, uint64_t tokens, uint64_t period_us)
 static inline limit_t
 limit_of_calendar(ngx_rl_calendar_e calendar, uint64_t tokens)
 {
-    limit_t        limit;
-    ngx_rl_spec_t  spec;
+    limit_t  limit;
 
-    memset(&spec, 0, sizeof(spec));
+    ngx_rl_spec_t spec = { 0 };
     spec.algorithm = NGX_RL_FIXED_WINDOW;
     spec.calendar = calendar;
     spec.tokens = tokens;

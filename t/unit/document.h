@@ -46,14 +46,12 @@ static const char *
 above_values(void *data, ngx_rl_rule_t *rule, const ngx_str_t *limit,
     const ngx_str_t *cost, ngx_pool_t *p, ngx_uint_t *which)
 {
-    ngx_uint_t  i;
-
     (void) data;
 
     above_limit = *limit;
     above_cost = *cost;
 
-    for (i = 0; i < rule->nparts; i++) {
+    for (ngx_uint_t i = 0; i < rule->nparts; i++) {
         if (strstr((char *) rule->parts[i].data, "unknown")) {
             *which = i;
             return "a known variable";
@@ -141,8 +139,6 @@ document_clear(void)
 static void
 document_limiter(ngx_rl_limiter_t *limiter)
 {
-    ngx_rl_rule_t  **entry;
-
     ngx_str_set(&limiter->zone.name, "api");
     ngx_str_set(&limiter->zone.key, "$ratelimit_api_key");
 
@@ -166,7 +162,7 @@ document_limiter(ngx_rl_limiter_t *limiter)
     ngx_str_set(&gold.id, "conf-shards");
     gold.shards = 2;
 
-    entry = ngx_array_push(&limiter->base->rules);
+    ngx_rl_rule_t **entry = ngx_array_push(&limiter->base->rules);
     *entry = &fixed;
     entry = ngx_array_push(&limiter->base->rules);
     *entry = &gold;
@@ -208,8 +204,7 @@ document_teardown(void **state)
 static inline ngx_str_t
 document_text(const char *text)
 {
-    u_char     *p;
-    ngx_str_t   all;
+    ngx_str_t  all;
 
     document_clear();
 
@@ -218,7 +213,7 @@ document_text(const char *text)
     assert_non_null(all.data);
     memcpy(all.data, text, all.len + 1);
 
-    for (p = all.data; *p; p++) {
+    for (u_char *p = all.data; *p; p++) {
         *p = (*p == '\'') ? '"' : *p;
     }
 
@@ -230,9 +225,7 @@ document_text(const char *text)
 static inline ngx_rl_policy_t *
 document_compile(ngx_rl_limiter_t *limiter, const char *text)
 {
-    ngx_str_t  all;
-
-    all = document_text(text);
+    ngx_str_t all = document_text(text);
 
     return ngx_rl_document_compile(limiter, &all, &problems, &warnings,
                                    &nowhere);
@@ -244,12 +237,10 @@ static inline ngx_rl_policy_t *
 document_read(ngx_rl_limiter_t *limiter, const char *text, ngx_uint_t clear,
     json_t **tree)
 {
-    json_t           *root;
-    ngx_str_t         all;
     ngx_rl_policy_t  *policy;
 
-    all = document_text(text);
-    root = ngx_rl_document_parse(&all, &problems);
+    ngx_str_t all = document_text(text);
+    json_t *root = ngx_rl_document_parse(&all, &problems);
     if (root == NULL) {
         return NULL;
     }
@@ -288,9 +279,7 @@ document_problem(ngx_uint_t i)
 static inline ngx_rl_policy_t *
 document_good(ngx_rl_limiter_t *limiter, const char *text)
 {
-    ngx_rl_policy_t  *policy;
-
-    policy = document_compile(limiter, text);
+    ngx_rl_policy_t *policy = document_compile(limiter, text);
 
     if (policy == NULL) {
         fail_msg("%s\n%s: %s", text, document_problem(0)->pointer.data,
@@ -306,12 +295,11 @@ document_good(ngx_rl_limiter_t *limiter, const char *text)
 static inline ngx_rl_rule_t *
 document_rule(ngx_rl_policy_t *policy, const char *id)
 {
-    ngx_uint_t       i;
     ngx_rl_rule_t  **rules;
 
     rules = policy->rules.elts;
 
-    for (i = 0; i < policy->rules.nelts; i++) {
+    for (ngx_uint_t i = 0; i < policy->rules.nelts; i++) {
         if (rules[i]->id.len == strlen(id)
             && memcmp(rules[i]->id.data, id, strlen(id)) == 0)
         {

@@ -26,7 +26,7 @@ typedef enum {
     END_STEP = 0,
     TAKE_STEP, FILL_STEP, PAY_STEP, GIVE_STEP, CHARGE_STEP, SWEEP_STEP,
     SWEEP_ALL_STEP, STALE_STEP, SIZE_STEP, FAILED_STEP, DEMAND_STEP,
-    TOKENS_STEP, IN_HAND_STEP, FORGOT_STEP, NEW_STEP
+    IN_HAND_STEP, FORGOT_STEP, NEW_STEP
 } step_e;
 
 /* What a step returns is from least to most, or least where most is 0. */
@@ -42,7 +42,6 @@ typedef struct {
     answer_t  said;       /* by Redis, times in ms; of SIZE: cost and want */
     int       of;         /* 1: under the other limit */
     uint64_t  retry[2];   /* in ms, at least and at most; 0: not looked at */
-    uint64_t  reset[2];
     uint32_t  left;       /* each plus 1; 0: not looked at */
     uint32_t  asks;
 } step_t;
@@ -62,7 +61,6 @@ typedef struct {
 #define ASKS(n)          .asks = (n) + 1
 #define RETRY(low, high) .retry = { low, high }
 #define NO_RETRY         .retry = { NEVER, NEVER }
-#define RESET(low, high) .reset = { low, high }
 #define OTHER            .of = 1
 #define AGO(ms)          .from = ms         /* of FILL: it was asked */
 #define UNFIT            .least = 1         /* of FILL: it does not fill */
@@ -87,7 +85,6 @@ typedef struct {
          .least = ahead, __VA_ARGS__)
 #define FAILED(ms)               STEP(FAILED, ms, )
 #define DEMAND(begin, end, each) STEP(DEMAND, end, .from = begin, .n = each)
-#define TOKENS(tokens)           STEP(TOKENS, 0, .n = tokens)
 #define IN_HAND(tokens, ...)     STEP(IN_HAND, 0, .least = tokens, __VA_ARGS__)
 #define FORGOT(ms)               STEP(FORGOT, ms, )
 #define NEW                      STEP(NEW, 0, )
@@ -175,15 +172,13 @@ static inline void
 demand(lease_t *lease, const limit_t *limit, int64_t from, int64_t to,
     uint32_t n)
 {
-    env_t     env;
-    uint32_t  i;
     answer_t  answer;
     unsigned  ahead;
 
     for ( /* void */ ; from < to; from++) {
-        env = at(from);
+        env_t env = at(from);
 
-        for (i = 0; i < n; i++) {
+        for (uint32_t i = 0; i < n; i++) {
             (void) ngx_rl_ledger_take(lease, limit, &env, 1, &answer, &ahead);
         }
     }
@@ -195,10 +190,9 @@ step_lease(lease_t *lease, const limit_t *limit, const step_t *s,
     const env_t *env, answer_t *answer)
 {
     int       filled;
-    ask_t     ask;
     uint64_t  age_us;
 
-    memset(&ask, 0, sizeof(ask));
+    ask_t ask = { 0 };
 
     switch (s->what) {
 
@@ -241,10 +235,6 @@ step_lease(lease_t *lease, const limit_t *limit, const step_t *s,
         demand(lease, limit, s->from, s->ms, s->n);
         return 0;
 
-    case TOKENS_STEP:
-        lease->tokens = s->n;
-        return 0;
-
     case FAILED_STEP:
         ngx_rl_ledger_failed(lease, limit, env, &ask);
         return 0;
@@ -263,23 +253,17 @@ step_lease(lease_t *lease, const limit_t *limit, const step_t *s,
 static inline void
 steps_run(const step_t *s, const limit_t *limits)
 {
-    env_t           env;
-    lease_t         lease;
-    int64_t         value;
-    answer_t        answer;
-    uint64_t        forgot_us;
-    unsigned        asks;
-    const limit_t  *limit;
+    answer_t  answer;
 
-    memset(&lease, 0, sizeof(lease));
-    forgot_us = 0;
+    lease_t lease = { 0 };
+    uint64_t forgot_us = 0;
 
     for ( /* void */ ; s->what != END_STEP; s++) {
-        limit = &limits[s->of];
-        env = at(s->ms);
+        const limit_t *limit = &limits[s->of];
+        env_t env = at(s->ms);
         env.forgot_us = forgot_us;
-        asks = 0;
-        value = s->least;
+        unsigned asks = 0;
+        int64_t value = s->least;
 
         if (s->what == NEW_STEP) {
             memset(&lease, 0, sizeof(lease));
@@ -312,11 +296,6 @@ steps_run(const step_t *s, const limit_t *limits)
             step_in(answer.retry_us, s->retry[0] * 1000, s->retry[1] * 1000,
                     "retry");
         }
-
-        if (s->reset[1]) {
-            step_in(answer.reset_us, s->reset[0] * 1000, s->reset[1] * 1000,
-                    "reset");
-        }
     }
 }
 
@@ -324,11 +303,10 @@ steps_run(const step_t *s, const limit_t *limits)
 static inline void
 case_run(void **state)
 {
-    size_t         i;
     limit_t        limits[2];
     const case_t  *c = *state;
 
-    for (i = 0; i < 4 && c->runs[i]; i++) {
+    for (size_t i = 0; i < 4 && c->runs[i]; i++) {
         limits[0] = c->runs[i]();
         limits[1] = c->other ? c->other() : limits[0];
         print_message("%s, limit %zu\n", c->name, i + 1);
@@ -341,9 +319,7 @@ case_run(void **state)
 static inline void
 cases_add(struct CMUnitTest *tests, const case_t *cases, size_t n)
 {
-    size_t  i;
-
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         tests[i] = (struct CMUnitTest) { cases[i].name, case_run, NULL, NULL,
             (void *) &cases[i] };
     }

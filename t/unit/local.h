@@ -86,9 +86,7 @@ static inline void
 local_limit(local_t *local, ngx_rl_algorithm_e algorithm, uint64_t tokens,
     uint64_t seconds)
 {
-    ngx_rl_spec_t  spec;
-
-    memset(&spec, 0, sizeof(spec));
+    ngx_rl_spec_t spec = { 0 };
     spec.algorithm = algorithm;
     spec.tokens = tokens;
     spec.period_us = seconds * 1000000;

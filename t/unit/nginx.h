@@ -37,9 +37,7 @@ ngx_alloc(size_t size, ngx_log_t *log)
 void *
 ngx_calloc(size_t size, ngx_log_t *log)
 {
-    void  *p;
-
-    p = ngx_alloc(size, log);
+    void *p = ngx_alloc(size, log);
 
     if (p) {
         memset(p, 0, size);
@@ -53,9 +51,7 @@ ngx_calloc(size_t size, ngx_log_t *log)
 void *
 ngx_palloc(ngx_pool_t *pool, size_t size)
 {
-    ngx_pool_large_t  *large;
-
-    large = ngx_alloc(sizeof(ngx_pool_large_t), NULL);
+    ngx_pool_large_t *large = ngx_alloc(sizeof(ngx_pool_large_t), NULL);
 
     if (large == NULL) {
         return NULL;
@@ -79,9 +75,7 @@ ngx_pnalloc(ngx_pool_t *pool, size_t size)
 void *
 ngx_pcalloc(ngx_pool_t *pool, size_t size)
 {
-    void  *p;
-
-    p = ngx_palloc(pool, size);
+    void *p = ngx_palloc(pool, size);
 
     if (p) {
         memset(p, 0, size);
@@ -94,11 +88,9 @@ ngx_pcalloc(ngx_pool_t *pool, size_t size)
 ngx_pool_t *
 ngx_create_pool(size_t size, ngx_log_t *log)
 {
-    ngx_pool_t  *pool;
-
     (void) size;
 
-    pool = ngx_calloc(sizeof(ngx_pool_t), log);
+    ngx_pool_t *pool = ngx_calloc(sizeof(ngx_pool_t), log);
 
     if (pool) {
         pool->log = log;

@@ -19,11 +19,8 @@ volatile ngx_time_t    *ngx_cached_time = &nginx_epoch;
 u_char *
 ngx_vslprintf(u_char *buf, u_char *last, const char *fmt, va_list args)
 {
-    int          len;
     char         text[32];
-    size_t       n;
     ngx_str_t   *v;
-    const char  *from;
 
     for ( /* void */ ; *fmt && buf < last; fmt++) {
 
@@ -32,8 +29,8 @@ ngx_vslprintf(u_char *buf, u_char *last, const char *fmt, va_list args)
             continue;
         }
 
-        from = text;
-        len = 0;
+        const char *from = text;
+        int len = 0;
 
         switch (*++fmt) {
 
@@ -94,7 +91,7 @@ ngx_vslprintf(u_char *buf, u_char *last, const char *fmt, va_list args)
             fail_msg("format %%%c", *fmt);
         }
 
-        for (n = (size_t) len; n && buf < last; n--) {
+        for (size_t n = (size_t) len; n && buf < last; n--) {
             *buf++ = (u_char) *from++;
         }
     }
@@ -168,9 +165,7 @@ ngx_strncasecmp(u_char *s1, u_char *s2, size_t n)
 u_char *
 ngx_pstrdup(ngx_pool_t *pool, ngx_str_t *src)
 {
-    u_char  *dst;
-
-    dst = ngx_pnalloc(pool, src->len);
+    u_char *dst = ngx_pnalloc(pool, src->len);
 
     return dst ? memcpy(dst, src->data, src->len) : NULL;
 }
@@ -206,11 +201,10 @@ ngx_hex_dump(u_char *dst, u_char *src, size_t len)
 ngx_int_t
 ngx_hextoi(u_char *line, size_t n)
 {
-    u_char     c;
     ngx_int_t  value;
 
     for (value = 0; n--; line++) {
-        c = (u_char) (*line | 0x20);
+        u_char c = (u_char) (*line | 0x20);
 
         if (*line >= '0' && *line <= '9') {
             value = value * 16 + (*line - '0');
@@ -231,8 +225,7 @@ ngx_hextoi(u_char *line, size_t n)
 ngx_int_t
 ngx_parse_time(ngx_str_t *line, ngx_uint_t is_sec)
 {
-    size_t       i, unit, next;
-    ngx_int_t    total, value;
+    ngx_int_t  value;
 
     static const struct {
         char       name;
@@ -244,10 +237,10 @@ ngx_parse_time(ngx_str_t *line, ngx_uint_t is_sec)
 
     assert_int_equal(is_sec, 1);
 
-    next = 0;
-    total = 0;
+    size_t next = 0;
+    ngx_int_t total = 0;
 
-    for (i = 0; i < line->len; /* void */ ) {
+    for (size_t i = 0; i < line->len; /* void */ ) {
 
         if (line->data[i] < '0' || line->data[i] > '9') {
             return NGX_ERROR;
@@ -264,7 +257,7 @@ ngx_parse_time(ngx_str_t *line, ngx_uint_t is_sec)
             value = value * 10 + (line->data[i] - '0');
         }
 
-        unit = 6;
+        size_t unit = 6;
 
         if (i < line->len && line->data[i] != ' ') {
 
@@ -301,9 +294,7 @@ ngx_parse_time(ngx_str_t *line, ngx_uint_t is_sec)
 ngx_array_t *
 ngx_array_create(ngx_pool_t *pool, ngx_uint_t n, size_t size)
 {
-    ngx_array_t  *array;
-
-    array = ngx_palloc(pool, sizeof(ngx_array_t));
+    ngx_array_t *array = ngx_palloc(pool, sizeof(ngx_array_t));
 
     return (array && ngx_array_init(array, pool, n, size) == NGX_OK)
            ? array : NULL;
@@ -313,13 +304,10 @@ ngx_array_create(ngx_pool_t *pool, ngx_uint_t n, size_t size)
 void *
 ngx_array_push_n(ngx_array_t *array, ngx_uint_t n)
 {
-    void        *elts;
-    ngx_uint_t   more;
-
     if (array->nelts + n > array->nalloc) {
-        more = 2 * (n > array->nalloc ? n : array->nalloc);
+        ngx_uint_t more = 2 * (n > array->nalloc ? n : array->nalloc);
 
-        elts = ngx_palloc(array->pool, more * array->size);
+        void *elts = ngx_palloc(array->pool, more * array->size);
         if (elts == NULL) {
             return NULL;
         }

@@ -91,12 +91,10 @@ model_call(int args, int results)
 static inline double
 model_total(const char *command)
 {
-    double  total;
-
     model_function("total");
     lua_pushstring(parity.lua, command);
     model_call(1, 1);
-    total = lua_tonumber(parity.lua, -1);
+    double total = lua_tonumber(parity.lua, -1);
     lua_pop(parity.lua, 1);
 
     return total;
@@ -152,14 +150,12 @@ parity_start(void)
 static inline void
 parity_window(parity_arg_t *arg, const ngx_rl_limit_t *limit, uint64_t wall_us)
 {
-    ngx_rl_bounds_t  now, next;
-
     arg->a = limit->window_us;
     arg->b = 0;
 
     if (limit->calendar) {
-        now = ngx_rl_calendar_bounds(limit, wall_us);
-        next = ngx_rl_calendar_bounds(limit, now.end_us);
+        ngx_rl_bounds_t now = ngx_rl_calendar_bounds(limit, wall_us);
+        ngx_rl_bounds_t next = ngx_rl_calendar_bounds(limit, now.end_us);
 
         arg->b = limit->code - NGX_RL_CODE_CALENDAR;
         arg->from = now.start_us / 1000000;
@@ -207,16 +203,13 @@ parity_in_set(char kind)
 static inline void
 parity_push_keys(const parity_call_t *call)
 {
-    int       sets;
-    unsigned  i;
-
     lua_newtable(parity.lua);
     push_key(call->key);
     lua_rawseti(parity.lua, -2, 1);
 
-    sets = 0;
+    int sets = 0;
 
-    for (i = 0; i < call->n; i++) {
+    for (unsigned i = 0; i < call->n; i++) {
         if (parity_in_set(call->args[i].kind)) {
             push_set(call->key, call->args[i].field);
             lua_rawseti(parity.lua, -2, 2 + sets++);
@@ -228,16 +221,13 @@ parity_push_keys(const parity_call_t *call)
 static inline void
 parity_push_args(const parity_call_t *call)
 {
-    int                  at;
     char                 kind[80];
-    unsigned             i;
-    const parity_arg_t  *arg;
 
     lua_newtable(parity.lua);
 
-    for (i = 0; i < call->n; i++) {
-        arg = &call->args[i];
-        at = PARITY_ARGS * i;
+    for (unsigned i = 0; i < call->n; i++) {
+        const parity_arg_t *arg = &call->args[i];
+        int at = PARITY_ARGS * i;
 
         if (arg->len) {
             snprintf(kind, sizeof(kind), "%c%llu+%llu+%llu", arg->kind,
@@ -280,8 +270,6 @@ parity_push_args(const parity_call_t *call)
 static inline void
 parity_call_init(parity_call_t *call, unsigned first, unsigned n)
 {
-    unsigned  i;
-
     static const parity_arg_t  arg = { 't', 0, 1, 0, 10, 100000, 1, 0, 0 };
 
     call->now_us = START;
@@ -289,7 +277,7 @@ parity_call_init(parity_call_t *call, unsigned first, unsigned n)
     call->name = NULL;
     call->n = n;
 
-    for (i = 0; i < n; i++) {
+    for (unsigned i = 0; i < n; i++) {
         call->args[i] = arg;
         call->args[i].field = first + i;
     }
@@ -312,8 +300,6 @@ model_put(unsigned field, const char *value, size_t len)
 static inline void
 parity_run(const parity_call_t *call, parity_answer_t *answers)
 {
-    unsigned  i;
-
     model_function("run");
     lua_rawgeti(parity.lua, LUA_REGISTRYINDEX, parity.script);
     lua_pushnumber(parity.lua, (double) call->now_us);
@@ -330,7 +316,7 @@ parity_run(const parity_call_t *call, parity_answer_t *answers)
                  lua_tostring(parity.lua, -1));
     }
 
-    for (i = 0; i < PARITY_VALUES * call->n; i++) {
+    for (unsigned i = 0; i < PARITY_VALUES * call->n; i++) {
         lua_rawgeti(parity.lua, -1, i + 1);
         answers[i / PARITY_VALUES][i % PARITY_VALUES] =
             (int64_t) lua_tonumber(parity.lua, -1);
@@ -345,22 +331,20 @@ parity_run(const parity_call_t *call, parity_answer_t *answers)
 static inline void
 parity_compare(const parity_call_t *call, parity_answer_t *wanted)
 {
-    unsigned             i, k;
     parity_answer_t      got[PARITY_COUNTERS];
-    const parity_arg_t  *arg;
 
     static const char  *names[] = { "granted", "remaining", "reset", "retry" };
 
     parity_run(call, got);
 
-    for (i = 0; i < call->n; i++) {
-        for (k = 0; k < PARITY_VALUES; k++) {
+    for (unsigned i = 0; i < call->n; i++) {
+        for (unsigned k = 0; k < PARITY_VALUES; k++) {
 
             if (got[i][k] == wanted[i][k]) {
                 continue;
             }
 
-            arg = &call->args[i];
+            const parity_arg_t *arg = &call->args[i];
 
             fail_msg("SEED=%llu step %lu counter %u of %u: %s is %lld in C, "
                      "%lld in Lua (%c cost %lld want %lld+%u/%u-%u capacity "
@@ -383,15 +367,13 @@ parity_compare(const parity_call_t *call, parity_answer_t *wanted)
 static inline const char *
 parity_run_raw(unsigned nkeys, const char *const *args, unsigned nargs)
 {
-    unsigned  i;
-
     model_function("run");
     lua_rawgeti(parity.lua, LUA_REGISTRYINDEX, parity.script);
     lua_pushnumber(parity.lua, (double) START);
 
     lua_newtable(parity.lua);
 
-    for (i = 0; i < nkeys; i++) {
+    for (unsigned i = 0; i < nkeys; i++) {
         if (i == 0) {
             push_key(0);
         } else {
@@ -403,7 +385,7 @@ parity_run_raw(unsigned nkeys, const char *const *args, unsigned nargs)
 
     lua_newtable(parity.lua);
 
-    for (i = 0; i < nargs; i++) {
+    for (unsigned i = 0; i < nargs; i++) {
         lua_pushstring(parity.lua, args[i]);
         lua_rawseti(parity.lua, -2, i + 1);
     }

@@ -159,12 +159,9 @@ log_finds(const counter_t *counter, uint64_t taken_us, uint32_t tokens)
 static lease_t *
 leases_settle(counter_t *counter, uint64_t now, uint64_t name)
 {
-    uint32_t  i;
-    lease_t  *own;
+    lease_t *own = NULL;
 
-    own = NULL;
-
-    for (i = 0; i < counter->in_use; /* void */ ) {
+    for (uint32_t i = 0; i < counter->in_use; /* void */ ) {
 
         if (counter->leases[i].deadline_us <= now) {
             counter->leases[i] = counter->leases[--counter->in_use];
@@ -174,7 +171,7 @@ leases_settle(counter_t *counter, uint64_t now, uint64_t name)
         i++;
     }
 
-    for (i = 0; i < counter->in_use; i++) {
+    for (uint32_t i = 0; i < counter->in_use; i++) {
         if (counter->leases[i].name == name) {
             own = &counter->leases[i];
         }
@@ -188,11 +185,9 @@ static void
 slot_take(counter_t *counter, uint64_t now, uint64_t name, uint32_t cost,
     uint32_t want, ngx_rl_answer_t *answer)
 {
-    lease_t         *own;
-    uint32_t         in_use;
-    ngx_rl_limit_t   more;
+    uint32_t  in_use;
 
-    own = leases_settle(counter, now, name);
+    lease_t *own = leases_settle(counter, now, name);
     in_use = counter->in_use;
 
     if (cost && (own || (want && want != NGX_RL_LOOK))) {
@@ -200,7 +195,7 @@ slot_take(counter_t *counter, uint64_t now, uint64_t name, uint32_t cost,
         /* a lease is renewed however many there are */
 
         in_use -= (own != NULL);
-        more = counter->limit;
+        ngx_rl_limit_t more = counter->limit;
         more.capacity = UINT32_MAX;
         ngx_rl_concurrency_take(&in_use, &more, cost, want, answer);
 
@@ -232,9 +227,7 @@ slot_take(counter_t *counter, uint64_t now, uint64_t name, uint32_t cost,
 static void
 slot_free(counter_t *counter, uint64_t now, uint64_t name)
 {
-    lease_t  *own;
-
-    own = leases_settle(counter, now, name);
+    lease_t *own = leases_settle(counter, now, name);
 
     if (own) {
         *own = counter->leases[--counter->in_use];
@@ -275,16 +268,13 @@ counter_give(counter_t *counter, uint64_t now, const request_t *request,
 static int
 run_denied(uint64_t now, uint64_t name, const check_t *checks, unsigned n)
 {
-    int               denied;
-    unsigned          i;
-    uint32_t          want;
-    ngx_rl_answer_t   answer;
+    ngx_rl_answer_t  answer;
 
-    denied = 0;
+    int denied = 0;
 
-    for (i = 0; i < n; i++) {
+    for (unsigned i = 0; i < n; i++) {
         if (checks[i].cost >= 0 && !checks[i].dry_run) {
-            want = NGX_RL_LOOK;
+            uint32_t want = NGX_RL_LOOK;
 
             if (kind == 'c' && checks[i].want == 1) {
                 continue;
@@ -304,15 +294,12 @@ static void
 run_c(uint64_t now, const request_t *request, const check_t *checks, unsigned n,
     parity_answer_t *answers)
 {
-    int               denied;
-    unsigned          i;
-    const check_t    *check;
-    ngx_rl_answer_t   answer;
+    ngx_rl_answer_t  answer;
 
-    denied = run_denied(now, request->name, checks, n);
+    int denied = run_denied(now, request->name, checks, n);
 
-    for (i = 0; i < n; i++) {
-        check = &checks[i];
+    for (unsigned i = 0; i < n; i++) {
+        const check_t *check = &checks[i];
 
         if (check->cost < 0) {
 

@@ -56,11 +56,9 @@ ngx_explicit_memzero(void *buf, size_t n)
 ngx_int_t
 ngx_regex_compile(ngx_regex_compile_t *rc)
 {
-    u_char  *text;
-
     static const char  line[] = "(*NUL)(?s)";
 
-    text = rc->pattern.data;
+    u_char *text = rc->pattern.data;
 
     assert_int_equal(strlen((char *) text), rc->pattern.len);
 
@@ -147,7 +145,7 @@ str(const char *text)
 static inline ngx_rl_rule_t *
 rule_push(ngx_rl_policy_t *policy, const char *id)
 {
-    ngx_rl_rule_t  *rule, **entry;
+    ngx_rl_rule_t  *rule;
 
     rule = ngx_pcalloc(policy->rules.pool, sizeof(ngx_rl_rule_t));
     assert_non_null(rule);
@@ -162,7 +160,7 @@ rule_push(ngx_rl_policy_t *policy, const char *id)
 
     rule->number = policy->rules.nelts;
 
-    entry = ngx_array_push(&policy->rules);
+    ngx_rl_rule_t **entry = ngx_array_push(&policy->rules);
     assert_non_null(entry);
     *entry = rule;
 
@@ -197,10 +195,8 @@ setup(void **state)
 static inline int
 teardown(void **state)
 {
-    ngx_pool_large_t  *large;
-
     while (cycle_pool.large) {
-        large = cycle_pool.large;
+        ngx_pool_large_t *large = cycle_pool.large;
         cycle_pool.large = large->next;
         free(large->alloc);
         free(large);
@@ -213,9 +209,7 @@ teardown(void **state)
 static inline ngx_rl_policy_t *
 policy_make(void)
 {
-    ngx_rl_policy_t  *policy;
-
-    policy = ngx_rl_policy_create(&limiter, &log_nowhere);
+    ngx_rl_policy_t *policy = ngx_rl_policy_create(&limiter, &log_nowhere);
     assert_non_null(policy);
     policy->pool->log = &log_nowhere;
 

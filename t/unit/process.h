@@ -39,13 +39,11 @@ live(void)
 static inline pid_t
 spawn(void)
 {
-    pid_t  pid;
-
     if (ngx_rl_life == NGX_RL_LIFE_NONE) {
         live();
     }
 
-    pid = fork();
+    pid_t pid = fork();
     assert_int_not_equal(pid, -1);
 
     if (pid == 0) {
@@ -149,9 +147,7 @@ step_kill(pid_t pid, int kill_at, void (*look)(void *data), void *data)
 static inline int
 step_choose(int steps, int *at)
 {
-    int  stride;
-
-    stride = 1 + steps / full_or(400, 40);
+    int stride = 1 + steps / full_or(400, 40);
     *at = full_or(0, seed_new() % stride);
 
     return stride;

@@ -13,20 +13,17 @@
 static inline const ngx_rl_readings_t *
 readings_of(const void *text, size_t len, const char *sent)
 {
-    size_t              bytes;
-    ngx_rl_readings_t  *path;
-
     static unsigned           turn;
     static void              *memory[4];
     static ngx_rl_readings_t  paths[4];
 
     turn = (turn + 1) % 4;
-    path = &paths[turn];
+    ngx_rl_readings_t *path = &paths[turn];
     free(memory[turn]);
     memory[turn] = NULL;
 
-    bytes = ngx_rl_readings_init(path, text, len, (const u_char *) sent,
-                                 sent ? strlen(sent) : 0);
+    size_t bytes = ngx_rl_readings_init(path, text, len, (const u_char *) sent,
+                                        sent ? strlen(sent) : 0);
     if (bytes) {
 
         /* exactly this much, for the sanitizers */

@@ -27,11 +27,9 @@ static size_t  mapped;
 static inline ngx_rl_store_t *
 store_make(size_t max)
 {
-    ngx_rl_store_t  *store;
-
     mapped = ngx_rl_store_size(max);
-    store = mmap(NULL, mapped, PROT_READ|PROT_WRITE, MAP_SHARED|MAP_ANONYMOUS,
-                 -1, 0);
+    ngx_rl_store_t *store = mmap(NULL, mapped, PROT_READ|PROT_WRITE,
+                                 MAP_SHARED|MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(store, MAP_FAILED);
     assert_int_equal(ngx_rl_store_init(store, mapped, max), NGX_OK);
 
@@ -50,10 +48,8 @@ store_free(ngx_rl_store_t *store)
 static inline void
 record_fill(u_char *p, uint64_t version, uint64_t id, size_t len)
 {
-    int  n;
-
-    n = snprintf((char *) p, HEAD + 1, "%8u %7u ", (unsigned) version,
-                 (unsigned) len);
+    int n = snprintf((char *) p, HEAD + 1, "%8u %7u ", (unsigned) version,
+                     (unsigned) len);
     assert_int_equal(n, HEAD);
     memset(p + HEAD, 'a' + (version * 7 + id) % 26, len - HEAD);
 }
@@ -63,7 +59,6 @@ record_fill(u_char *p, uint64_t version, uint64_t id, size_t len)
 static inline size_t
 record_whole(const u_char *p, size_t left, uint64_t *version)
 {
-    size_t    i;
     unsigned  v, len;
 
     *version = 0;
@@ -74,7 +69,7 @@ record_whole(const u_char *p, size_t left, uint64_t *version)
         return 0;
     }
 
-    for (i = HEAD + 1; i < len; i++) {
+    for (size_t i = HEAD + 1; i < len; i++) {
         if (p[i] != p[HEAD]) {
             return 0;
         }
@@ -90,11 +85,9 @@ static inline ngx_int_t
 publish_at(ngx_rl_store_t *store, uint64_t version, uint64_t id, size_t len,
     uint64_t expected, uint64_t expected_id)
 {
-    u_char                *p;
-    ngx_int_t              rc;
-    ngx_rl_store_entry_t   entry;
+    ngx_rl_store_entry_t  entry;
 
-    p = malloc(len + 1);
+    u_char *p = malloc(len + 1);
     assert_non_null(p);
     record_fill(p, version, id, len);
 
@@ -103,7 +96,7 @@ publish_at(ngx_rl_store_t *store, uint64_t version, uint64_t id, size_t len,
     entry.text.data = p;
     entry.text.len = len;
 
-    rc = ngx_rl_store_publish(store, &entry, expected, expected_id);
+    ngx_int_t rc = ngx_rl_store_publish(store, &entry, expected, expected_id);
     free(p);
 
     return rc;

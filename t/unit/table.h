@@ -135,11 +135,9 @@ state_whole(const ngx_rl_state_t *state, uint64_t owner)
 static inline void
 lease_fill(lease_t *lease, uint64_t owner, uint64_t until)
 {
-    size_t  i;
-
     lease->busy_us = until;
 
-    for (i = 0; i < WORDS; i++) {
+    for (size_t i = 0; i < WORDS; i++) {
         lease->word[i] = mix(until + i) ^ owner;
         __asm__ __volatile__ ("" : : : "memory");
     }
@@ -150,9 +148,7 @@ lease_fill(lease_t *lease, uint64_t owner, uint64_t until)
 static inline int
 lease_whole(const lease_t *lease, uint64_t owner)
 {
-    lease_t  want;
-
-    memset(&want, 0, sizeof(want));
+    lease_t want = { 0 };
 
     if (lease->busy_us) {
         lease_fill(&want, owner, lease->busy_us);
@@ -167,19 +163,17 @@ static inline int
 put_id(void *table, ngx_rl_id_t id, uint64_t now_us, uint64_t until,
     uint32_t loss)
 {
-    int                   rc;
-    lease_t              *lease;
     ngx_rl_entry_t        e;
     ngx_rl_lease_entry_t  l;
 
     if (of_leases(table)) {
-        lease = ngx_rl_leases_lock(table, id, 1, now_us, &l);
+        lease_t *lease = ngx_rl_leases_lock(table, id, 1, now_us, &l);
 
         if (lease == NULL) {
             return 0;
         }
 
-        rc = lease_whole(lease, id.lo) ? 1 : -1;
+        int rc = lease_whole(lease, id.lo) ? 1 : -1;
         lease_fill(lease, id.lo, until);
         ngx_rl_leases_unlock(&l);
 
@@ -187,7 +181,7 @@ put_id(void *table, ngx_rl_id_t id, uint64_t now_us, uint64_t until,
     }
 
     ngx_rl_table_lock(table, &id, now_us, &e);
-    rc = (!e.found || state_whole(&e.state, id.lo)) ? 1 : -1;
+    int rc = (!e.found || state_whole(&e.state, id.lo)) ? 1 : -1;
     state_fill(&e.state, id.lo, until);
     ngx_rl_table_store(&e, loss);
 
@@ -219,13 +213,11 @@ entry_of(void *table, ngx_rl_id_t id)
 static inline uint64_t
 get_id(void *table, ngx_rl_id_t id)
 {
-    lease_t               *lease, copy;
-    ngx_rl_entry_t         e;
-    ngx_rl_lease_entry_t   l;
+    ngx_rl_lease_entry_t  l;
 
     if (of_leases(table)) {
-        lease = ngx_rl_leases_lock(table, id, 0, NOW, &l);
-        memset(&copy, 0, sizeof(copy));
+        lease_t *lease = ngx_rl_leases_lock(table, id, 0, NOW, &l);
+        lease_t copy = { 0 };
 
         if (lease) {
             copy = *lease;
@@ -237,7 +229,7 @@ get_id(void *table, ngx_rl_id_t id)
         return copy.busy_us;
     }
 
-    e = entry_of(table, id);
+    ngx_rl_entry_t e = entry_of(table, id);
     assert_true(!e.found || state_whole(&e.state, id.lo));
 
     return e.state.fresh_us;

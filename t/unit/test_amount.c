@@ -185,13 +185,11 @@ same(const spec_t *a, const spec_t *b)
 static void
 test_inherit(void **state)
 {
-    spec_t            spec;
-    size_t            i;
-    const char       *expected;
-    const inherit_t  *c;
+    spec_t       spec;
+    const char  *expected;
 
-    for (i = 0; i < COUNT(inherits); i++) {
-        c = &inherits[i];
+    for (size_t i = 0; i < COUNT(inherits); i++) {
+        const inherit_t *c = &inherits[i];
         expected = ngx_rl_amount_inherit(&c->base, &c->amount, &spec);
 
         if (c->expected == NULL) {
@@ -217,12 +215,10 @@ test_inherit(void **state)
 static void
 test_rates(void **state)
 {
-    int       rc;
-    size_t    i;
     uint64_t  tokens, period_us;
 
-    for (i = 0; i < COUNT(rates); i++) {
-        rc = ngx_rl_amount_rate(rates[i].rate, &tokens, &period_us);
+    for (size_t i = 0; i < COUNT(rates); i++) {
+        int rc = ngx_rl_amount_rate(rates[i].rate, &tokens, &period_us);
 
         if (rates[i].tokens == 0) {
             assert_int_equal(rc, -1);
@@ -244,16 +240,14 @@ test_rates(void **state)
 static void
 test_random_rates(void **state)
 {
-    double    rate, made;
-    size_t    i, rounds;
-    uint64_t  n, tokens, period_us;
+    uint64_t  tokens, period_us;
 
     (void) seed_new();
-    rounds = env_or("STEPS", 200000);
+    size_t rounds = env_or("STEPS", 200000);
 
-    for (i = 0; i < rounds; i++) {
-        n = rnd_log(MOST * MILLION);
-        rate = (double) n / 1e6;
+    for (size_t i = 0; i < rounds; i++) {
+        uint64_t n = rnd_log(MOST * MILLION);
+        double rate = (double) n / 1e6;
 
         assert_int_equal(ngx_rl_amount_rate(rate, &tokens, &period_us), 0);
         assert_in_range(tokens, 1, MOST);
@@ -275,7 +269,7 @@ test_random_rates(void **state)
             continue;
         }
 
-        made = (double) tokens * 1e6 / (double) period_us;
+        double made = (double) tokens * 1e6 / (double) period_us;
 
         assert_in_range(tokens, 1, MOST);
         assert_in_range(period_us, 1, YEAR);
@@ -321,9 +315,7 @@ random_spec(spec_t *spec)
 static uint64_t
 times(uint64_t n, uint64_t millionths)
 {
-    wide_t  wide;
-
-    wide = (wide_t) n * millionths / MILLION;
+    wide_t wide = (wide_t) n * millionths / MILLION;
 
     return n == 0 ? 0 : wide == 0 ? 1 : wide > MOST ? MOST : (uint64_t) wide;
 }
@@ -333,10 +325,8 @@ times(uint64_t n, uint64_t millionths)
 static void
 check_rate(const spec_t *base, uint64_t millionths, const spec_t *spec)
 {
-    wide_t  exact, made;
-
-    exact = (wide_t) base->tokens * millionths;
-    made = (wide_t) spec->tokens * MILLION;
+    wide_t exact = (wide_t) base->tokens * millionths;
+    wide_t made = (wide_t) spec->tokens * MILLION;
 
     if (spec->tokens == 1 && spec->period_us == YEAR) {
         return;
@@ -360,21 +350,18 @@ check_rate(const spec_t *base, uint64_t millionths, const spec_t *spec)
 static void
 test_random_scale(void **state)
 {
-    size_t       i, rounds;
-    spec_t       base, spec;
-    limit_t      limit, before;
-    uint64_t     millionths;
-    const char  *expected;
+    spec_t   base, spec;
+    limit_t  limit, before;
 
     (void) seed_new();
-    rounds = env_or("STEPS", 200000);
+    size_t rounds = env_or("STEPS", 200000);
 
-    for (i = 0; i < rounds; i++) {
+    for (size_t i = 0; i < rounds; i++) {
         random_spec(&base);
-        millionths = rnd(10) ? rnd_log(MILLION * MILLION) : MILLION;
+        uint64_t millionths = rnd(10) ? rnd_log(MILLION * MILLION) : MILLION;
 
         ngx_rl_amount_scale(&base, millionths, &spec);
-        expected = ngx_rl_limit_init(&limit, &spec);
+        const char *expected = ngx_rl_limit_init(&limit, &spec);
 
         if (expected) {
             fail_msg("algorithm %d, %llu in %llu, burst %llu, delay %llu, "
@@ -423,7 +410,6 @@ test_random_scale(void **state)
 static void
 test_scale(void **state)
 {
-    size_t  i;
     spec_t  spec;
 
     static const struct {
@@ -450,7 +436,7 @@ test_scale(void **state)
             1 } }
     };
 
-    for (i = 0; i < COUNT(cases); i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         ngx_rl_amount_scale(&cases[i].base, cases[i].millionths, &spec);
 
         if (!same(&spec, &cases[i].spec)) {

@@ -46,11 +46,9 @@ on(ledger_t *l, int64_t ms)
 static ngx_rl_ledger_e
 spend(ledger_t *l, int64_t ms, uint32_t cost)
 {
-    ngx_rl_ledger_e  rc;
-
     on(l, ms);
-    rc = ngx_rl_ledger_take(&l->async, &l->limit, &l->env, cost,
-                           &l->answer, &l->ask);
+    ngx_rl_ledger_e rc = ngx_rl_ledger_take(&l->async, &l->limit, &l->env, cost,
+                                           &l->answer, &l->ask);
     l->fresh = (rc == NGX_RL_LEDGER_FRESH);
     rc = l->fresh ? ASK : rc;
     assert_answer(rc, &l->limit, cost, &l->answer);
@@ -84,11 +82,9 @@ static void
 answered(ledger_t *l, int64_t ms, int64_t asked, uint32_t left,
     uint64_t reset_ms, uint64_t retry_ms)
 {
-    answer_t  answer;
-
     on(l, ms);
-    answer = said(l->told.debit > 0 ? l->told.debit : 0, left, reset_ms,
-                  retry_ms);
+    answer_t answer = said(l->told.debit > 0 ? l->told.debit : 0, left,
+                           reset_ms, retry_ms);
     (void) ngx_rl_ledger_fill(&l->async, &l->limit, &l->env, AT_US(asked),
                           &l->told, &answer);
 }
@@ -338,12 +334,11 @@ test_surplus(void **state)
 static void
 test_gives_back(void **state)
 {
-    size_t    i;
     ledger_t  l;
 
     limit_t  limits[] = { bucket(100, 1000), fixed(100, 60), sliding(100, 60) };
 
-    for (i = 0; i < COUNT(limits); i++) {
+    for (size_t i = 0; i < COUNT(limits); i++) {
         known(&l, limits[i], 0, 100, 1000);
         l.async.answered = 0;
 
@@ -577,12 +572,11 @@ test_limit_changes(void **state)
 static void
 test_forgot(void **state)
 {
-    size_t    i;
     ledger_t  l;
 
     limit_t  limits[] = { bucket(10, 100), fixed(10, 100), sliding(10, 100) };
 
-    for (i = 0; i < COUNT(limits); i++) {
+    for (size_t i = 0; i < COUNT(limits); i++) {
         known(&l, limits[i], 100, 0, 99000);
         assert_int_equal(spend(&l, 102, 1), DENIED);
         assert_int_equal(call(&l, 102), 0);
@@ -617,12 +611,11 @@ test_forgot(void **state)
 static void
 test_order(void **state)
 {
-    size_t    i;
     ledger_t  l;
 
     limit_t  limits[] = { bucket(100, 1000), sliding(100, 1000) };
 
-    for (i = 0; i < COUNT(limits); i++) {
+    for (size_t i = 0; i < COUNT(limits); i++) {
         known(&l, limits[i], 0, 50, i ? 1500000 : 500000);
 
         assert_int_equal(spend(&l, 1, 20), PAID);
@@ -661,12 +654,10 @@ static state_t    redis;
 static void
 fleet_start(limit_t limit)
 {
-    size_t  i;
-
     memset(fleet, 0, sizeof(fleet));
     memset(&redis, 0, sizeof(redis));
 
-    for (i = 0; i < GATEWAYS; i++) {
+    for (size_t i = 0; i < GATEWAYS; i++) {
         ledger_make(&fleet[i].l, limit);
         fleet[i].l.env.gateways = GATEWAYS;
         fleet[i].asked = -1;
@@ -693,9 +684,8 @@ static void
 gateway_runs(gateway_t *g, int64_t ms)
 {
     int64_t        values[4];
-    const told_t  *told;
 
-    told = &g->l.told;
+    const told_t *told = &g->l.told;
 
     if (told->debit < 0) {
         state_give(&redis, &g->l.limit, AT_US(ms),
@@ -716,8 +706,6 @@ gateway_runs(gateway_t *g, int64_t ms)
 static uint32_t
 gateway_request(gateway_t *g, int64_t ms, uint32_t cost)
 {
-    uint32_t  granted;
-
     if (ms >= g->last + 100) {
         g->last = ms;
         g->spent++;
@@ -739,7 +727,7 @@ gateway_request(gateway_t *g, int64_t ms, uint32_t cost)
         }
     }
 
-    granted = g->l.answer.granted;
+    uint32_t granted = g->l.answer.granted;
 
     if (g->l.ask == 1) {
         gateway_call(g, ms);
@@ -756,12 +744,11 @@ gateway_request(gateway_t *g, int64_t ms, uint32_t cost)
 static unsigned
 fleet_turn(int64_t ms)
 {
-    size_t     i;
-    unsigned   busy;
-    gateway_t  *g;
+    size_t    i;
+    unsigned  busy;
 
     for (i = 0, busy = 0; i < GATEWAYS; i++) {
-        g = &fleet[i];
+        gateway_t *g = &fleet[i];
 
         if (g->asked != -1 && ms == g->asked + 2) {
             gateway_runs(g, ms);
@@ -796,9 +783,7 @@ fleet_turn(int64_t ms)
 static int64_t
 redis_used(const limit_t *limit, int64_t ms)
 {
-    answer_t  answer;
-
-    answer = state_take(&redis, limit, AT_US(ms), 0, 0);
+    answer_t answer = state_take(&redis, limit, AT_US(ms), 0, 0);
 
     if (limit->algorithm == NGX_RL_TOKEN_BUCKET) {
         return (int64_t) ((answer.reset_us + limit->rate.step_us / 2)
@@ -816,25 +801,24 @@ redis_used(const limit_t *limit, int64_t ms)
 static void
 test_exact(void **state)
 {
-    size_t      i, run;
-    int64_t     ms, used;
-    uint32_t    cost, n;
-    unsigned    calls;
-    gateway_t  *g;
+    size_t    i;
+    int64_t   ms, used;
+    uint32_t  n;
+    unsigned  calls;
 
     limit_t  limits[] = {
         bucket(2000, 366 * 86400), fixed(2000, 366 * 86400),
         sliding(2000, 366 * 86400 / 2)
     };
 
-    for (run = 0; run < 60; run++) {
+    for (size_t run = 0; run < 60; run++) {
         limit_t  limit = limits[run % 3];
 
         fleet_start(limit);
 
         for (ms = 0, used = 0; ms < 2000; ms++) {
-            g = &fleet[rnd(GATEWAYS)];
-            cost = 1 + (uint32_t) rnd(4);
+            gateway_t *g = &fleet[rnd(GATEWAYS)];
+            uint32_t cost = 1 + (uint32_t) rnd(4);
             n = rnd(run < 30 ? 3 : 30) ? 0 : gateway_request(g, ms, cost);
             used += n;
 
@@ -884,20 +868,19 @@ test_exact(void **state)
 static void
 test_spent(void **state)
 {
-    size_t    i, run, n;
-    int64_t   ms, span_ms;
+    int64_t   ms;
     uint32_t  paid, requests;
 
     limit_t  limits[] = { bucket(60, 6), fixed(60, 6), sliding(60, 6) };
 
-    for (run = 0; run < 9; run++) {
-        n = run / 3;
-        span_ms = 60000;
+    for (size_t run = 0; run < 9; run++) {
+        size_t n = run / 3;
+        int64_t span_ms = 60000;
         fleet_start(limits[run % 3]);
 
         for (ms = 0, paid = 0, requests = 0; ms < span_ms; ms++) {
 
-            for (i = 0; i < GATEWAYS; i++) {
+            for (size_t i = 0; i < GATEWAYS; i++) {
                 if (rnd(n == 0 ? 300 : n == 1 ? 100 : 10) == 0) {
                     paid += gateway_request(&fleet[i], ms, 1);
                     requests++;
@@ -907,7 +890,7 @@ test_spent(void **state)
             (void) fleet_turn(ms);
         }
 
-        for (i = 0; i < GATEWAYS; i++) {
+        for (size_t i = 0; i < GATEWAYS; i++) {
             assert_in_range(fleet[i].calls, 1, fleet[i].spent * 2 + 1);
             requests -= fleet[i].calls;
         }
@@ -925,10 +908,8 @@ test_spent(void **state)
 static void
 test_alone(void **state)
 {
-    size_t     i;
-    int64_t    ms;
-    uint32_t   paid;
-    gateway_t  *g;
+    int64_t   ms;
+    uint32_t  paid;
 
     const struct {
         limit_t   limit;
@@ -946,9 +927,9 @@ test_alone(void **state)
         { bucket(2000, 100), 20000, 25, 340, 420, 800 }
     };
 
-    for (i = 0; i < COUNT(cases) * 2; i++) {
+    for (size_t i = 0; i < COUNT(cases) * 2; i++) {
         fleet_start(cases[i / 2].limit);
-        g = &fleet[0];
+        gateway_t *g = &fleet[0];
 
         if (i % 2) {
             known(&g->l, cases[i / 2].limit, 0, cases[i / 2].limit.capacity / 2,

@@ -102,24 +102,22 @@ step(client_t *c, uint64_t us)
 static uint32_t
 simulate(uint32_t spread_ms, uint32_t cost_us, uint64_t *settled_ms)
 {
-    size_t     head, tail;
-    uint32_t   i, up;
-    uint64_t   us, free_us;
-    client_t  *c;
+    size_t    head, tail;
+    uint64_t  us;
 
     memset(clients, 0, sizeof(clients));
     seed = 20240501;
     head = tail = 0;
-    free_us = 0;
-    up = 0;
+    uint64_t free_us = 0;
+    uint32_t up = 0;
 
-    for (i = 0; i < CLIENTS; i++) {
+    for (uint32_t i = 0; i < CLIENTS; i++) {
         clients[i].begin_us = spread_ms ? draw() % (spread_ms * 1000) : 0;
     }
 
     for (us = 0; us < SECONDS * 1000000ull && up < CLIENTS; us += 500) {
 
-        for (i = 0; i < CLIENTS; i++) {
+        for (uint32_t i = 0; i < CLIENTS; i++) {
             if (step(&clients[i], us)) {
                 assert_true(tail < sizeof(queue) / sizeof(queue[0]));
                 queue[tail].client = i;
@@ -129,7 +127,7 @@ simulate(uint32_t spread_ms, uint32_t cost_us, uint64_t *settled_ms)
 
         while (head < tail && free_us <= us) {
             free_us = (free_us < us ? us : free_us) + cost_us;
-            c = &clients[queue[head].client];
+            client_t *c = &clients[queue[head].client];
 
             if (c->waits && c->attempt == queue[head].attempt
                 && free_us <= c->until_us)
@@ -150,8 +148,6 @@ simulate(uint32_t spread_ms, uint32_t cost_us, uint64_t *settled_ms)
 static void
 test_fleet(void **state)
 {
-    size_t    i;
-    uint32_t  up;
     uint64_t  ms;
 
     static const struct {
@@ -168,8 +164,8 @@ test_fleet(void **state)
         { "handshakes of 4 ms", 50, 4 * HANDSHAKE, SECONDS * 1000 }
     };
 
-    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        up = simulate(cases[i].spread_ms, cases[i].cost_us, &ms);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        uint32_t up = simulate(cases[i].spread_ms, cases[i].cost_us, &ms);
         printf("%s: %u of %u up, the last one after %lu ms\n", cases[i].what,
                up, CLIENTS, (unsigned long) ms);
         assert_int_equal(up, CLIENTS);
@@ -181,13 +177,11 @@ test_fleet(void **state)
 static void
 test_pauses(void **state)
 {
-    uint32_t  i, ms, least, most, busy;
+    uint32_t least = 25;
+    uint32_t most = 50;
 
-    least = 25;
-    most = 50;
-
-    for (i = 0; i < 40; i++) {
-        ms = ngx_rl_backoff_pause_ms(i, 0, 0);
+    for (uint32_t i = 0; i < 40; i++) {
+        uint32_t ms = ngx_rl_backoff_pause_ms(i, 0, 0);
         assert_int_equal(ms, most);
         ms = ngx_rl_backoff_pause_ms(i, 0, most / 2 - 1);
         assert_int_equal(ms, least + 1);
@@ -196,8 +190,8 @@ test_pauses(void **state)
         least = most / 2;
     }
 
-    for (busy = 1; busy < 40; busy++) {
-        ms = ngx_rl_backoff_pause_ms(7, busy, 0);
+    for (uint32_t busy = 1; busy < 40; busy++) {
+        uint32_t ms = ngx_rl_backoff_pause_ms(7, busy, 0);
         assert_int_equal(ms, busy == 1 ? 2000 : busy == 2 ? 4000 : 8000);
         ms = ngx_rl_backoff_pause_ms(0xffffffff, busy, 0xffffffff);
         assert_true(ms > 1000 && ms <= 8000);

@@ -28,7 +28,6 @@ publish(ngx_rl_blob_t *blob, uint64_t version, size_t len)
 static size_t
 newest(ngx_rl_blob_t *blob, uint64_t version, ngx_rl_blob_entry_t *entry)
 {
-    size_t  i;
     u_char  bytes[64];
 
     assert_int_equal(ngx_rl_blob_find(blob, ngx_rl_blob_newest(blob), entry),
@@ -36,7 +35,7 @@ newest(ngx_rl_blob_t *blob, uint64_t version, ngx_rl_blob_entry_t *entry)
     assert_int_equal(entry->version, version);
     assert_int_equal(ngx_rl_blob_copy(blob, entry, bytes), 1);
 
-    for (i = 0; i < entry->len; i++) {
+    for (size_t i = 0; i < entry->len; i++) {
         assert_int_equal(bytes[i], version & 0xff);
     }
 
@@ -49,10 +48,9 @@ test_two(void **state)
 {
     u_char                bytes[64];
     unsigned              n;
-    ngx_rl_blob_t        *blob;
     ngx_rl_blob_entry_t   before, entry;
 
-    blob = calloc(1, ngx_rl_blob_size(50));
+    ngx_rl_blob_t *blob = calloc(1, ngx_rl_blob_size(50));
     assert_non_null(blob);
     ngx_rl_blob_init(blob, 50);
 

@@ -52,9 +52,7 @@ at(uint64_t ms, uint32_t random)
 static ngx_rl_breaker_t
 breaker(void)
 {
-    ngx_rl_breaker_t  b;
-
-    memset(&b, 0, sizeof(b));
+    ngx_rl_breaker_t b = { 0 };
     memset(&good, 0, sizeof(good));
 
     return b;
@@ -132,10 +130,10 @@ probe(ngx_rl_breaker_t *b, uint64_t now_ms)
 static uint32_t
 passed(ngx_rl_breaker_t *b, uint64_t now_ms, uint32_t calls)
 {
-    uint32_t              n, credit;
+    uint32_t              n;
     ngx_rl_breaker_now_t  now = at(now_ms, 0);
 
-    credit = 0;
+    uint32_t credit = 0;
 
     for (n = 0; calls; calls--) {
         n += (ngx_rl_breaker_ask(b, &now, &credit) == 0);
@@ -150,9 +148,7 @@ passed(ngx_rl_breaker_t *b, uint64_t now_ms, uint32_t calls)
 static ngx_rl_breaker_t
 opened(ngx_rl_breaker_outcome_e outcome, uint64_t now_ms)
 {
-    ngx_rl_breaker_t  b;
-
-    b = breaker();
+    ngx_rl_breaker_t b = breaker();
 
     while (report(&b, outcome, now_ms) != OPENED) { /* void */ }
 
@@ -166,9 +162,7 @@ opened(ngx_rl_breaker_outcome_e outcome, uint64_t now_ms)
 static ngx_rl_breaker_t
 readmitting(uint64_t now_ms)
 {
-    ngx_rl_breaker_t  b;
-
-    b = opened(FAILED, now_ms - 125);
+    ngx_rl_breaker_t b = opened(FAILED, now_ms - 125);
     assert_int_equal(probe(&b, now_ms), 0);
     assert_int_equal(probed(&b, 1, now_ms, 0), READMITS);
     assert_state(b, READMITS);
@@ -180,13 +174,12 @@ readmitting(uint64_t now_ms)
 static void
 test_three_timeouts(void **state)
 {
-    uint64_t          apart_ms;
-    ngx_rl_breaker_t  b;
+    uint64_t  apart_ms;
 
     /* however far apart, where nothing was heard in between */
 
     for (apart_ms = 0; apart_ms < 100000; apart_ms = 3 * apart_ms + 1) {
-        b = breaker();
+        ngx_rl_breaker_t b = breaker();
 
         assert_int_equal(report(&b, TIMED_OUT, NOW), SAME);
         assert_int_equal(report(&b, TIMED_OUT, NOW + apart_ms), SAME);
@@ -201,12 +194,9 @@ test_three_timeouts(void **state)
 static void
 test_timeouts_among_replies(void **state)
 {
-    int               i;
-    ngx_rl_breaker_t  b;
+    ngx_rl_breaker_t b = breaker();
 
-    b = breaker();
-
-    for (i = 0; i < 200; i++) {
+    for (int i = 0; i < 200; i++) {
         reports(&b, TIMED_OUT, 2, NOW + 300 * i);
         assert_int_equal(heard(&b, i % 2, NOW + 300 * i), SAME);
         assert_int_equal(report(&b, GOOD, NOW + 300 * i), SAME);
@@ -230,11 +220,8 @@ test_timeouts_among_replies(void **state)
 static void
 test_timeouts_among_late_replies(void **state)
 {
-    int               i;
-    ngx_rl_breaker_t  b;
-
-    for (i = 0; i < 2; i++) {
-        b = breaker();
+    for (int i = 0; i < 2; i++) {
+        ngx_rl_breaker_t b = breaker();
 
         reports(&b, LATE, 1, NOW);
         assert_false(heard_late(&b, NOW + 1));
@@ -253,9 +240,7 @@ test_timeouts_among_late_replies(void **state)
 static void
 test_readmits_late(void **state)
 {
-    ngx_rl_breaker_t  b;
-
-    b = readmitting(NOW);
+    ngx_rl_breaker_t b = readmitting(NOW);
     reports(&b, LATE, 10, NOW + 1);
     assert_state(b, READMITS);
     assert_int_equal(passed(&b, NOW + WINDOW, 256), 24);
@@ -269,9 +254,7 @@ test_readmits_late(void **state)
 static void
 test_hasten(void **state)
 {
-    ngx_rl_breaker_t  b;
-
-    b = opened(TIMED_OUT, NOW);
+    ngx_rl_breaker_t b = opened(TIMED_OUT, NOW);
     assert_int_equal(probe(&b, NOW + 5), 120);
     assert_true(heard_late(&b, NOW + 5));
     assert_false(heard_late(&b, NOW + 5));
@@ -293,14 +276,12 @@ test_hasten(void **state)
 static void
 slow(uint32_t rate, uint32_t delay_ms)
 {
-    int               opens;
     uint32_t          waited, most, sent_ms[4096], first, next, end, i;
     uint64_t          now_ms, heard_ms, probe_ms;
-    ngx_rl_breaker_t  b;
 
-    b = breaker();
+    ngx_rl_breaker_t b = breaker();
     waited = first = next = end = 0;
-    opens = 0;
+    int opens = 0;
     heard_ms = probe_ms = 0;
 
     for (now_ms = NOW; now_ms < NOW + 10000; now_ms++) {
@@ -365,12 +346,12 @@ slow(uint32_t rate, uint32_t delay_ms)
 static void
 test_slow(void **state)
 {
-    uint32_t  i, j;
+    uint32_t  j;
 
     static const uint32_t  rates[] = { 1, 10, 30, 100, 300, 1000 };
     static const uint32_t  delays_ms[] = { 51, 55, 60, 80, 120, 400, 2000 };
 
-    for (i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
+    for (uint32_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
         for (j = 0; j < sizeof(delays_ms) / sizeof(delays_ms[0]); j++) {
             slow(rates[i], delays_ms[j]);
         }
@@ -382,12 +363,10 @@ test_slow(void **state)
 static void
 test_gone(void **state)
 {
-    int                   i;
-    ngx_rl_breaker_t      b;
     ngx_rl_breaker_now_t  now = at(NOW, EVEN(125));
 
-    for (i = 0; i < 2; i++) {
-        b = i ? readmitting(NOW) : breaker();
+    for (int i = 0; i < 2; i++) {
+        ngx_rl_breaker_t b = i ? readmitting(NOW) : breaker();
         assert_int_equal(ngx_rl_breaker_gone(&b, &now), OPENED);
         assert_int_equal(ngx_rl_breaker_gone(&b, &now), SAME);
         assert_state(b, OPEN);
@@ -402,9 +381,7 @@ test_gone(void **state)
 static void
 test_lives(void **state)
 {
-    ngx_rl_breaker_t  b;
-
-    b = breaker();
+    ngx_rl_breaker_t b = breaker();
     assert_false(ngx_rl_breaker_lives(&b, 0));
 
     (void) heard(&b, 0, NOW);
@@ -422,15 +399,12 @@ test_lives(void **state)
 static void
 test_half_of_twenty(void **state)
 {
-    int               i, failing;
-    ngx_rl_breaker_t  b;
-
     /* ten failed of twenty, in any order; nine are not half */
 
-    for (failing = 9; failing <= 10; failing++) {
-        b = breaker();
+    for (int failing = 9; failing <= 10; failing++) {
+        ngx_rl_breaker_t b = breaker();
 
-        for (i = 0; i < 19; i++) {
+        for (int i = 0; i < 19; i++) {
             assert_int_equal(report(&b, i < failing - 1 ? FAILED : GOOD,
                                     NOW + i), SAME);
         }
@@ -441,9 +415,9 @@ test_half_of_twenty(void **state)
 
     /* nineteen that all failed are too few */
 
-    b = breaker();
+    ngx_rl_breaker_t b = breaker();
 
-    for (i = 0; i < 19; i++) {
+    for (int i = 0; i < 19; i++) {
         assert_int_equal(report(&b, i % 2 ? FAILED : UNREACHABLE, NOW), SAME);
     }
 
@@ -457,7 +431,7 @@ test_half_of_twenty(void **state)
 
     b = breaker();
 
-    for (i = 0; i < 19; i++) {
+    for (int i = 0; i < 19; i++) {
         assert_int_equal(report(&b, FAILED, NOW + (i == 0 ? 5 : i % 5)), SAME);
     }
 
@@ -468,9 +442,7 @@ test_half_of_twenty(void **state)
 static void
 test_a_second_is_over(void **state)
 {
-    ngx_rl_breaker_t  b;
-
-    b = breaker();
+    ngx_rl_breaker_t b = breaker();
     reports(&b, FAILED, 19, NOW);
 
     /* the first of a new one */
@@ -483,12 +455,9 @@ test_a_second_is_over(void **state)
 static void
 test_full_counts(void **state)
 {
-    int               i;
-    ngx_rl_breaker_t  b;
+    ngx_rl_breaker_t b = breaker();
 
-    b = breaker();
-
-    for (i = 0; i < 100000; i++) {
+    for (int i = 0; i < 100000; i++) {
         assert_int_equal(report(&b, i % 3 == 0 ? FAILED : GOOD, NOW + i % 990),
                          SAME);
     }
@@ -506,14 +475,11 @@ test_full_counts(void **state)
 static void
 test_open(void **state)
 {
-    int               i;
-    ngx_rl_breaker_t  b;
-
-    b = opened(FAILED, NOW);
+    ngx_rl_breaker_t b = opened(FAILED, NOW);
 
     /* what had been sent before counts no more, good or bad */
 
-    for (i = 0; i < 100; i++) {
+    for (int i = 0; i < 100; i++) {
         assert_int_equal(report(&b, GOOD, NOW + i), SAME);
         assert_int_equal(heard(&b, 1, NOW + i), SAME);
         assert_int_equal(report(&b, TIMED_OUT, NOW + i), SAME);
@@ -574,30 +540,27 @@ test_silence_ends(void **state)
 static void
 test_doubling(void **state)
 {
-    int               i;
-    uint32_t          random;
-    uint64_t          now_ms, wait_ms, least_ms, most_ms;
-    ngx_rl_breaker_t  b, failed;
+    ngx_rl_breaker_t  failed;
 
     static const uint64_t  waits_ms[] = { 125, 250, 500, 1000, 1000, 1000 };
 
-    now_ms = NOW;
-    b = opened(TIMED_OUT, now_ms);
+    uint64_t now_ms = NOW;
+    ngx_rl_breaker_t b = opened(TIMED_OUT, now_ms);
 
-    for (i = 0; i < 5; i++) {
+    for (int i = 0; i < 5; i++) {
         assert_int_equal(ask(&b, now_ms), waits_ms[i]);
         now_ms += waits_ms[i];
         assert_int_equal(probe(&b, now_ms), 0);
 
         /* the jitter: three to five quarters, and never above the most */
 
-        least_ms = UINT64_MAX;
-        most_ms = 0;
+        uint64_t least_ms = UINT64_MAX;
+        uint64_t most_ms = 0;
 
-        for (random = 0; random < 1000; random++) {
+        for (uint32_t random = 0; random < 1000; random++) {
             memcpy(&failed, &b, sizeof(b));
             (void) probed(&failed, 0, now_ms, random);
-            wait_ms = ask(&failed, now_ms);
+            uint64_t wait_ms = ask(&failed, now_ms);
             least_ms = wait_ms < least_ms ? wait_ms : least_ms;
             most_ms = wait_ms > most_ms ? wait_ms : most_ms;
         }
@@ -617,21 +580,16 @@ test_doubling(void **state)
 static void
 test_readmits(void **state)
 {
-    int               i, j;
-    uint32_t          share;
-    uint64_t          now_ms;
-    ngx_rl_breaker_t  b;
-
     static const uint32_t  shares[] = { 32, 64, 128, 256 };
 
-    b = readmitting(NOW);
-    now_ms = NOW;
-    share = 32;
+    ngx_rl_breaker_t b = readmitting(NOW);
+    uint64_t now_ms = NOW;
+    uint32_t share = 32;
 
-    for (i = 0; share < ALL; i++) {
+    for (int i = 0; share < ALL; i++) {
         assert_int_equal(passed(&b, now_ms, 256), share);
 
-        for (j = 0; j < 19; j++) {
+        for (int j = 0; j < 19; j++) {
             assert_int_equal(report(&b, j == 5 ? FAILED : GOOD, now_ms), SAME);
         }
 
@@ -643,7 +601,7 @@ test_readmits(void **state)
 
     /* all are let through for ten windows before it is closed */
 
-    for (i = 0; i < 9; i++) {
+    for (int i = 0; i < 9; i++) {
         assert_int_equal(passed(&b, now_ms, 256), 256);
         assert_int_equal(report(&b, GOOD, now_ms), SAME);
         assert_state(b, READMITS);
@@ -659,18 +617,14 @@ test_readmits(void **state)
 static void
 test_too_much(void **state)
 {
-    int               i, j;
-    uint64_t          now_ms;
-    ngx_rl_breaker_t  b;
-
     /* a bad window takes a quarter, then the share grows slowly */
 
-    b = readmitting(NOW);
+    ngx_rl_breaker_t b = readmitting(NOW);
     (void) report(&b, GOOD, NOW + WINDOW);
     (void) report(&b, GOOD, NOW + 2 * WINDOW);
     assert_int_equal(passed(&b, NOW + 2 * WINDOW, 256), 128);
 
-    for (i = 0; i < 8; i++) {
+    for (int i = 0; i < 8; i++) {
         assert_int_equal(report(&b, i ? GOOD : FAILED, NOW + 2 * WINDOW), SAME);
     }
 
@@ -681,10 +635,10 @@ test_too_much(void **state)
     /* the least share that fails again: it opens, and waits for long */
 
     b = readmitting(NOW);
-    now_ms = NOW;
+    uint64_t now_ms = NOW;
 
-    for (i = 0; i < 10; i++) {
-        for (j = 0; j < 4; j++) {
+    for (int i = 0; i < 10; i++) {
+        for (int j = 0; j < 4; j++) {
             if (report(&b, FAILED, now_ms) == OPENED) {
                 assert_int_equal(i, 7);
                 assert_in_range(ask(&b, now_ms), 750, 1000);
@@ -703,21 +657,17 @@ test_too_much(void **state)
 static void
 test_no_longer_too_much(void **state)
 {
-    int               i;
-    uint64_t          now_ms;
-    ngx_rl_breaker_t  b;
-
     static const uint32_t  shares[] = { 18, 26, 34, 42, 56, 84, 140, 252, 256 };
 
-    b = readmitting(NOW);
-    now_ms = NOW;
+    ngx_rl_breaker_t b = readmitting(NOW);
+    uint64_t now_ms = NOW;
 
-    for (i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         reports(&b, FAILED, 4, now_ms);
         now_ms += WINDOW;
     }
 
-    for (i = 0; i < 9; i++) {
+    for (int i = 0; i < 9; i++) {
         assert_int_equal(passed(&b, now_ms, 256), shares[i]);
         assert_int_equal(report(&b, GOOD, now_ms), SAME);
         now_ms += WINDOW;
@@ -728,11 +678,9 @@ test_no_longer_too_much(void **state)
 static void
 test_readmits_in_silence(void **state)
 {
-    ngx_rl_breaker_t  b;
-
     /* no good reply alone closes it: it was overloaded before */
 
-    b = readmitting(NOW);
+    ngx_rl_breaker_t b = readmitting(NOW);
     reports(&b, TIMED_OUT, 2, NOW + 1);
     assert_int_equal(report(&b, TIMED_OUT, NOW + 1), OPENED);
     assert_int_equal(heard(&b, 1, NOW + 2), SAME);
@@ -746,11 +694,9 @@ test_readmits_in_silence(void **state)
 static void
 test_kept(void **state)
 {
-    ngx_rl_breaker_t  b, before;
-
-    b = breaker();
+    ngx_rl_breaker_t b = breaker();
     reports(&b, GOOD, 1, NOW);
-    before = b;
+    ngx_rl_breaker_t before = b;
     reports(&b, GOOD, 29, NOW + 9);
     assert_memory_equal(&b, &before, sizeof(b));
 
@@ -779,16 +725,12 @@ test_kept(void **state)
 static void
 test_unused(void **state)
 {
-    uint64_t              now_ms;
-    ngx_rl_breaker_t      b;
-    ngx_rl_breaker_now_t  now;
-
-    b = readmitting(NOW);
+    ngx_rl_breaker_t b = readmitting(NOW);
     assert_int_equal(ask(&b, NOW + 10000), 0);
     assert_state(b, READMITS);
 
-    for (now_ms = NOW; now_ms < NOW + 60000; now_ms += 1000) {
-        now = at(now_ms, 0);
+    for (uint64_t now_ms = NOW; now_ms < NOW + 60000; now_ms += 1000) {
+        ngx_rl_breaker_now_t now = at(now_ms, 0);
 
         if (ngx_rl_breaker_settle(&b, &now) == CLOSED) {
             assert_state(b, CLOSED);
@@ -807,19 +749,15 @@ test_unused(void **state)
 static void
 test_wraps(void **state)
 {
-    int               i, early_ms;
-    uint64_t          now_ms;
-    ngx_rl_breaker_t  b;
-
     static const uint64_t  edges[] = { (uint64_t) 1 << 22, (uint64_t) 1 << 23,
         (uint64_t) 1 << 31, (uint64_t) 1 << 32, (uint64_t) 1 << 33,
         ((uint64_t) 1 << 44) - 8000 };
 
-    for (i = 0; i < 6; i++) {
-        for (early_ms = -3; early_ms <= 400; early_ms += 7) {
-            now_ms = edges[i] - early_ms;
+    for (int i = 0; i < 6; i++) {
+        for (int early_ms = -3; early_ms <= 400; early_ms += 7) {
+            uint64_t now_ms = edges[i] - early_ms;
 
-            b = breaker();
+            ngx_rl_breaker_t b = breaker();
 
             while (report(&b, FAILED, now_ms++) == SAME) { /* void */ }
 

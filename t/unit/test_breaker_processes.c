@@ -41,10 +41,8 @@ static ngx_rl_breaker_good_t  kept;   /* each process has its own */
 static world_t *
 world(void)
 {
-    world_t  *w;
-
-    w = mmap(NULL, sizeof(world_t), PROT_READ | PROT_WRITE,
-             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    world_t *w = mmap(NULL, sizeof(world_t), PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(w, MAP_FAILED);
 
     w->now_ms = 1000000;
@@ -57,9 +55,7 @@ world(void)
 static pid_t
 spawn(void (*run)(world_t *w, int me), world_t *w, int me)
 {
-    pid_t  pid;
-
-    pid = fork();
+    pid_t pid = fork();
     assert_int_not_equal(pid, -1);
 
     if (pid == 0) {
@@ -84,10 +80,10 @@ spawn(void (*run)(world_t *w, int me), world_t *w, int me)
 static void
 run(world_t *w, void (*one)(world_t *w, int me))
 {
-    int    i, status;
+    int    status;
     pid_t  pids[PROCESSES];
 
-    for (i = 0; i < PROCESSES; i++) {
+    for (int i = 0; i < PROCESSES; i++) {
         pids[i] = spawn(one, w, i);
     }
 
@@ -97,7 +93,7 @@ run(world_t *w, void (*one)(world_t *w, int me))
 
     w->begin = 1;
 
-    for (i = 0; i < PROCESSES; i++) {
+    for (int i = 0; i < PROCESSES; i++) {
         assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
         assert_int_equal(status, 0);
     }
@@ -133,25 +129,21 @@ note(world_t *w, ngx_rl_breaker_change_e change)
 static void
 hammer(world_t *w, int me)
 {
-    int                       i, good;
-    uint32_t                  random, credit;
-    ngx_rl_breaker_now_t      now;
-    ngx_rl_breaker_change_e   change;
-    ngx_rl_breaker_outcome_e  outcome;
+    ngx_rl_breaker_change_e  change;
 
-    random = me + 1;
-    credit = 0;
+    uint32_t random = me + 1;
+    uint32_t credit = 0;
 
-    for (i = 0; i < ROUNDS; i++) {
+    for (int i = 0; i < ROUNDS; i++) {
         random = random * 1664525 + 1013904223;
-        now = now_of(w, random >> 4);
+        ngx_rl_breaker_now_t now = now_of(w, random >> 4);
 
         if (random >> 28 == 0) {
             w->now_ms++;
         }
 
         if (ngx_rl_breaker_ask(&w->breaker, &now, &credit) == 0) {
-            outcome = (random >> 8) % 5;
+            ngx_rl_breaker_outcome_e outcome = (random >> 8) % 5;
 
             if (outcome == NGX_RL_BREAKER_GOOD) {
                 note(w, ngx_rl_breaker_heard(&w->breaker,
@@ -170,7 +162,7 @@ hammer(world_t *w, int me)
 
             /* nobody's is lost here, so there is one */
             w->wrong += (++w->probing != 1);
-            good = (random >> 8) % 2;
+            int good = (random >> 8) % 2;
             w->probing--;
 
             change = ngx_rl_breaker_probed(&w->breaker, good, &now);
@@ -184,16 +176,13 @@ hammer(world_t *w, int me)
 static void
 test_hammer(void **state)
 {
-    uint64_t  before, open;
-    world_t  *w;
-
-    w = world();
+    world_t *w = world();
     run(w, hammer);
 
     /* what opened has closed again, or readmits, but the last one maybe */
 
-    open = (ngx_rl_breaker_state(&w->breaker) == NGX_RL_BREAKER_OPEN);
-    before = w->opened - open;
+    uint64_t open = (ngx_rl_breaker_state(&w->breaker) == NGX_RL_BREAKER_OPEN);
+    uint64_t before = w->opened - open;
 
     assert_true(w->closed + w->readmits >= before);
     assert_true(w->closed <= w->opened);
@@ -210,11 +199,8 @@ test_hammer(void **state)
 static void
 time_out(world_t *w, int me)
 {
-    int                   i;
-    ngx_rl_breaker_now_t  now;
-
-    for (i = 0; i < 3; i++) {
-        now = now_of(w, me);
+    for (int i = 0; i < 3; i++) {
+        ngx_rl_breaker_now_t now = now_of(w, me);
         note(w, ngx_rl_breaker_report(&w->breaker, &kept,
                                       NGX_RL_BREAKER_TIMED_OUT, &now));
     }
@@ -243,12 +229,9 @@ hear(world_t *w, int me)
 static void
 test_each_change_once(void **state)
 {
-    int       i;
-    world_t  *w;
+    world_t *w = world();
 
-    w = world();
-
-    for (i = 1; i <= 50; i++) {
+    for (int i = 1; i <= 50; i++) {
         run(w, time_out);
         assert_int_equal(w->opened, i);
 
@@ -269,13 +252,10 @@ test_each_change_once(void **state)
 static void
 die(world_t *w, int me)
 {
-    int                   i;
-    ngx_rl_breaker_now_t  now;
-
     (void) me;
 
-    for (i = 0; ; i++) {
-        now = now_of(w, i);
+    for (int i = 0; ; i++) {
+        ngx_rl_breaker_now_t now = now_of(w, i);
         (void) ngx_rl_breaker_report(&w->breaker, &kept, i % 4, &now);
         (void) ngx_rl_breaker_probe(&w->breaker, now.ms, LOST);
         (void) ngx_rl_breaker_probed(&w->breaker, i % 2, &now);
@@ -289,16 +269,14 @@ die(world_t *w, int me)
 static void
 test_killed(void **state)
 {
-    int                   i, j, status;
-    pid_t                 pid;
-    world_t              *w;
+    int                   status;
     ngx_rl_breaker_now_t  now;
 
-    w = world();
+    world_t *w = world();
     w->begin = 1;
 
-    for (i = 0; i < 200; i++) {
-        pid = spawn(die, w, i);
+    for (int i = 0; i < 200; i++) {
+        pid_t pid = spawn(die, w, i);
 
         while (!w->ready) {
             usleep(50);
@@ -311,7 +289,7 @@ test_killed(void **state)
 
         /* as a worker that comes by once a second */
 
-        for (j = 0; j < 30; j++) {
+        for (int j = 0; j < 30; j++) {
             w->now_ms += NGX_RL_BREAKER_MAX_MS + LOST;
             now = now_of(w, 0);
             (void) ngx_rl_breaker_settle(&w->breaker, &now);
@@ -324,7 +302,7 @@ test_killed(void **state)
         assert_int_equal(ngx_rl_breaker_state(&w->breaker),
                          NGX_RL_BREAKER_CLOSED);
 
-        for (j = 0; j < 3; j++) {
+        for (int j = 0; j < 3; j++) {
             (void) ngx_rl_breaker_report(&w->breaker, &kept,
                                          NGX_RL_BREAKER_TIMED_OUT, &now);
         }

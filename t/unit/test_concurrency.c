@@ -11,16 +11,14 @@ static void
 check_take(uint32_t in_use, uint32_t capacity, uint32_t cost, uint32_t want,
     uint32_t granted, uint32_t remaining)
 {
-    uint32_t         n;
-    ngx_rl_limit_t   limit;
     ngx_rl_answer_t  answer;
 
-    memset(&limit, 0, sizeof(limit));
+    ngx_rl_limit_t limit = { 0 };
     memset(&answer, 0xff, sizeof(answer));
 
     limit.algorithm = NGX_RL_CONCURRENCY;
     limit.capacity = capacity;
-    n = in_use;
+    uint32_t n = in_use;
 
     ngx_rl_concurrency_take(&n, &limit, cost, want, &answer);
 

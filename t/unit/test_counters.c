@@ -34,10 +34,9 @@ static void
 make(char kind)
 {
     unsigned  i, n;
-    uint64_t  span;
 
     counter_make(&counter, kind);
-    span = counter.limit.window_us;
+    uint64_t span = counter.limit.window_us;
     now = BEGIN + rnd(400 * DAY);
 
     for (i = 0, n = rnd(12); i < n; i++) {
@@ -63,9 +62,7 @@ make(char kind)
 static void
 check_reset(uint32_t remaining)
 {
-    uint64_t  reset_us;
-
-    reset_us = would(now, 0, 0).reset_us;
+    uint64_t reset_us = would(now, 0, 0).reset_us;
 
     assert_int_equal(would(now + reset_us, 0, 0).remaining,
                      counter.limit.capacity);
@@ -83,10 +80,9 @@ static int
 check_cost(uint32_t cost, uint32_t remaining)
 {
     state_t   before = counter.state;
-    answer_t  answer, look;
 
-    look = would(now, cost, LOOK);
-    answer = take(cost, 0);
+    answer_t look = would(now, cost, LOOK);
+    answer_t answer = take(cost, 0);
 
     assert_int_equal(look.granted, 0);
     assert_int_equal(look.remaining, remaining);
@@ -119,19 +115,17 @@ check_cost(uint32_t cost, uint32_t remaining)
 static void
 check_want(uint32_t remaining)
 {
-    uint32_t  n, want, cost;
-    state_t   copy;
-    answer_t  answer;
+    uint32_t  n;
 
-    want = 1 + rnd(2 * (uint64_t) counter.limit.capacity);
-    answer = would(now, 0, want);
+    uint32_t want = 1 + rnd(2 * (uint64_t) counter.limit.capacity);
+    answer_t answer = would(now, 0, want);
     assert_int_equal(answer.granted, want < remaining ? want : remaining);
     assert_int_equal(answer.remaining, remaining - answer.granted);
     assert_int_equal(answer.retry_us, 0);
     assert_int_equal(would(now, 0, CHARGE - 1).granted, remaining);
 
     if (remaining) {
-        cost = 1 + rnd(remaining);
+        uint32_t cost = 1 + rnd(remaining);
         assert_int_equal(would(now, cost, rnd(cost + 1)).granted, cost);
     }
 
@@ -139,7 +133,7 @@ check_want(uint32_t remaining)
     assert_true(would(now, counter.limit.capacity + 1, LOOK).retry_us == NEVER);
 
     if (remaining < 100) {
-        copy = counter.state;
+        state_t copy = counter.state;
 
         for (n = 0; n <= remaining; n++) {
             if (state_take(&copy, &counter.limit, now, 1, 0).granted == 0) {
@@ -156,11 +150,8 @@ check_want(uint32_t remaining)
 static void
 check_give(uint32_t remaining)
 {
-    state_t   before;
-    uint32_t  granted;
-
-    before = counter.state;
-    granted = take(0, 1 + rnd((uint64_t) remaining + 1)).granted;
+    state_t before = counter.state;
+    uint32_t granted = take(0, 1 + rnd((uint64_t) remaining + 1)).granted;
     state_give(&counter.state, &counter.limit, now, now, granted);
     assert_int_equal(would(now, 0, 0).remaining, remaining);
 
@@ -181,18 +172,17 @@ check_give(uint32_t remaining)
 static void
 check(char kind)
 {
-    state_t   state;
-    uint32_t  i, remaining, rejected;
+    uint32_t  i, rejected;
 
     seed_init();
 
     for (i = 0, rejected = 0; i < ROUNDS; i++) {
         make(kind);
-        state = counter.state;
+        state_t state = counter.state;
 
         /* a look takes nothing */
 
-        remaining = take(0, 0).remaining;
+        uint32_t remaining = take(0, 0).remaining;
         assert_memory_equal(&counter.state, &state, sizeof(state));
 
         check_reset(remaining);

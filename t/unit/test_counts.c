@@ -70,12 +70,10 @@ use(ngx_rl_counts_kind_e kind, const char *zone, const char *rule)
 static int64_t
 sum(const char *zone, const char *rule, ngx_uint_t word)
 {
-    int64_t               n;
-    uint32_t              at;
-    ngx_rl_counts_row_t   row;
+    ngx_rl_counts_row_t  row;
 
-    at = 0;
-    n = -1;
+    uint32_t at = 0;
+    int64_t n = -1;
 
     while (ngx_rl_counts_next(&at, NULL, &row) == NGX_OK) {
         if (row.kind == NGX_RL_COUNTS_RULE
@@ -96,14 +94,11 @@ sum(const char *zone, const char *rule, ngx_uint_t word)
 static void
 worker(const char *rule, int n, int killed)
 {
-    pid_t     pid;
-    uint32_t  row;
-
-    pid = spawn();
+    pid_t pid = spawn();
 
     if (pid == 0) {
         ngx_rl_counts_begin(counts);
-        row = use(NGX_RL_COUNTS_RULE, "z", rule);
+        uint32_t row = use(NGX_RL_COUNTS_RULE, "z", rule);
 
         while (n--) {
             ngx_rl_count(row, 1, 1);
@@ -123,17 +118,15 @@ worker(const char *rule, int n, int killed)
 static void
 test_names(void **state)
 {
-    uint32_t    a, b;
     u_char      text[NGX_RL_COUNTS_NAME + 1];
     ngx_str_t   name, none = ngx_string("");
-    ngx_uint_t  kind;
 
     assert_int_equal(use(NGX_RL_COUNTS_RULE, "early", "r"), 0);
 
     begin();
 
-    a = use(NGX_RL_COUNTS_RULE, "z", "a");
-    b = use(NGX_RL_COUNTS_RULE, "z", "b");
+    uint32_t a = use(NGX_RL_COUNTS_RULE, "z", "a");
+    uint32_t b = use(NGX_RL_COUNTS_RULE, "z", "b");
 
     assert_int_not_equal(a, b);
     assert_int_equal(use(NGX_RL_COUNTS_RULE, "z", "a"), a);
@@ -151,7 +144,7 @@ test_names(void **state)
     name.data = text;
     name.len = sizeof(text);
 
-    for (kind = 0; kind < NGX_RL_COUNTS_KINDS; kind++) {
+    for (ngx_uint_t kind = 0; kind < NGX_RL_COUNTS_KINDS; kind++) {
         assert_int_equal(ngx_rl_counts_use(kind, &name, &none, 0),
                          ngx_rl_counts_others(kind));
         assert_int_equal(ngx_rl_counts_use(kind, &none, &name, 0),
@@ -169,11 +162,9 @@ test_names(void **state)
 static void
 test_workers(void **state)
 {
-    int  i;
-
     begin();
 
-    for (i = 0; i < 20; i++) {
+    for (int i = 0; i < 20; i++) {
         worker("r", 100, i % 2);
         assert_int_equal(sum("z", "r", 1), 100 * (i + 1));
     }
@@ -186,7 +177,7 @@ test_workers(void **state)
 
     assert_int_equal(pipe(go), 0);
 
-    for (i = 0; i < NGX_RL_COUNTS_BLOCKS + 20; i++) {
+    for (int i = 0; i < NGX_RL_COUNTS_BLOCKS + 20; i++) {
         pid[i] = spawn();
 
         if (pid[i] == 0) {
@@ -207,7 +198,7 @@ test_workers(void **state)
     close(go[0]);
     close(go[1]);
 
-    for (i = 0; i < NGX_RL_COUNTS_BLOCKS + 20; i++) {
+    for (int i = 0; i < NGX_RL_COUNTS_BLOCKS + 20; i++) {
         assert_int_equal(waitpid(pid[i], NULL, 0), pid[i]);
     }
 
@@ -220,11 +211,9 @@ test_workers(void **state)
 static void
 test_ended(void **state)
 {
-    uint32_t  row;
-
     begin();
 
-    row = use(NGX_RL_COUNTS_RULE, "z", "used");
+    uint32_t row = use(NGX_RL_COUNTS_RULE, "z", "used");
     ngx_rl_count(row, 1, 1);
     (void) use(NGX_RL_COUNTS_RULE, "z", "used");
     worker("ended", 5, 0);
@@ -261,16 +250,15 @@ static void
 test_full(void **state)
 {
     char      name[16];
-    uint32_t  i, row, first;
 
     begin();
 
     worker("ended", 5, 0);
-    first = 0;
+    uint32_t first = 0;
 
-    for (i = NGX_RL_COUNTS_KINDS + 1; i < NGX_RL_COUNTS_ROWS; i++) {
+    for (uint32_t i = NGX_RL_COUNTS_KINDS + 1; i < NGX_RL_COUNTS_ROWS; i++) {
         sprintf(name, "%u", i);
-        row = use(NGX_RL_COUNTS_RULE, "z", name);
+        uint32_t row = use(NGX_RL_COUNTS_RULE, "z", name);
         assert_true(row >= NGX_RL_COUNTS_KINDS);
         first = (i == NGX_RL_COUNTS_KINDS + 1) ? row : first;
     }
@@ -288,7 +276,7 @@ test_full(void **state)
     /* an ended one's place, with none of its counts */
 
     clock_s += HOUR;
-    row = use(NGX_RL_COUNTS_RULE, "z", "more");
+    uint32_t row = use(NGX_RL_COUNTS_RULE, "z", "more");
     assert_int_not_equal(row, 0);
     assert_int_equal(sum("z", "more", 1), 0);
     assert_int_equal(sum("z", "ended", 1), -1);
@@ -301,11 +289,9 @@ test_full(void **state)
 static void
 test_times(void **state)
 {
-    uint32_t  row;
-
     begin();
 
-    row = use(NGX_RL_COUNTS_RULE, "z", "times");
+    uint32_t row = use(NGX_RL_COUNTS_RULE, "z", "times");
 
     ngx_rl_counts_time(row, 0);
     ngx_rl_counts_time(row, 100);

@@ -58,15 +58,11 @@ static const date_t  dates[] = {
 static int
 parse(const char *text, int64_t *seconds)
 {
-    int      rc;
-    size_t   len;
-    u_char  *copy;
-
-    len = strlen(text);
-    copy = malloc(len + 1);
+    size_t len = strlen(text);
+    u_char *copy = malloc(len + 1);
     assert_non_null(copy);
     memcpy(copy + 1, text, len);
-    rc = ngx_rl_date_parse(copy + 1, len, seconds);
+    int rc = ngx_rl_date_parse(copy + 1, len, seconds);
     free(copy);
 
     return rc;
@@ -76,13 +72,9 @@ parse(const char *text, int64_t *seconds)
 static void
 test_table(void **state)
 {
-    int      rc;
-    size_t   i;
-    int64_t  seconds;
-
-    for (i = 0; i < COUNT(dates); i++) {
-        seconds = -1;
-        rc = parse(dates[i].text, &seconds);
+    for (size_t i = 0; i < COUNT(dates); i++) {
+        int64_t seconds = -1;
+        int rc = parse(dates[i].text, &seconds);
 
         if (rc != (dates[i].seconds < 0 ? -1 : 0)
             || (rc == 0 && seconds != dates[i].seconds))
@@ -97,13 +89,12 @@ static void
 test_calendar(void **state)
 {
     char        text[64];
-    time_t      t;
     int64_t     seconds;
     struct tm   tm;
 
     /* a step that meets every hour of the day */
 
-    for (t = 0; t < 253402300800; t += 86400 * 13 + 3601) {
+    for (time_t t = 0; t < 253402300800; t += 86400 * 13 + 3601) {
         assert_non_null(gmtime_r(&t, &tm));
         assert_true(strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &tm));
 

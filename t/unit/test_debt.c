@@ -80,12 +80,11 @@ charge(uint64_t now, uint32_t tokens)
 static void
 test_for_ever(void **state)
 {
-    uint64_t  now, spent;
-    unsigned  i;
+    uint64_t  now;
 
-    for (i = 0; i < 4; i++) {
+    for (unsigned i = 0; i < 4; i++) {
         fresh(kinds[i], 100, 100);
-        spent = 0;
+        uint64_t spent = 0;
 
         for (now = NOW; now < NOW + 10000 * SECOND; now += SECOND / 10) {
             if (try(now, 1, 0).granted) {
@@ -107,16 +106,13 @@ test_for_ever(void **state)
 static void
 test_most(void **state)
 {
-    unsigned  i, j;
-    answer_t  answer;
-
     static const uint32_t  much[] = { 200, 201, 1000, 1 << 30 };
 
-    for (i = 0; i < 4; i++) {
-        for (j = 0; j < 4; j++) {
+    for (unsigned i = 0; i < 4; i++) {
+        for (unsigned j = 0; j < 4; j++) {
             fresh(kinds[i], 100, 100);
 
-            answer = charge(NOW, much[j]);
+            answer_t answer = charge(NOW, much[j]);
 
             assert_int_equal(answer.remaining, 0);
             assert_int_equal(answer.retry_us, 0);
@@ -159,23 +155,18 @@ test_most(void **state)
 static void
 test_retry(void **state)
 {
-    unsigned  i, j;
-    uint32_t  cost;
-    uint64_t  now;
-    answer_t  answer;
-
     seed_init();
 
-    for (j = 0; j < ROUNDS; j++) {
-        for (i = 0; i < 4; i++) {
+    for (unsigned j = 0; j < ROUNDS; j++) {
+        for (unsigned i = 0; i < 4; i++) {
             fresh(kinds[i], 1 + rnd(50), 1 + rnd(100));
-            now = NOW + rnd(limit.window_us);
+            uint64_t now = NOW + rnd(limit.window_us);
 
             (void) try(now, 0, rnd(limit.capacity) + 1);
             (void) charge(now, rnd(3 * limit.capacity) + 1);
 
-            cost = 1 + rnd(limit.capacity);
-            answer = try(now, cost, NGX_RL_LOOK);
+            uint32_t cost = 1 + rnd(limit.capacity);
+            answer_t answer = try(now, cost, NGX_RL_LOOK);
 
             if (answer.retry_us == 0) {
                 continue;
@@ -195,16 +186,14 @@ test_retry(void **state)
 static void
 test_give(void **state)
 {
-    unsigned  i, j;
-
     static const struct {
         uint32_t  tokens;
         uint32_t  left;
         uint32_t  next;    /* in the next fixed window */
     } cases[] = { { 29, 0, 99 }, { 40, 10, 100 } };
 
-    for (i = 0; i < 2; i++) {
-        for (j = 0; j < 2; j++) {
+    for (unsigned i = 0; i < 2; i++) {
+        for (unsigned j = 0; j < 2; j++) {
             fresh(kinds[i], 100, 100);
             (void) charge(NOW, 130);
             state_give(&counter, &limit, NOW, NOW, cases[j].tokens);
@@ -221,8 +210,6 @@ test_give(void **state)
 static void
 test_window(void **state)
 {
-    uint64_t  end;
-
     fresh(NGX_RL_FIXED_WINDOW, 100, 100);
     (void) charge(NOW, 130);
 
@@ -250,7 +237,7 @@ test_window(void **state)
 
     memset(&counter, 0, sizeof(counter));
     limit = limit_of_calendar(NGX_RL_CALENDAR_MONTH, 100);
-    end = NOW + window_left(&limit, NOW);
+    uint64_t end = NOW + window_left(&limit, NOW);
     (void) charge(NOW, 130);
     assert_int_equal(try(end - 1, 0, 0).remaining, 0);
     assert_int_equal(try(end, 0, 0).remaining, 70);
@@ -264,15 +251,12 @@ test_window(void **state)
 static void
 test_calendar(void **state)
 {
-    uint64_t  now, end, next;
-    unsigned  i;
-
     limit = limit_of_calendar(NGX_RL_CALENDAR_MONTH, 100);
-    now = NOW;
+    uint64_t now = NOW;
 
-    for (i = 0; i < 30; i++) {
-        end = now + window_left(&limit, now);
-        next = end + window_left(&limit, end);
+    for (unsigned i = 0; i < 30; i++) {
+        uint64_t end = now + window_left(&limit, now);
+        uint64_t next = end + window_left(&limit, end);
 
         /* nobody comes in the window that pays */
 
@@ -301,12 +285,10 @@ test_calendar(void **state)
 static void
 test_change(void **state)
 {
-    answer_t  answer;
-
     fresh(NGX_RL_TOKEN_BUCKET, 100, 100);
     (void) charge(NOW, 150);
     limit = limit_of(NGX_RL_TOKEN_BUCKET, 100, 300 * SECOND);
-    answer = try(NOW, 1, 0);
+    answer_t answer = try(NOW, 1, 0);
     assert_true(answer.retry_us >= 153 * SECOND
                 && answer.retry_us <= 156 * SECOND + 5 * SECOND);
 

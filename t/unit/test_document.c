@@ -108,18 +108,14 @@ static void
 test_specs(void **state)
 {
     char              json[1024];
-    size_t            i;
-    const char       *variable;
-    ngx_rl_rule_t    *rule;
     ngx_rl_limit_t    limit;
-    ngx_rl_policy_t  *policy;
 
-    for (i = 0; i < sizeof(specs) / sizeof(specs[0]); i++) {
+    for (size_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++) {
         sprintf(json, "{'rules':[{'id':'a','algorithm':'%s',"
                 "'params':{%s}}]}", specs[i].algorithm, specs[i].params);
 
-        policy = document_good(&alone, json);
-        rule = document_rule(policy, "a");
+        ngx_rl_policy_t *policy = document_good(&alone, json);
+        ngx_rl_rule_t *rule = document_rule(policy, "a");
 
         if (!same_spec(&rule->spec, &specs[i].spec)) {
             fail_msg("%s: %llu in %llu, capacity %llu, window %llu", json,
@@ -129,7 +125,7 @@ test_specs(void **state)
                      (unsigned long long) rule->spec.window_us);
         }
 
-        variable = strchr(specs[i].params, '$');
+        const char *variable = strchr(specs[i].params, '$');
         assert_int_equal(rule->dynamic, variable != NULL);
 
         if (variable) {
@@ -151,11 +147,9 @@ test_specs(void **state)
 static void
 test_rule(void **state)
 {
-    ngx_uint_t       *statuses;
-    ngx_rl_rule_t    *rule;
-    ngx_rl_policy_t  *policy;
+    ngx_uint_t  *statuses;
 
-    policy = document_good(&fleet,
+    ngx_rl_policy_t *policy = document_good(&fleet,
         "{'rules':[{'id':'a','params':{'rate':'10r/s'},"
         "'match':{'endpoint_regex':'~*^/v1/','methods':['GET',"
         "'POST'],'host':['API.example.com','*.example.org'],"
@@ -182,7 +176,7 @@ test_rule(void **state)
         "'to':'06:30','tz':'Europe/Berlin'}},{'id':'g',"
         "'params':{'rate':'10r/s'},'active':{'from':'18:00'}}]}");
 
-    rule = document_rule(policy, "a");
+    ngx_rl_rule_t *rule = document_rule(policy, "a");
     same_text(rule->regex_text, "~*^/v1/");
     assert_int_equal(rule->methods, M_GET|M_POST);
     assert_int_equal(rule->nhosts, 2);
@@ -286,10 +280,7 @@ test_rule(void **state)
 static void
 test_nothing(void **state)
 {
-    ngx_rl_rule_t    *rule;
-    ngx_rl_policy_t  *policy;
-
-    policy = document_good(&alone,
+    ngx_rl_policy_t *policy = document_good(&alone,
         "{'format':null,'version':null,'rules':[{'id':'a','params':{"
         "'rate':'1r/s','limit':null,'burst':null,'nodelay':false},'match':{"
         "'api_key_pattern':[],'route':null,'endpoint_regex':null,'methods':[],"
@@ -302,7 +293,7 @@ test_nothing(void **state)
         "'tier_of':{'keys':{},'patterns':[]},'allow':[],'deny':null,"
         "'overrides':[]}");
 
-    rule = document_rule(policy, "a");
+    ngx_rl_rule_t *rule = document_rule(policy, "a");
     assert_int_equal(rule->ntier_limits, 0);
     assert_null(rule->api_keys);
     assert_null(rule->key_limits);
@@ -327,11 +318,8 @@ test_nothing(void **state)
 static ngx_str_t
 tier_of(const ngx_rl_policy_t *policy, ngx_uint_t number, const char *key)
 {
-    uint32_t                 tier;
-    ngx_rl_policy_source_t  *source;
-
-    source = policy->sources.elts;
-    tier = document_find(&source[number].tiers.digests, key);
+    ngx_rl_policy_source_t *source = policy->sources.elts;
+    uint32_t tier = document_find(&source[number].tiers.digests, key);
     assert_int_not_equal(tier, NGX_RL_MAP_NONE);
 
     return policy->tiers[tier];
@@ -343,14 +331,11 @@ static ngx_str_t
 tier_by_pattern(const ngx_rl_policy_t *policy, ngx_uint_t number,
     const char *key)
 {
-    ngx_uint_t               i;
-    ngx_rl_policy_source_t  *source;
-
-    source = policy->sources.elts;
+    ngx_rl_policy_source_t *source = policy->sources.elts;
     assert_true(number < policy->sources.nelts);
 
-    i = ngx_rl_globs_find(source[number].tiers.globs, (u_char *) key,
-                          strlen(key));
+    ngx_uint_t i = ngx_rl_globs_find(source[number].tiers.globs, (u_char *) key,
+                                     strlen(key));
     assert_int_not_equal(i, NGX_RL_GLOB_NONE);
 
     return policy->tiers[source[number].tiers.glob_values[i]];
@@ -361,11 +346,10 @@ tier_by_pattern(const ngx_rl_policy_t *policy, ngx_uint_t number,
 static void
 test_keys(void **state)
 {
-    ngx_str_t         text, stored;
+    ngx_str_t         text;
     u_char            buf[NGX_RL_DOCUMENT_KEY];
-    ngx_rl_policy_t  *policy;
 
-    policy = document_good(&alone,
+    ngx_rl_policy_t *policy = document_good(&alone,
         "{'allow':['" SHA_K "'],'deny':['a\\\\*'],"
         "'tier_of':{'keys':{'SK':'pro','k':'pro','l':'free'},'patterns':[{"
         "'pattern':'k','tier':'gold'},{'pattern':'m','tier':'gold'},{"
@@ -387,7 +371,7 @@ test_keys(void **state)
     ngx_rl_policy_release(policy);
 
     ngx_str_set(&text, "k");
-    stored = ngx_rl_document_key(&text, buf);
+    ngx_str_t stored = ngx_rl_document_key(&text, buf);
     same_text(stored, SHA_K);
     ngx_str_set(&text, "sha256:"
         "8254C329A92850F6D539DD376F4816EE2764517DA5E0235514AF433164480D7A");
@@ -403,10 +387,7 @@ test_keys(void **state)
 static void
 test_rule_keys(void **state)
 {
-    uint32_t                 number;
-    ngx_rl_rule_t           *rule;
-    ngx_rl_policy_t         *policy;
-    ngx_rl_policy_source_t  *source;
+    ngx_rl_policy_t  *policy;
 
     policy = document_good(&alone, "{'rules':[{'id':'t','key':'$t','params':{"
         "'limit':10,'window':60},'limits_by_api_key':{'acme':{'limit':20}},"
@@ -416,16 +397,16 @@ test_rule_keys(void **state)
         "'tier':'eu'},{'rule':'conf','pattern':'one','tier':'one'},"
         "{'rule':'t','pattern':'us-*','tier':'us'}]}}");
 
-    rule = ((ngx_rl_rule_t **) policy->rules.elts)[2];
+    ngx_rl_rule_t *rule = ((ngx_rl_rule_t **) policy->rules.elts)[2];
     same_text(rule->id, "t");
-    number = document_find(&rule->keys, "acme");
+    uint32_t number = document_find(&rule->keys, "acme");
     assert_int_equal(rule->key_limits[number].spec.tokens, 20);
     number = document_find(&rule->own_keys, "acme");
     assert_int_equal(rule->key_limits[number].spec.tokens, 30);
     number = document_find(&rule->own_keys, "192.0.2.1");
     assert_int_equal(rule->key_limits[number].spec.tokens, 40);
 
-    source = policy->sources.elts;
+    ngx_rl_policy_source_t *source = policy->sources.elts;
     assert_int_equal(policy->sources.nelts, 3);
     assert_null(source[0].rule);
     assert_ptr_equal(source[1].rule, rule);
@@ -446,11 +427,10 @@ test_rule_keys(void **state)
 static void
 check_written(const char *json, ngx_uint_t clear, const char *expected)
 {
-    json_t           *root;
-    ngx_str_t         text;
-    ngx_rl_policy_t  *policy;
+    json_t    *root;
+    ngx_str_t  text;
 
-    policy = document_read(&alone, json, clear, &root);
+    ngx_rl_policy_t *policy = document_read(&alone, json, clear, &root);
     assert_non_null(policy);
     ngx_rl_policy_release(policy);
 
@@ -498,16 +478,12 @@ test_written(void **state)
 static void
 test_newer(void **state)
 {
-    json_t            *root;
-    ngx_rl_policy_t   *policy;
-    ngx_rl_problem_t  *warning;
-
-    policy = document_good(&alone,
+    ngx_rl_policy_t *policy = document_good(&alone,
         "{'format':'1.1','colour':'red','rules':[{'id':'a','shape':1,'params':{"
         "'rate':'1r/s','size':2},'match':{'moon':'full'}}]}");
 
     assert_int_equal(warnings.n, 4);
-    warning = warnings.list.elts;
+    ngx_rl_problem_t *warning = warnings.list.elts;
     same_text(warning[0].pointer, "/rules/0/params/size");
     same_text(warning[1].pointer, "/rules/0/match/moon");
     same_text(warning[2].pointer, "/rules/0/shape");
@@ -523,7 +499,7 @@ test_newer(void **state)
 
     /* nobody wants to know */
 
-    root = json_pack("{s:s,s:i}", "format", "1.2", "x", 1);
+    json_t *root = json_pack("{s:s,s:i}", "format", "1.2", "x", 1);
     document_clear();
     policy = ngx_rl_document_read(&alone, root, 0, &problems, NULL,
                                   NULL, NULL, &nowhere);
@@ -537,10 +513,7 @@ test_newer(void **state)
 static void
 test_constant(void **state)
 {
-    size_t             i;
     char               json[256];
-    ngx_rl_policy_t   *policy;
-    ngx_rl_problem_t  *warning;
 
     static const struct {
         const char  *key;
@@ -551,15 +524,15 @@ test_constant(void **state)
             0 }, { "null", 0 }
     };
 
-    for (i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
         sprintf(json, "{'rules':[{'id':'a','key':%s,'params':"
                 "{'rate':'1r/s'}}]}", keys[i].key);
 
-        policy = document_good(&alone, json);
+        ngx_rl_policy_t *policy = document_good(&alone, json);
         assert_int_equal(warnings.n, keys[i].warnings);
 
         if (warnings.n) {
-            warning = warnings.list.elts;
+            ngx_rl_problem_t *warning = warnings.list.elts;
             same_text(warning->pointer, "/rules/0/key");
         }
 
@@ -568,12 +541,12 @@ test_constant(void **state)
 
     /* without a template for it, each path is a route of its own */
 
-    for (i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 4; i++) {
         alone.folds = (i < 2);
         sprintf(json, "{'rules':[{'id':'a','key':['$a','%s'],'params':{"
                 "'rate':'1r/s'}}]}", (i & 1) ? "/$ratelimit_route" : "$uri");
 
-        policy = document_good(&alone, json);
+        ngx_rl_policy_t *policy = document_good(&alone, json);
         assert_int_equal(warnings.n, i == 1);
         ngx_rl_policy_release(policy);
     }
@@ -583,14 +556,11 @@ test_constant(void **state)
 static void
 test_overrides(void **state)
 {
-    uint32_t            i;
     ngx_str_t           part = ngx_string("$http_x_tenant");
     ngx_str_t           value = ngx_string("acme");
-    ngx_rl_policy_t    *policy;
-    ngx_rl_temporary_t  *o;
     u_char                     digest[NGX_RL_MAP_KEY];
 
-    policy = document_good(&alone,
+    ngx_rl_policy_t *policy = document_good(&alone,
         "{'rules':[{'id':'a','key':['$http_x_tenant','$uri'],'params':{"
         "'rate':'1r/s'}}],'overrides':[{'id':'1','key':'k','type':'absolute',"
         "'value':500},{'id':'2','tenant':{'part':'$http_x_tenant',"
@@ -601,10 +571,10 @@ test_overrides(void **state)
         "'expires_at':'1970-01-01T00:00:01Z'},{'id':'5','tenant':{"
         "'part':'$none','value':'v'},'type':'absolute','value':1}]}");
 
-    o = policy->temporary_limits;
+    ngx_rl_temporary_t *o = policy->temporary_limits;
     assert_true(policy->tenants);
 
-    i = document_find(&policy->temporary_keys, "k");
+    uint32_t i = document_find(&policy->temporary_keys, "k");
     assert_int_equal(i, 3);
     assert_int_equal(o[3].next, 2);
     assert_int_equal(o[2].next, 0);
@@ -676,11 +646,8 @@ static const struct {
 static void
 test_deny_all(void **state)
 {
-    size_t            i;
-    ngx_rl_policy_t  *policy;
-
-    for (i = 0; i < sizeof(denials) / sizeof(denials[0]); i++) {
-        policy = document_written(&alone, denials[i].json);
+    for (size_t i = 0; i < sizeof(denials) / sizeof(denials[0]); i++) {
+        ngx_rl_policy_t *policy = document_written(&alone, denials[i].json);
 
         if (policy == NULL || deny_all != denials[i].denies) {
             fail_msg("%s", denials[i].json);
@@ -729,15 +696,10 @@ same_bucket(const ngx_rl_limit_t *limit, uint32_t tokens, uint64_t period_us,
 static void
 check_example(ngx_rl_policy_t *policy)
 {
-    uint32_t              i;
-    ngx_rl_rule_t        *rule;
-    ngx_rl_temporary_t   *override;
-    ngx_rl_allowance_t   *vip;
-
     assert_int_equal(policy->rules.nelts, 3);
     assert_int_equal(policy->nfixed, 2);
 
-    rule = document_rule(policy, "orders");
+    ngx_rl_rule_t *rule = document_rule(policy, "orders");
     assert_ptr_equal(rule->policy, policy);
     assert_int_equal(rule->number, 2);
     assert_int_equal(rule->nparts, 2);
@@ -772,9 +734,9 @@ check_example(ngx_rl_policy_t *policy)
     same_text(rule->tier_limits[2].tier, "enterprise");
     same_bucket(&rule->tier_limits[2].allowance.limit, 1, 6000, 10000);
 
-    i = document_find(&rule->keys, "sk_prod_vip_001");
+    uint32_t i = document_find(&rule->keys, "sk_prod_vip_001");
     assert_int_not_equal(i, NGX_RL_MAP_NONE);
-    vip = &rule->key_limits[i];
+    ngx_rl_allowance_t *vip = &rule->key_limits[i];
     same_bucket(&vip->limit, 1667, 100 * SECOND, 1000);
     assert_int_equal(document_find(&rule->keys, "sk_prod_vip_002"),
                      NGX_RL_MAP_NONE);
@@ -787,7 +749,7 @@ check_example(ngx_rl_policy_t *policy)
 
     i = document_find(&policy->temporary_keys, "sk_prod_abc123");
     assert_int_equal(i, 0);
-    override = &policy->temporary_limits[0];
+    ngx_rl_temporary_t *override = &policy->temporary_limits[0];
     same_text(override->id, "...");
     same_text(override->rule_id, "orders");
     assert_int_equal(override->millionths, 5000000);
@@ -803,10 +765,8 @@ check_example(ngx_rl_policy_t *policy)
 static void
 test_example(void **state)
 {
-    ngx_rl_policy_t  *policy;
-
     above_prepared = 0;
-    policy = document_good(&alone, example);
+    ngx_rl_policy_t *policy = document_good(&alone, example);
     check_example(policy);
     assert_int_equal(above_prepared, 1);
     ngx_rl_policy_release(policy);
@@ -821,8 +781,6 @@ test_example(void **state)
 static void
 test_canonical(void **state)
 {
-    ngx_rl_policy_t  *policy;
-
     static const char  expected[] =
         "{'version':42,'rules':[{'id':'orders','match':{'api_key_pattern':["
         "'sk_prod_*'],'route':'/v1/orders/**','endpoint_regex':null,'methods':["
@@ -845,7 +803,7 @@ test_canonical(void **state)
     check_written(expected, 0, expected);
     assert_int_equal(deny_all, 0);
 
-    policy = document_good(&alone, expected);
+    ngx_rl_policy_t *policy = document_good(&alone, expected);
     check_example(policy);
     ngx_rl_policy_release(policy);
 }

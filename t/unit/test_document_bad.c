@@ -116,9 +116,8 @@ check(const char *json, const ngx_rl_problems_t *list, ngx_uint_t n,
     const char *pointer, const char *detail)
 {
     char                     full[128];
-    const ngx_rl_problem_t  *first;
 
-    first = list->list.elts;
+    const ngx_rl_problem_t *first = list->list.elts;
     sprintf(full, "%s%s", (*pointer && *pointer != '/') ? "/rules/0/" : "",
             pointer);
 
@@ -141,9 +140,7 @@ static size_t
 check_bad(ngx_rl_limiter_t *limiter, const char *json, const char *pointer,
     const char *detail)
 {
-    ngx_rl_policy_t  *policy;
-
-    policy = document_written(limiter, json);
+    ngx_rl_policy_t *policy = document_written(limiter, json);
 
     if (policy) {
         ngx_rl_policy_release(policy);
@@ -157,14 +154,11 @@ check_bad(ngx_rl_limiter_t *limiter, const char *json, const char *pointer,
 static int
 line_next(FILE *file, char line[LINE])
 {
-    int     c;
-    size_t  len;
-
-    for (len = 0; fgets(line + len, (int) (LINE - len), file); len++) {
+    for (size_t len = 0; fgets(line + len, (int) (LINE - len), file); len++) {
         len = strcspn(line, "\n");
         line[len] = '\0';
 
-        c = getc(file);
+        int c = getc(file);
         (void) ungetc(c, file);
 
         if (c != ' ') {
@@ -184,9 +178,7 @@ line_next(FILE *file, char line[LINE])
 static void
 case_json(char *json, const char *kind, const char *text)
 {
-    size_t  i;
-
-    for (i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         if (strcmp(kinds[i].kind, kind) == 0) {
             sprintf(json, "%s%s%s", kinds[i].before, text, kinds[i].after);
             return;
@@ -203,15 +195,13 @@ static void
 test_bad(void **state)
 {
     char               line[LINE], json[2 * LINE], *text, *pointer, *detail;
-    FILE              *file;
-    size_t             n, failed;
-    ngx_rl_limiter_t  *limiter;
+    size_t             n;
 
-    file = fopen(CASES, "r");
+    FILE *file = fopen(CASES, "r");
     assert_non_null(file);
-    limiter = &alone;
-    failed = check_bad(&alone, "{'rules':[{'id':'\xff'}]}", "",
-                       "is no JSON: unable to decode byte...");
+    ngx_rl_limiter_t *limiter = &alone;
+    size_t failed = check_bad(&alone, "{'rules':[{'id':'\xff'}]}", "",
+                              "is no JSON: unable to decode byte...");
 
     for (n = 0; line_next(file, line); /* void */ ) {
 
@@ -338,14 +328,12 @@ document_of(const char *limit)
 static void
 test_fits(void **state)
 {
-    size_t            i, failed;
-    ngx_uint_t        wrong;
     ngx_rl_policy_t  *policy;
 
-    failed = 0;
+    size_t failed = 0;
 
-    for (i = 0; i < sizeof(fits) / sizeof(fits[0]); i++) {
-        wrong = (fits[i].problem[0] != '\0');
+    for (size_t i = 0; i < sizeof(fits) / sizeof(fits[0]); i++) {
+        ngx_uint_t wrong = (fits[i].problem[0] != '\0');
         policy = document_written(&alone, document_of(fits[i].limit));
 
         failed += check(fits[i].limit, &problems, wrong, "/overrides/0/value",

@@ -15,12 +15,9 @@ static char  json[BYTES];
 static void
 many(const char *head, const char *item, size_t n, const char *tail)
 {
-    char    *p;
-    size_t   i;
+    char *p = json + sprintf(json, "%s", head);
 
-    p = json + sprintf(json, "%s", head);
-
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         assert_true(p + 1000 < json + BYTES);
         p += sprintf(p, i ? "," : "");
         p += sprintf(p, item, i, i);
@@ -73,19 +70,16 @@ test_deep(void **state)
 static void
 test_deep_tree(void **state)
 {
-    size_t   i;
-    json_t  *root, *array;
-
     document_clear();
-    array = json_array();
+    json_t *array = json_array();
 
-    for (i = 0; i < 32; i++) {
-        root = json_array();
+    for (size_t i = 0; i < 32; i++) {
+        json_t *root = json_array();
         json_array_append_new(root, array);
         array = root;
     }
 
-    root = json_object();
+    json_t *root = json_object();
     json_object_set_new(root, "format", json_string("1.1"));
     json_object_set_new(root, "x", array);
 
@@ -113,8 +107,6 @@ test_containers(void **state)
 static void
 test_entries(void **state)
 {
-    size_t  i;
-
     static const struct {
         const char  *head, *item, *tail, *pointer;
         size_t       max;
@@ -148,7 +140,7 @@ test_entries(void **state)
 
     char  detail[64];
 
-    for (i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++) {
+    for (size_t i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++) {
         many(bounds[i].head, bounds[i].item, bounds[i].max, bounds[i].tail);
         accepted();
 
@@ -213,21 +205,17 @@ json_alloc(size_t size)
 static void
 without_memory(const char *text_of, ngx_uint_t good, ngx_uint_t *written)
 {
-    int               n;
-    json_t           *root;
-    ngx_str_t         text;
-    ngx_uint_t        failed;
-    ngx_rl_policy_t  *policy;
+    int  n;
 
     json_set_alloc_funcs(json_alloc, free);
-    failed = 0;
+    ngx_uint_t failed = 0;
 
     for (n = 0; n < 5000; n++) {
-        text = document_text(text_of);
-        policy = NULL;
+        ngx_str_t text = document_text(text_of);
+        ngx_rl_policy_t *policy = NULL;
 
         allocations = written ? n : -1;
-        root = ngx_rl_document_parse(&text, &problems);
+        json_t *root = ngx_rl_document_parse(&text, &problems);
 
         if (root == NULL) {
 
@@ -281,19 +269,17 @@ test_memory(void **state)
 static void
 test_docs(void **state)
 {
-    char    *p, *end;
-    FILE    *file;
-    size_t   len, n;
+    char  *end;
 
-    file = fopen(DOCS, "r");
+    FILE *file = fopen(DOCS, "r");
     assert_non_null(file);
-    len = fread(json, 1, BYTES - 1, file);
+    size_t len = fread(json, 1, BYTES - 1, file);
     json[len] = '\0';
     fclose(file);
 
-    n = 0;
+    size_t n = 0;
 
-    for (p = json; (p = strstr(p, "\n```json\n")) != NULL; p = end + 4) {
+    for (char *p = json; (p = strstr(p, "\n```json\n")) != NULL; p = end + 4) {
         p += 9;
         end = strstr(p, "\n```");
         assert_non_null(end);

@@ -643,16 +643,13 @@ request(const char *text, ngx_uint_t clear, const step_t *step)
 static const char *
 problem_text(const ngx_rl_problems_t *list)
 {
-    ngx_uint_t         i;
-    ngx_rl_problem_t  *problem;
-
     static char  text[TEXT], *p;
 
-    problem = list->list.elts;
+    ngx_rl_problem_t *problem = list->list.elts;
     p = text;
     *p = '\0';
 
-    for (i = 0; i < list->list.nelts; i++) {
+    for (ngx_uint_t i = 0; i < list->list.nelts; i++) {
         p += sprintf(p, "%s%s %.*s: %s", i ? "; " : "",
                      (char *) problem[i].pointer.data, (int) problem[i].id.len,
                      (char *) problem[i].id.data,
@@ -666,8 +663,6 @@ problem_text(const ngx_rl_problems_t *list)
 static void
 same_json(ngx_str_t text, const char *expected, const char *what)
 {
-    ngx_str_t  wanted;
-
     if (expected == NULL) {
         assert_int_equal(text.len, 0);
         return;
@@ -680,7 +675,7 @@ same_json(ngx_str_t text, const char *expected, const char *what)
         return;
     }
 
-    wanted = meant(expected);
+    ngx_str_t wanted = meant(expected);
 
     if (wanted.len != text.len - 1
         || memcmp(wanted.data, text.data, wanted.len) != 0)
@@ -695,7 +690,6 @@ static void
 check(const step_t *step, ngx_uint_t i)
 {
     char        what[64];
-    ngx_str_t   wanted;
 
     sprintf(what, "step %lu", i);
 
@@ -711,7 +705,7 @@ check(const step_t *step, ngx_uint_t i)
     }
 
     if (step->status == NGX_RL_EDIT_INVALID) {
-        wanted = meant(step->reply);
+        ngx_str_t wanted = meant(step->reply);
 
         if (strcmp(problem_text(&edit.problems), (char *) wanted.data) != 0) {
             fail_msg("%s: %s", what, problem_text(&edit.problems));
@@ -729,9 +723,7 @@ check(const step_t *step, ngx_uint_t i)
 static void
 run(const char *text, ngx_uint_t clear, const step_t *step, ngx_uint_t n)
 {
-    ngx_uint_t  i;
-
-    for (i = 0; i < n; i++) {
+    for (ngx_uint_t i = 0; i < n; i++) {
 
         if (step[i].base) {
             text = step[i].base;
@@ -767,7 +759,6 @@ test_merge_patch(void **state)
 {
     char        text[512], body[512], expected[512];
     step_t      one = step(RULE, PATCH, "a", 0, body, OK, expected, "*");
-    ngx_uint_t  i;
 
     static const char  *examples[][3] = {
         { "{'a':'b'}", "{'a':'c'}", "{'a':'c'}" }, { "{'a':'b'}", "{'b':'c'}",
@@ -782,7 +773,7 @@ test_merge_patch(void **state)
             { "[1,2]", "{'a':'b','c':null}", "{'a':'b'}" }, { "{}",
             "{'a':{'bb':{'ccc':null}}}", "{'a':{'bb':{}}}" }, };
 
-    for (i = 0; i < sizeof(examples) / sizeof(examples[0]); i++) {
+    for (ngx_uint_t i = 0; i < sizeof(examples) / sizeof(examples[0]); i++) {
         sprintf(text, "{'format':'1.9','rules':[{'id':'a'," P(9) ",'x':%s}]}",
                 examples[i][0]);
         sprintf(body, "{'x':%s}", examples[i][1]);
@@ -805,9 +796,7 @@ test_merge_patch(void **state)
 static void
 test_invalid(void **state)
 {
-    size_t             i;
-    ngx_str_t          pointer;
-    ngx_rl_problem_t  *problem;
+    ngx_str_t  pointer;
 
     const struct {
         step_t       step;
@@ -822,12 +811,12 @@ test_invalid(void **state)
 
     ngx_str_set(&pointer, "/rules/1/match/endpoint_regex");
 
-    for (i = 0; i < sizeof(edits) / sizeof(edits[0]); i++) {
+    for (size_t i = 0; i < sizeof(edits) / sizeof(edits[0]); i++) {
         run("{'rules':[]}", 0, &edits[i].step, 1);
         assert_false(ngx_rl_edit_invalid(&edit));
 
         ngx_rl_problem(&edit.problems, NULL, &pointer, "is wrong");
-        problem = edit.problems.list.elts;
+        ngx_rl_problem_t *problem = edit.problems.list.elts;
         problem->id = meant(edits[i].id);
         assert_int_equal(ngx_rl_edit_invalid(&edit), edits[i].invalid);
     }
@@ -852,16 +841,14 @@ next_bytes(void *buf, size_t len, void *data)
 json_t *
 json_loadb(const char *data, size_t len, size_t flags, json_error_t *error)
 {
-    int         left;
-    json_t     *root;
-    ngx_str_t   text;
+    ngx_str_t  text;
 
     text.data = (u_char *) data;
     text.len = len;
 
-    left = allocations;
+    int left = allocations;
     allocations = -1;
-    root = json_load_callback(next_bytes, &text, flags, error);
+    json_t *root = json_load_callback(next_bytes, &text, flags, error);
     allocations = left;
 
     return root;
@@ -880,8 +867,7 @@ json_alloc(size_t size)
 static void
 test_memory(void **state)
 {
-    int         n;
-    ngx_uint_t  i, failed;
+    int  n;
 
     static const char  base[] =
         "{'rules':[{'id':'a'," P(9) ",'tiers':{},'limits_by_api_key':{'#k#':{"
@@ -910,10 +896,10 @@ test_memory(void **state)
         step(ALLOW, DELETE, 0, "key=k", 0, GONE, NULL, "*")
     };
 
-    for (i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
+    for (ngx_uint_t i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
 
         json_set_alloc_funcs(json_alloc, free);
-        failed = 0;
+        ngx_uint_t failed = 0;
 
         for (n = 0; n < 5000; n++) {
             request(base, 0, &list[i]);

@@ -95,12 +95,12 @@ test_match(void **state)
 static void
 test_all(void **state)
 {
-    int   g, t, i, n, matches;
+    int   i, n;
     char  glob[8], text[8];
 
-    matches = 0;
+    int matches = 0;
 
-    for (g = 0; g < 5 * 5 * 5 * 5 * 5 * 5; g++) {
+    for (int g = 0; g < 5 * 5 * 5 * 5 * 5 * 5; g++) {
         for (i = 0, n = g; n; n /= 5) {
             glob[i++] = "_ab*?"[n % 5];
         }
@@ -116,7 +116,7 @@ test_all(void **state)
             continue;
         }
 
-        for (t = 0; t < 3 * 3 * 3 * 3 * 3; t++) {
+        for (int t = 0; t < 3 * 3 * 3 * 3 * 3; t++) {
             for (i = 0, n = t; n; n /= 3) {
                 text[i++] = "ab*"[n % 3];
             }
@@ -139,19 +139,17 @@ test_all(void **state)
 static void
 test_long(void **state)
 {
-    size_t   i;
     u_char   glob[NGX_RL_GLOB_MAX];
-    u_char  *text;
 
     enum { LONG = 100000 };
 
-    for (i = 0; i < sizeof(glob); i++) {
+    for (size_t i = 0; i < sizeof(glob); i++) {
         glob[i] = (i % 2) ? 'a' : '*';
     }
 
     glob[sizeof(glob) - 1] = 'b';
 
-    text = malloc(LONG);
+    u_char *text = malloc(LONG);
     assert_non_null(text);
     memset(text, 'a', LONG);
 
@@ -166,22 +164,17 @@ test_long(void **state)
 static ngx_rl_globs_t *
 list(const char **globs, size_t n)
 {
-    size_t               i;
-    void                *memory;
-    ngx_rl_glob_text_t  *texts;
-    ngx_rl_globs_t      *made;
-
-    memory = malloc(ngx_rl_globs_bytes(n));
-    texts = malloc(sizeof(ngx_rl_glob_text_t) * (n + 1));
+    void *memory = malloc(ngx_rl_globs_bytes(n));
+    ngx_rl_glob_text_t *texts = malloc(sizeof(ngx_rl_glob_text_t) * (n + 1));
     assert_non_null(memory);
     assert_non_null(texts);
 
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         texts[i].data = (const u_char *) globs[i];
         texts[i].len = strlen(globs[i]);
     }
 
-    made = ngx_rl_globs_init(memory, texts, n);
+    ngx_rl_globs_t *made = ngx_rl_globs_init(memory, texts, n);
     assert_ptr_equal(made, memory);
     free(texts);
 

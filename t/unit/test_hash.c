@@ -16,9 +16,7 @@
 static void
 id_bytes(ngx_rl_id_t id, u_char out[16])
 {
-    unsigned  i;
-
-    for (i = 0; i < 8; i++) {
+    for (unsigned i = 0; i < 8; i++) {
         out[i] = (u_char) (id.hi >> (8 * i));
         out[i + 8] = (u_char) (id.lo >> (8 * i));
     }
@@ -29,7 +27,6 @@ static void
 test_siphash_vectors(void **state)
 {
     u_char    key[16], data[64], out[16];
-    unsigned  i;
 
     /* SipHash-2-4-128 of 00 01 02 .. under the key 00 01 .. 0f */
 
@@ -48,13 +45,13 @@ test_siphash_vectors(void **state)
             0x7c } }
     };
 
-    for (i = 0; i < 64; i++) {
+    for (unsigned i = 0; i < 64; i++) {
         data[i] = (u_char) i;
     }
 
     memcpy(key, data, 16);
 
-    for (i = 0; i < COUNT(vectors); i++) {
+    for (unsigned i = 0; i < COUNT(vectors); i++) {
         id_bytes(ngx_rl_siphash(key, data, vectors[i].len, 2, 4), out);
         assert_memory_equal(out, vectors[i].hash, 16);
     }
@@ -65,17 +62,16 @@ static void
 openssl_siphash(EVP_MAC *mac, const u_char *key, const u_char *data, size_t len,
     unsigned c, unsigned d, u_char out[16])
 {
-    size_t        size, n;
+    size_t        n;
     OSSL_PARAM    params[4];
-    EVP_MAC_CTX  *ctx;
 
-    size = 16;
+    size_t size = 16;
     params[0] = OSSL_PARAM_construct_size_t(OSSL_MAC_PARAM_SIZE, &size);
     params[1] = OSSL_PARAM_construct_uint(OSSL_MAC_PARAM_C_ROUNDS, &c);
     params[2] = OSSL_PARAM_construct_uint(OSSL_MAC_PARAM_D_ROUNDS, &d);
     params[3] = OSSL_PARAM_construct_end();
 
-    ctx = EVP_MAC_CTX_new(mac);
+    EVP_MAC_CTX *ctx = EVP_MAC_CTX_new(mac);
     assert_non_null(ctx);
     assert_int_equal(EVP_MAC_init(ctx, key, 16, params), 1);
     assert_int_equal(EVP_MAC_update(ctx, data, len), 1);
@@ -89,29 +85,26 @@ static void
 test_siphash_openssl(void **state)
 {
     u_char     key[16], *data, ours[16], theirs[16];
-    size_t     len, i, round;
-    EVP_MAC   *mac;
-    unsigned   c, d;
 
-    mac = EVP_MAC_fetch(NULL, "SIPHASH", NULL);
+    EVP_MAC *mac = EVP_MAC_fetch(NULL, "SIPHASH", NULL);
     assert_non_null(mac);
     srandom(1);
 
-    for (round = 0; round < 4000; round++) {
-        len = round % 200;
-        c = (round & 1) ? 1 : 2;
-        d = (round & 1) ? 3 : 4;
+    for (size_t round = 0; round < 4000; round++) {
+        size_t len = round % 200;
+        unsigned c = (round & 1) ? 1 : 2;
+        unsigned d = (round & 1) ? 3 : 4;
 
         /* exactly as long as it says, for the sanitizers */
 
         data = malloc(len ? len : 1);
         assert_non_null(data);
 
-        for (i = 0; i < len; i++) {
+        for (size_t i = 0; i < len; i++) {
             data[i] = (u_char) random();
         }
 
-        for (i = 0; i < 16; i++) {
+        for (size_t i = 0; i < 16; i++) {
             key[i] = (u_char) random();
         }
 
@@ -136,13 +129,10 @@ static size_t                    nids;
 static void
 secret_draw(unsigned seed)
 {
-    size_t  i;
-    u_char  byte;
-
     srandom(seed);
 
-    for (i = 0; i < sizeof(secret); i++) {
-        byte = (u_char) (random() >> 7);
+    for (size_t i = 0; i < sizeof(secret); i++) {
+        u_char byte = (u_char) (random() >> 7);
         memcpy((u_char *) &secret + i, &byte, 1);
     }
 }
@@ -152,9 +142,7 @@ secret_draw(unsigned seed)
 static void
 id_add(const void *data, size_t len)
 {
-    u_char  *copy;
-
-    copy = malloc(len ? len : 1);
+    u_char *copy = malloc(len ? len : 1);
     assert_non_null(copy);
     memcpy(copy, data, len);
     assert_true(nids < IDS);
@@ -179,11 +167,9 @@ id_cmp(const void *one, const void *two)
 static void
 ids_differ(void)
 {
-    size_t  i;
-
     qsort(ids, nids, sizeof(ids[0]), id_cmp);
 
-    for (i = 1; i < nids; i++) {
+    for (size_t i = 1; i < nids; i++) {
         assert_int_not_equal(id_cmp(&ids[i - 1], &ids[i]), 0);
     }
 
@@ -195,19 +181,17 @@ static void
 test_hash_lengths(void **state)
 {
     u_char    data[260], byte;
-    size_t    len;
-    unsigned  n;
 
     static const u_char  bytes[] = { 0, 1, 'a', 0x80, 0xff };
 
     /* also a key and the same with a byte more: each is the start of all */
 
-    for (n = 0; n < SECRETS * COUNT(bytes); n++) {
+    for (unsigned n = 0; n < SECRETS * COUNT(bytes); n++) {
         secret_draw(n);
         byte = bytes[n % COUNT(bytes)];
         memset(data, byte, sizeof(data));
 
-        for (len = 0; len <= sizeof(data); len++) {
+        for (size_t len = 0; len <= sizeof(data); len++) {
             id_add(data, len);
         }
 
@@ -220,21 +204,19 @@ static void
 test_hash_bits(void **state)
 {
     u_char    data[260];
-    size_t    len, bit;
-    unsigned  n;
 
     static const size_t  lens[] = { 1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24,
         31, 32, 33, 40, 64, 100, 255, 256, 257 };
 
     memset(data, '0', sizeof(data));
 
-    for (n = 0; n < SECRETS; n++) {
+    for (unsigned n = 0; n < SECRETS; n++) {
         secret_draw(n);
 
-        for (len = 0; len < COUNT(lens); len++) {
+        for (size_t len = 0; len < COUNT(lens); len++) {
             id_add(data, lens[len]);
 
-            for (bit = 0; bit < 8 * lens[len]; bit++) {
+            for (size_t bit = 0; bit < 8 * lens[len]; bit++) {
                 data[bit / 8] ^= 1 << bit % 8;
                 id_add(data, lens[len]);
                 data[bit / 8] ^= 1 << bit % 8;
@@ -251,20 +233,18 @@ static void
 test_hash_swapped(void **state)
 {
     u_char    data[256], word[8];
-    size_t    i, j;
-    unsigned  n;
 
-    for (n = 0; n < SECRETS; n++) {
+    for (unsigned n = 0; n < SECRETS; n++) {
         secret_draw(n);
 
-        for (i = 0; i < sizeof(data); i++) {
+        for (size_t i = 0; i < sizeof(data); i++) {
             data[i] = (u_char) (i / 8);
         }
 
         id_add(data, sizeof(data));
 
-        for (i = 0; i < sizeof(data); i += 8) {
-            for (j = 0; j < i; j += 8) {
+        for (size_t i = 0; i < sizeof(data); i += 8) {
+            for (size_t j = 0; j < i; j += 8) {
                 memcpy(word, data + i, 8);
                 memcpy(data + i, data + j, 8);
                 memcpy(data + j, word, 8);
@@ -283,13 +263,12 @@ static void
 test_hash_long(void **state)
 {
     u_char       data[NGX_RL_HASH_BYTES + 1];
-    ngx_rl_id_t  id, sip;
 
     secret_draw(1);
     memset(data, 'a', sizeof(data));
 
-    id = ngx_rl_hash(&secret, data, sizeof(data));
-    sip = ngx_rl_siphash(secret.sip, data, sizeof(data), 1, 3);
+    ngx_rl_id_t id = ngx_rl_hash(&secret, data, sizeof(data));
+    ngx_rl_id_t sip = ngx_rl_siphash(secret.sip, data, sizeof(data), 1, 3);
     assert_int_equal(id_cmp(&id, &sip), 0);
 
     id = ngx_rl_hash(&secret, data, sizeof(data) - 1);
@@ -357,13 +336,10 @@ family_key(unsigned family, uint64_t n, u_char *key)
 static void
 assert_even(const unsigned cells[256])
 {
-    double    sum, expected;
-    unsigned  i;
+    double sum = 0;
+    double expected = IDS / 256;
 
-    sum = 0;
-    expected = IDS / 256;
-
-    for (i = 0; i < 256; i++) {
+    for (unsigned i = 0; i < 256; i++) {
         sum += (cells[i] - expected) * (cells[i] - expected) / expected;
     }
 
@@ -378,7 +354,6 @@ test_hash_even(void **state)
 {
     u_char    key[260];
     unsigned  n, family, shift, apart, i, cells[4][256];
-    uint64_t  hi, lo;
 
     static const unsigned  distances[] = { 0, 1, 2, 255, 256 };
 
@@ -395,8 +370,8 @@ test_hash_even(void **state)
                     memset(cells, 0, sizeof(cells));
 
                     for (i = 0; i < IDS; i++) {
-                        hi = ids[i].hi;
-                        lo = ids[i].lo;
+                        uint64_t hi = ids[i].hi;
+                        uint64_t lo = ids[i].lo;
 
                         if (apart) {
                             hi ^= ids[(i + distances[apart]) % IDS].hi;
@@ -466,23 +441,21 @@ static void
 test_slot_bitwise(void **state)
 {
     u_char    key[40];
-    size_t    len, i;
-    unsigned  round, crc, bit;
 
     srandom(2);
 
-    for (round = 0; round < 4000; round++) {
-        len = round % sizeof(key);
-        crc = 0;
+    for (unsigned round = 0; round < 4000; round++) {
+        size_t len = round % sizeof(key);
+        unsigned crc = 0;
 
-        for (i = 0; i < len; i++) {
+        for (size_t i = 0; i < len; i++) {
             do {
                 key[i] = (u_char) random();
             } while (key[i] == '{');
 
             crc ^= (unsigned) key[i] << 8;
 
-            for (bit = 0; bit < 8; bit++) {
+            for (unsigned bit = 0; bit < 8; bit++) {
                 crc = (crc & 0x8000) ? (crc << 1 ^ 0x1021) & 0xffff : crc << 1;
             }
         }

@@ -146,8 +146,7 @@ setup(void **state)
 static void
 in_place(void)
 {
-    ngx_pool_t    *pool;
-    ngx_rl_job_t  *job;
+    ngx_pool_t  *pool;
 
     worked = finished = 0;
 
@@ -158,7 +157,7 @@ in_place(void)
     assert_int_equal(finished, 1);
     ngx_destroy_pool(pool);
 
-    job = start(&pool);
+    ngx_rl_job_t *job = start(&pool);
     ngx_rl_job_cancel(job);
     assert_int_equal(turn(), 1);
     assert_int_equal(worked, 2);
@@ -183,15 +182,14 @@ test_in_place(void **state)
 static void
 test_thread(void **state)
 {
-    int          n, i;
     ngx_pool_t  *pool[3];
 
-    for (n = 1; n <= 4; n++) {
+    for (int n = 1; n <= 4; n++) {
         worked = finished = 0;
 
         pthread_mutex_lock(&gate);
 
-        for (i = 0; i < 3; i++) {
+        for (int i = 0; i < 3; i++) {
             assert_non_null(start(&pool[i]));
         }
 
@@ -212,7 +210,7 @@ test_thread(void **state)
         assert_int_equal(worked, 3);
         assert_int_equal(turn(), 0);
 
-        for (i = 0; i < 3; i++) {
+        for (int i = 0; i < 3; i++) {
             ngx_destroy_pool(pool[i]);
         }
     }
@@ -272,10 +270,9 @@ compute(void *data)
 static void
 test_hangs(void **state)
 {
-    int          i;
     ngx_pool_t  *pool[2];
 
-    for (i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         pool[i] = ngx_create_pool(4096, &log_nowhere);
     }
 
@@ -292,7 +289,7 @@ test_hangs(void **state)
     pthread_mutex_unlock(&gate);
     ngx_rl_job_wait();
 
-    for (i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         ngx_destroy_pool(pool[i]);
     }
 }
@@ -301,9 +298,7 @@ test_hangs(void **state)
 static void
 test_no_memory(void **state)
 {
-    ngx_pool_t  *pool;
-
-    pool = ngx_create_pool(4096, &log_nowhere);
+    ngx_pool_t *pool = ngx_create_pool(4096, &log_nowhere);
     allocations = 0;
     assert_null(ngx_rl_job_start(pool, NGX_RL_JOB_COMPUTES,
                                  work, done, &worked));

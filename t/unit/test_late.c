@@ -135,12 +135,11 @@ void
 ngx_rl_redis_conn_break(ngx_rl_redis_conn_t *c, ngx_err_t err,
     const char *reason)
 {
-    ngx_uint_t            written;
     ngx_rl_redis_call_t  *call;
 
     while (!ngx_queue_empty(&c->requests)) {
         call = ngx_rl_redis_call_of(ngx_queue_head(&c->requests));
-        written = call->request.written;
+        ngx_uint_t written = call->request.written;
 
         ngx_rl_redis_call_remove(call);
         ngx_rl_redis_call_fail(call,
@@ -240,14 +239,12 @@ setup(void **state)
 static int
 teardown(void **state)
 {
-    ngx_queue_t  *q;
-
     assert_true(ngx_queue_empty(&client.deadlines));
     assert_true(ngx_queue_empty(&client.done));
     assert_int_equal(client.waiting, 0);
 
     while (!ngx_queue_empty(&client.free)) {
-        q = ngx_queue_head(&client.free);
+        ngx_queue_t *q = ngx_queue_head(&client.free);
         ngx_queue_remove(q);
         free(ngx_rl_redis_call_of(q));
     }
@@ -348,9 +345,7 @@ done(void)
 static ngx_rl_redis_call_t *
 call_late(void)
 {
-    ngx_rl_redis_call_t  *call;
-
-    call = call_make(1);
+    ngx_rl_redis_call_t *call = call_make(1);
     flush();
 
     assert_int_equal(client.waiting, 1);
@@ -399,10 +394,9 @@ test_in_time(void **state)
 static ngx_queue_t *
 turn(ngx_uint_t calls)
 {
-    ngx_uint_t    i;
     ngx_queue_t  *posted;
 
-    for (i = 0; i < calls; i++) {
+    for (ngx_uint_t i = 0; i < calls; i++) {
         (void) call_make(0);
     }
 
@@ -418,7 +412,7 @@ turn(ngx_uint_t calls)
 
     flush();
 
-    for (i = 0; i < calls; i++) {
+    for (ngx_uint_t i = 0; i < calls; i++) {
         feed(GOOD);
     }
 
@@ -517,7 +511,6 @@ test_no_reply_of_the_script(void **state)
 static void
 test_late_errors(void **state)
 {
-    size_t             i;
     static const struct {
         const char                    *text;
         ngx_rl_redis_status_e   status;
@@ -530,7 +523,7 @@ test_late_errors(void **state)
             NGX_RL_REDIS_NOSCRIPT, 0 }
     };
 
-    for (i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
+    for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
         told = 0;
         call_late();
         assert_true(ngx_queue_empty(&client.again));
@@ -616,9 +609,7 @@ test_forgotten(void **state)
 static void
 test_let_go(void **state)
 {
-    ngx_rl_redis_call_t  *call;
-
-    call = call_make(1);
+    ngx_rl_redis_call_t *call = call_make(1);
     flush();
     ngx_rl_redis_call_leave(call, NGX_RL_REDIS_OPEN);
 
@@ -639,11 +630,10 @@ test_let_go(void **state)
 static void
 test_sent_at_the_deadline(void **state)
 {
-    size_t             i;
     static const char *const  errors[] = { "-MOVED 5 h:1\r\n",
                                            "-TRYAGAIN x\r\n" };
 
-    for (i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 2; i++) {
         told = 0;
         call_make(0);
         flush();

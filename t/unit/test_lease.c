@@ -632,11 +632,10 @@ static ngx_rl_ledger_e
 take(lease_t *lease, const limit_t *limit, int64_t ms, uint32_t cost,
     unsigned *ahead)
 {
-    env_t           env;
-    answer_t        answer;
+    answer_t         answer;
     ngx_rl_ledger_e  rc;
 
-    env = at(ms);
+    env_t env = at(ms);
     rc = ngx_rl_ledger_take(lease, limit, &env, cost, &answer, ahead);
     assert_answer(rc, limit, cost, &answer);
 
@@ -647,10 +646,9 @@ take(lease_t *lease, const limit_t *limit, int64_t ms, uint32_t cost,
 static void
 fill(lease_t *lease, const limit_t *limit, int64_t ms, answer_t answer)
 {
-    env_t  env;
     ask_t  ask = { .cost = 1, .want = 1 };
 
-    env = at(ms);
+    env_t env = at(ms);
     assert_true(ngx_rl_ledger_fill(lease, limit, &env, env.now_us, &ask,
                                   &answer));
 }
@@ -659,10 +657,9 @@ fill(lease_t *lease, const limit_t *limit, int64_t ms, answer_t answer)
 static uint32_t
 sweep(lease_t *lease, const limit_t *limit, int64_t ms)
 {
-    env_t  env;
     ask_t  call;
 
-    env = at(ms);
+    env_t env = at(ms);
     assert_int_equal(ngx_rl_ledger_sweep(lease, limit, &env, 0, &call), 0);
 
     return (uint32_t) -call.debit;
@@ -672,9 +669,7 @@ sweep(lease_t *lease, const limit_t *limit, int64_t ms)
 static void
 test_place(void **state)
 {
-    env_t    env;
-    ask_t    ask;
-    limit_t  limit;
+    ask_t  ask;
 
     /* ngx_rl_leases.h: what a place has, and reads */
 
@@ -683,8 +678,8 @@ test_place(void **state)
 
     /* without a place: what waits alone */
 
-    limit = fast_bucket();
-    env = at(0);
+    limit_t limit = fast_bucket();
+    env_t env = at(0);
     ngx_rl_ledger_ask(NULL, &limit, &env, 2, 7, &ask);
     assert_int_equal(ask.cost, 2);
     assert_int_equal(ask.want, 7);
@@ -696,27 +691,20 @@ test_place(void **state)
 static void
 test_lost(void **state)
 {
-    size_t    i;
-    env_t     env;
-    ask_t     ask;
-    lease_t   lease;
-    limit_t   limit;
-    answer_t  full;
-
     const struct {
         uint32_t  in_hand;
         unsigned  lost;
     } cases[] = { { 4, 1 }, { 5, 0 }, { 6, 0 } };
 
-    limit = minute_10();
-    full = said(0, 10, 0, 0);
-    memset(&ask, 0, sizeof(ask));
+    limit_t limit = minute_10();
+    answer_t full = said(0, 10, 0, 0);
+    ask_t ask = { 0 };
     ask.cost = ask.want = 4;
 
-    for (i = 0; i < COUNT(cases); i++) {
-        memset(&lease, 0, sizeof(lease));
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        lease_t lease = { 0 };
         fill(&lease, &limit, 0, said(cases[i].in_hand, 0, 30000, 0));
-        env = at(1);
+        env_t env = at(1);
         full.granted = 0;
         full.remaining = 0;
         full.reset_us = full.retry_us = 29999000;
@@ -737,18 +725,14 @@ test_lost(void **state)
 static void
 test_pay_no_demand(void **state)
 {
-    env_t     env;
-    lease_t   lease;
-    limit_t   limit;
     answer_t  answer;
-    uint32_t  count;
 
-    memset(&lease, 0, sizeof(lease));
-    limit = minute();
-    env = at(1);
+    lease_t lease = { 0 };
+    limit_t limit = minute();
+    env_t env = at(1);
 
     fill(&lease, &limit, 0, said(5, 50, 30000, 0));
-    count = lease.count;
+    uint32_t count = lease.count;
     assert_true(ngx_rl_ledger_pay(&lease, &limit, &env, 3, &answer));
     assert_int_equal(answer.granted, 3);
     assert_int_equal(lease.count, count);
@@ -759,15 +743,12 @@ static void
 test_ahead_once(void **state)
 {
     int       told;
-    env_t     env;
     ask_t     ask;
-    lease_t   lease;
-    limit_t   limit;
     int64_t   ms;
     unsigned  ahead;
 
-    limit = faster_bucket();
-    memset(&lease, 0, sizeof(lease));
+    limit_t limit = faster_bucket();
+    lease_t lease = { 0 };
 
     /* a slow counter never */
 
@@ -794,7 +775,7 @@ test_ahead_once(void **state)
 
     /* once it has been answered, or has failed, soon again */
 
-    env = at(1610);
+    env_t env = at(1610);
     ngx_rl_ledger_ask(&lease, &limit, &env, 0, 0, &ask);
     assert_int_equal(ask.cost, 0);
     assert_int_equal(ask.want, 0);
@@ -811,18 +792,14 @@ test_ahead_once(void **state)
 static void
 test_sweep(void **state)
 {
-    lease_t   lease;
-    limit_t   limit;
-    uint32_t  back;
-
-    limit = minute_10000();
-    memset(&lease, 0, sizeof(lease));
+    limit_t limit = minute_10000();
+    lease_t lease = { 0 };
 
     demand(&lease, &limit, 0, 600, 4);
     fill(&lease, &limit, 600, said(5000, 4000, 30000, 0));
     demand(&lease, &limit, 600, 601, 1);
 
-    back = sweep(&lease, &limit, 601);
+    uint32_t back = sweep(&lease, &limit, 601);
     assert_in_range(back, 3900, 4700);
     assert_int_equal(back + lease.tokens, 4999);
 
@@ -841,14 +818,12 @@ static void
 test_limits_mixed(void **state)
 {
     int64_t   ms;
-    lease_t   lease;
-    limit_t   one, other;
     uint32_t  back;
     unsigned  ahead;
 
-    one = mixed_bucket();
-    other = mixed_other();
-    memset(&lease, 0, sizeof(lease));
+    limit_t one = mixed_bucket();
+    limit_t other = mixed_other();
+    lease_t lease = { 0 };
 
     demand(&lease, &one, 0, 600, 4);
     fill(&lease, &one, 600, said(500, 4000, 5000, 0));
@@ -882,12 +857,10 @@ static void
 test_nobody_sweeps(void **state)
 {
     int64_t   ms;
-    lease_t   lease;
-    limit_t   limit;
     unsigned  ahead, told;
 
-    limit = minute_10000();
-    memset(&lease, 0, sizeof(lease));
+    limit_t limit = minute_10000();
+    lease_t lease = { 0 };
     fill(&lease, &limit, 0, said(500, 4000, 30000, 0));
 
     for (ms = 100, told = 0; ms <= 2500; ms += 100) {
@@ -905,10 +878,9 @@ test_nobody_sweeps(void **state)
 static unsigned
 denies(lease_t *lease, const limit_t *limit, int64_t ms)
 {
-    env_t     env;
     answer_t  answer;
 
-    env = at(ms);
+    env_t env = at(ms);
 
     return ngx_rl_ledger_rejects(lease, limit, &env, 1, &answer);
 }
@@ -918,20 +890,14 @@ denies(lease_t *lease, const limit_t *limit, int64_t ms)
 static void
 test_denies(void **state)
 {
-    lease_t   lease;
-    limit_t   limit, other;
-    int64_t   ms;
-    answer_t  answer;
-    env_t     env;
-
     static const ngx_rl_ledger_call_t  ask = { .cost = 1, .want = 1 };
 
-    limit = one_bucket();
-    other = bucket_100();
-    answer = said(0, 0, 3600000, 3600000);
-    env = at(0);
+    limit_t limit = one_bucket();
+    limit_t other = bucket_100();
+    answer_t answer = said(0, 0, 3600000, 3600000);
+    env_t env = at(0);
 
-    memset(&lease, 0, sizeof(lease));
+    lease_t lease = { 0 };
     assert_int_equal(denies(&lease, &limit, 0), 0);
 
     (void) ngx_rl_ledger_fill(&lease, &limit, &env, env.now_us, &ask, &answer);
@@ -963,7 +929,7 @@ test_denies(void **state)
     memset(&lease, 0, sizeof(lease));
     (void) ngx_rl_ledger_fill(&lease, &limit, &env, env.now_us, &ask, &answer);
 
-    for (ms = 0; ms < (int64_t) (100 * DAY / 1000); ms += 900) {
+    for (int64_t ms = 0; ms < (int64_t) (100 * DAY / 1000); ms += 900) {
         assert_int_equal(denies(&lease, &limit, ms), ms < 10000);
     }
 }

@@ -82,9 +82,7 @@ call_new(unsigned node, unsigned worker, int64_t ms)
 static void
 give_back(unsigned node, int64_t ms, int64_t age_ms, uint32_t tokens)
 {
-    call_t  *call;
-
-    call = call_new(node, 0, ms);
+    call_t *call = call_new(node, 0, ms);
     call->back = tokens;
     call->age_ms = age_ms + (limit.rate.capacity ? 0 : TIMEOUT);
 }
@@ -93,10 +91,7 @@ give_back(unsigned node, int64_t ms, int64_t age_ms, uint32_t tokens)
 static void
 redis_run(call_t *call, int64_t ms)
 {
-    uint32_t  ahead, granted;
-    uint64_t  now;
-
-    now = EPOCH + ms * 1000 + 500;
+    uint64_t now = EPOCH + ms * 1000 + 500;
 
     if (call->back) {
         state_give(&counter, &limit, now, now - call->age_ms * 1000,
@@ -108,11 +103,11 @@ redis_run(call_t *call, int64_t ms)
                               call->ask.want);
 
     if (call->answer.retry_us == 0 && call->ask.ahead) {
-        ahead = call->answer.remaining / call->ask.share;
+        uint32_t ahead = call->answer.remaining / call->ask.share;
         ahead = ahead < call->ask.ahead ? ahead : call->ask.ahead;
 
         if (ahead) {
-            granted = call->answer.granted;
+            uint32_t granted = call->answer.granted;
             call->answer = state_take(&counter, &limit, now, 1, ahead);
             call->answer.granted += granted;
         }
@@ -135,18 +130,15 @@ window_of(int64_t ms)
 static void
 admit(unsigned node, int64_t ms, int64_t lag, uint32_t cost)
 {
-    uint32_t  kept;
-    env_t     env;
-
     nodes[node].out += cost;
 
     if (rnd(100) < share_of_returns) {
         /* another counter of the request denied */
 
-        env = at(ms - lag);
-        kept = rnd(2) ? ngx_rl_ledger_give(&nodes[node].lease, &limit,
-                                            &env, env.now_us, cost)
-                      : 0;
+        env_t env = at(ms - lag);
+        uint32_t kept = rnd(2) ? ngx_rl_ledger_give(&nodes[node].lease, &limit,
+                                                     &env, env.now_us, cost)
+                               : 0;
         nodes[node].in += kept;
 
         if (kept == 0) {
@@ -169,25 +161,20 @@ admit(unsigned node, int64_t ms, int64_t lag, uint32_t cost)
 static void
 worker_ask(unsigned node, unsigned worker, int64_t ms, unsigned ahead)
 {
-    env_t      env;
-    ask_t      ask;
-    call_t    *call;
-    node_t    *n;
-    uint32_t   back;
-    uint64_t   age_us;
-    worker_t  *w;
+    ask_t     ask;
+    uint64_t  age_us;
 
-    n = &nodes[node];
-    w = &n->workers[worker];
+    node_t *n = &nodes[node];
+    worker_t *w = &n->workers[worker];
 
     if (w->asking || (w->n == 0 && !ahead)) {
         return;
     }
 
-    env = at(ms - w->lag);
+    env_t env = at(ms - w->lag);
     env.gateways = NODES;
 
-    back = ngx_rl_ledger_stale(&n->lease, &limit, &env, &age_us);
+    uint32_t back = ngx_rl_ledger_stale(&n->lease, &limit, &env, &age_us);
 
     if (back) {
         n->out += back;
@@ -203,7 +190,7 @@ worker_ask(unsigned node, unsigned worker, int64_t ms, unsigned ahead)
     }
 
     w->asking = 1;
-    call = call_new(node, worker, ms);
+    call_t *call = call_new(node, worker, ms);
     call->ask = ask;
     call->asked = ms - w->lag;
 }
@@ -221,18 +208,14 @@ queue_shift(worker_t *w)
 static void
 worker_answered(call_t *call, int64_t ms)
 {
-    env_t      env;
-    node_t    *n;
-    uint32_t   tokens;
-    answer_t   answer;
-    worker_t  *w;
+    answer_t  answer;
 
-    n = &nodes[call->node];
-    w = &n->workers[call->worker];
+    node_t *n = &nodes[call->node];
+    worker_t *w = &n->workers[call->worker];
     w->asking = 0;
 
-    env = at(ms - w->lag);
-    tokens = call->answer.granted;
+    env_t env = at(ms - w->lag);
+    uint32_t tokens = call->answer.granted;
 
     if (ngx_rl_ledger_fill(&n->lease, &limit, &env, AT_US(call->asked),
                           &call->ask, &call->answer))
@@ -266,16 +249,13 @@ worker_answered(call_t *call, int64_t ms)
 static void
 request(unsigned node, unsigned worker, int64_t ms, uint32_t cost)
 {
-    env_t           env;
-    node_t         *n;
-    answer_t        answer;
-    unsigned        ahead;
-    worker_t       *w;
+    answer_t         answer;
+    unsigned         ahead;
     ngx_rl_ledger_e  rc;
 
-    n = &nodes[node];
-    w = &n->workers[worker];
-    env = at(ms - w->lag);
+    node_t *n = &nodes[node];
+    worker_t *w = &n->workers[worker];
+    env_t env = at(ms - w->lag);
     env.gateways = NODES;
 
     memset(&answer, 0xa5, sizeof(answer));
@@ -301,13 +281,10 @@ request(unsigned node, unsigned worker, int64_t ms, uint32_t cost)
 static void
 sweep_node(unsigned node, unsigned worker, int64_t ms)
 {
-    env_t      env;
-    ask_t      says;
-    node_t    *n;
-    uint32_t   back;
+    ask_t  says;
 
-    n = &nodes[node];
-    env = at(ms - n->workers[worker].lag);
+    node_t *n = &nodes[node];
+    env_t env = at(ms - n->workers[worker].lag);
 
     if (limit.algorithm == NGX_RL_FIXED_WINDOW
         && n->lease.fresh_us < env.now_us + TIMEOUT * 1000)
@@ -316,7 +293,7 @@ sweep_node(unsigned node, unsigned worker, int64_t ms)
     }
 
     (void) ngx_rl_ledger_sweep(&n->lease, &limit, &env, rnd(16) == 0, &says);
-    back = (uint32_t) -says.debit;
+    uint32_t back = (uint32_t) -says.debit;
 
     if (back) {
         n->out += back;
@@ -329,15 +306,13 @@ sweep_node(unsigned node, unsigned worker, int64_t ms)
 static void
 step(int64_t ms, unsigned load, uint32_t costs)
 {
-    unsigned  i, k;
-
-    for (i = 0; i < NODES; i++) {
-        for (k = 0; k < WORKERS; k++) {
+    for (unsigned i = 0; i < NODES; i++) {
+        for (unsigned k = 0; k < WORKERS; k++) {
             nodes[i].workers[k].lag = rnd(8) ? 0 : rnd(4);
         }
     }
 
-    for (i = 0; i < ncalls; i++) {
+    for (unsigned i = 0; i < ncalls; i++) {
         if (calls[i].come == -1 || calls[i].come > ms) {
             continue;
         }
@@ -359,12 +334,12 @@ step(int64_t ms, unsigned load, uint32_t costs)
         calls[i].come = ms + (rnd(8) ? 1 : 1 + rnd(TIMEOUT / 2 - 1));
     }
 
-    for (i = rnd(load + 1); i; i--) {
+    for (unsigned i = rnd(load + 1); i; i--) {
         request(rnd(3) ? 0 : 1, rnd(WORKERS), ms, 1 + rnd(costs));
     }
 
-    for (i = 0; i < NODES; i++) {
-        for (k = 0; k < WORKERS; k++) {
+    for (unsigned i = 0; i < NODES; i++) {
+        for (unsigned k = 0; k < WORKERS; k++) {
             if ((ms + 37 * (i * WORKERS + k)) % 100 == 0) {
                 sweep_node(i, k, ms);
             }
@@ -379,8 +354,6 @@ step(int64_t ms, unsigned load, uint32_t costs)
 static void
 play(ngx_rl_algorithm_e algorithm, uint64_t round_seed)
 {
-    int64_t   ms;
-    unsigned  i, load, costs;
     uint64_t  tokens, windows[] = { 300000, 1000000, 1700000 };
 
     unit_seed = round_seed;
@@ -394,10 +367,10 @@ play(ngx_rl_algorithm_e algorithm, uint64_t round_seed)
     ncalls = 0;
     admitted = 0;
     share_of_returns = rnd(2) ? 0 : 1 + rnd(40);
-    load = 1 + rnd(8);
-    costs = 1 + rnd(rnd(2) ? 1 : 3);
+    unsigned load = 1 + rnd(8);
+    unsigned costs = 1 + rnd(rnd(2) ? 1 : 3);
 
-    for (ms = 0; ms < LENGTH; ms++) {
+    for (int64_t ms = 0; ms < LENGTH; ms++) {
         /* bursts and silences */
 
         if (ms % 256 == 0) {
@@ -414,7 +387,7 @@ play(ngx_rl_algorithm_e algorithm, uint64_t round_seed)
         return;
     }
 
-    for (i = 0; i < WINDOWS; i++) {
+    for (unsigned i = 0; i < WINDOWS; i++) {
         if (admitted_in[i] > limit.capacity) {
             print_message("seed %llu, window %u of %u ms: %u of %u, "
                           "algorithm %u\n",
@@ -431,12 +404,9 @@ play(ngx_rl_algorithm_e algorithm, uint64_t round_seed)
 static void
 test_debited_before(void **state)
 {
-    unsigned  i;
-    uint64_t  first;
+    uint64_t first = seed_set(1);
 
-    first = seed_set(1);
-
-    for (i = 0; i < ROUNDS; i++) {
+    for (unsigned i = 0; i < ROUNDS; i++) {
         play(NGX_RL_TOKEN_BUCKET, first + i);
         play(NGX_RL_FIXED_WINDOW, first + i);
         play(NGX_RL_SLIDING_WINDOW, first + i);

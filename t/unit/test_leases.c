@@ -9,24 +9,20 @@
 static void
 test_find(void **state)
 {
-    size_t                 i;
-    map_t                  map;
-    lease_t               *lease;
-    ngx_rl_id_t            id;
-    ngx_rl_lease_entry_t   e;
+    ngx_rl_lease_entry_t  e;
 
-    map = table_make(1, MIB);
-    id = key(1);
+    map_t map = table_make(1, MIB);
+    ngx_rl_id_t id = key(1);
 
     assert_null(ngx_rl_leases_lock(map.table, id, 0, NOW, &e));
     ngx_rl_leases_unlock(&e);
 
-    lease = ngx_rl_leases_lock(map.table, id, 1, NOW, &e);
+    lease_t *lease = ngx_rl_leases_lock(map.table, id, 1, NOW, &e);
     assert_non_null(lease);
     assert_int_equal((uintptr_t) lease % 64, 0);
     assert_int_equal(lease->busy_us, 0);
 
-    for (i = 0; i < WORDS; i++) {
+    for (size_t i = 0; i < WORDS; i++) {
         assert_int_equal(lease->word[i], 0);
     }
 
@@ -35,7 +31,7 @@ test_find(void **state)
     assert_int_equal(stat_at(map.table, NOW).busy, 1);
 
     /* once there it is found either way, also when it is busy no more */
-    for (i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 4; i++) {
         assert_ptr_equal(ngx_rl_leases_lock(map.table, id, i & 1,
                                           i < 2 ? NOW : LATER + 1, &e), lease);
         assert_int_equal(lease->busy_us, LATER);
@@ -167,16 +163,14 @@ test_longest_free(void **state)
 static void
 test_load(void **state)
 {
-    map_t     map;
-    size_t    i;
-    uint64_t  n, places, first, refused;
+    uint64_t  n, first, refused;
 
     static const size_t  sizes[] = { NGX_RL_LEASES_MIN_BYTES, 128 * 1024, MIB,
         5 * MIB, 64 * MIB };
 
-    for (i = 0; i < COUNT(sizes); i++) {
-        map = table_make(1, sizes[i]);
-        places = stat_at(map.table, NOW).places;
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        map_t map = table_make(1, sizes[i]);
+        uint64_t places = stat_at(map.table, NOW).places;
 
         for (n = 1, first = 0, refused = 0; n <= places; n++) {
             if (!put(map.table, n, LATER)) {
@@ -202,11 +196,10 @@ test_load(void **state)
 static void
 test_churn(void **state)
 {
-    map_t     map;
-    uint64_t  n, places, refused;
+    uint64_t  n, refused;
 
-    map = table_make(1, MIB);
-    places = stat_at(map.table, NOW).places;
+    map_t map = table_make(1, MIB);
+    uint64_t places = stat_at(map.table, NOW).places;
 
     /* one a microsecond, each busy for half as many as there are places */
     for (n = 0, refused = 0; n < 20 * places; n++) {
@@ -226,19 +219,16 @@ test_churn(void **state)
 static void
 test_forget(void **state)
 {
-    size_t  i;
-    map_t   map;
-
     static const uint64_t  cases[][2] = {
         { NOW, NOW }, { NOW - 1, NOW }, { NOW + 1, NOW + 1 }
     };
 
-    map = table_make(1, NGX_RL_LEASES_MIN_BYTES);
+    map_t map = table_make(1, NGX_RL_LEASES_MIN_BYTES);
 
     assert_int_equal(put(map.table, 1, LATER), 1);
     assert_true(ngx_rl_leases_forgot_us(map.table) == 0);
 
-    for (i = 0; i < COUNT(cases); i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         ngx_rl_leases_forget(map.table, cases[i][0]);
         assert_true(ngx_rl_leases_forgot_us(map.table) == cases[i][1]);
     }

@@ -18,9 +18,9 @@ static ngx_rl_lock_t  *lock;   /* shared by the processes */
 static ngx_uint_t
 others(void)
 {
-    ngx_uint_t  at, n;
+    ngx_uint_t  n;
 
-    at = 0;
+    ngx_uint_t at = 0;
 
     for (n = 0; ngx_rl_life_next(&at); n++) {
         /* void */
@@ -35,10 +35,9 @@ static pid_t
 spawn_life(int ends, uint64_t *life)
 {
     int    ready[2];
-    pid_t  pid;
 
     assert_int_equal(pipe(ready), 0);
-    pid = spawn();
+    pid_t pid = spawn();
 
     if (pid == 0) {
         if (write(ready[1], &ngx_rl_life, sizeof(*life)) == -1) {
@@ -72,14 +71,12 @@ end(pid_t pid)
 static void
 test_death(void **state)
 {
-    int       i;
-    pid_t     pid, other;
     uint64_t  life, last;
 
-    other = spawn_life(0, &last);
+    pid_t other = spawn_life(0, &last);
 
-    for (i = 0; i < 300; i++) {
-        pid = spawn_life(i % 3 == 0, &life);
+    for (int i = 0; i < 300; i++) {
+        pid_t pid = spawn_life(i % 3 == 0, &life);
         assert_true(life > last);
         last = life;
 
@@ -110,10 +107,9 @@ test_death(void **state)
 static pid_t
 spawn_owner(void)
 {
-    int    status;
-    pid_t  pid;
+    int  status;
 
-    pid = spawn();
+    pid_t pid = spawn();
 
     if (pid == 0) {
         ngx_rl_lock(lock);
@@ -145,13 +141,12 @@ lock_map(void **state)
 static void
 test_stopped(void **state)
 {
-    int    i;
     pid_t  owner, waiter[4];
 
     memset(lock, 0, sizeof(*lock));
     owner = spawn_owner();
 
-    for (i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++) {
         waiter[i] = spawn();
 
         if (waiter[i] == 0) {
@@ -161,7 +156,7 @@ test_stopped(void **state)
         }
     }
 
-    for (i = 0; i < 1000; i++) {
+    for (int i = 0; i < 1000; i++) {
         assert_false(ngx_rl_lock_try(lock));
     }
 
@@ -183,14 +178,13 @@ test_stopped(void **state)
 static void
 test_place_taken(void **state)
 {
-    pid_t     pid;
-    uint64_t  dead, life;
+    uint64_t  life;
 
     memset(lock, 0, sizeof(*lock));
     end(spawn_owner());
-    dead = lock->owner;
+    uint64_t dead = lock->owner;
 
-    pid = spawn_life(0, &life);
+    pid_t pid = spawn_life(0, &life);
     assert_int_equal(life % NGX_RL_LIVES, dead % NGX_RL_LIVES);
     assert_int_equal(lock->owner, dead);
 
@@ -209,18 +203,15 @@ test_place_taken(void **state)
 static void
 test_taking_over(void **state)
 {
-    int    i, steps, stride, first;
-    pid_t  pid;
+    int stride = 1;
+    int first = 0;
+    int steps = MAX_STEPS;
 
-    stride = 1;
-    first = 0;
-    steps = MAX_STEPS;
-
-    for (i = steps; i >= first; i -= stride) {
+    for (int i = steps; i >= first; i -= stride) {
         memset(lock, 0, sizeof(*lock));
         end(spawn_owner());
 
-        pid = spawn();
+        pid_t pid = spawn();
 
         if (pid == 0) {
             step_begin();
@@ -265,10 +256,9 @@ count_locked(void *data)
 static void
 test_threads(void **state)
 {
-    int        n;
     pthread_t  thread;
 
-    n = 0;
+    int n = 0;
     memset(lock, 0, sizeof(*lock));
     assert_int_equal(pthread_create(&thread, NULL, count_locked, &n), 0);
     count_locked(&n);
@@ -283,10 +273,9 @@ test_threads(void **state)
 static void
 test_single(void **state)
 {
-    uint64_t         life;
     local_request_t  a, b;
 
-    life = ngx_rl_life;
+    uint64_t life = ngx_rl_life;
     ngx_rl_life = NGX_RL_LIFE_NONE;
     local_make(&local, MIB, NGX_RL_CONCURRENCY, 1, 0);
 
@@ -312,7 +301,7 @@ test_single(void **state)
 static ngx_uint_t
 probe(uint64_t client)
 {
-    ngx_uint_t              i, n, denied;
+    ngx_uint_t              n, denied;
     static local_request_t  requests[100];
 
     for (n = 0, denied = 0; n < 100 && denied < 2; /* void */ ) {
@@ -326,7 +315,7 @@ probe(uint64_t client)
         denied++;
     }
 
-    for (i = 0; i < n; i++) {
+    for (ngx_uint_t i = 0; i < n; i++) {
         ngx_rl_permit_free(&requests[i].counter);
     }
 
@@ -393,7 +382,6 @@ static void
 test_evicted(void **state)
 {
     local_request_t  a, b, c;
-    ngx_rl_id_t      id;
     ngx_rl_entry_t   entry;
 
     local_make(&local, MIB, NGX_RL_CONCURRENCY, 2, 0);
@@ -401,7 +389,7 @@ test_evicted(void **state)
     assert_int_equal(local_take(&local, &a, 1), 1);
     assert_int_equal(local_take(&local, &b, 1), 1);
 
-    id = ngx_rl_counter_id(&a.counter);
+    ngx_rl_id_t id = ngx_rl_counter_id(&a.counter);
     ngx_rl_table_lock_outer(local.map.table, &id, NOW, &entry);
     assert_int_equal(entry.found, 1);
     ((set_t *) entry.at.set)->tag[entry.at.place] = 0;
@@ -425,10 +413,9 @@ test_evicted(void **state)
 static int
 step(int frees, int kill_at)
 {
-    pid_t            pid;
     local_request_t  r;
 
-    pid = spawn();
+    pid_t pid = spawn();
 
     if (pid == 0) {
         (void) local_take(&local, &r, 2);
@@ -456,16 +443,16 @@ step(int frees, int kill_at)
 static void
 test_every_instruction(void **state)
 {
-    int              i, frees, steps, stride;
+    int              i;
     local_request_t  r;
 
     local_make(&local, MIB, NGX_RL_CONCURRENCY, 3, 0);
 
-    for (frees = 0; frees < 2; frees++) {
-        steps = step(frees, MAX_STEPS);
+    for (int frees = 0; frees < 2; frees++) {
+        int steps = step(frees, MAX_STEPS);
         assert_in_range(steps, 100, MAX_STEPS - 1);
 
-        stride = step_choose(steps, &i);
+        int stride = step_choose(steps, &i);
 
         for ( /* void */ ; i <= steps; i += stride) {
             step(frees, i);
@@ -513,13 +500,12 @@ static board_t  *board;
 static void
 storm_child(int me, uint64_t seed)
 {
-    int              client, at;
     local_request_t  held[CLIENTS][LIMIT];
     int              n[CLIENTS] = { 0 };
 
     for ( ;; ) {
         seed = mix(seed);
-        client = seed % CLIENTS;
+        int client = seed % CLIENTS;
 
         if (atomic_load(&board->quiet)) {
             atomic_store(&board->round[me], atomic_load(&board->quiet));
@@ -543,7 +529,7 @@ storm_child(int me, uint64_t seed)
             }
 
         } else if (n[client]) {
-            at = (seed >> 30) % n[client];
+            int at = (seed >> 30) % n[client];
             atomic_fetch_sub(&board->least[me][client], 1);
             ngx_rl_permit_free(&held[client][at].counter);
             held[client][at] = held[client][--n[client]];
@@ -557,16 +543,13 @@ storm_child(int me, uint64_t seed)
 static pid_t
 storm_spawn(int me, uint64_t seed)
 {
-    int    client;
-    pid_t  pid;
-
-    for (client = 0; client < CLIENTS; client++) {
+    for (int client = 0; client < CLIENTS; client++) {
         atomic_store(&board->least[me][client], 0);
         atomic_store(&board->most[me][client], 0);
     }
 
     atomic_store(&board->round[me], 0);
-    pid = spawn();
+    pid_t pid = spawn();
 
     if (pid == 0) {
         storm_child(me, seed);
@@ -580,7 +563,7 @@ storm_spawn(int me, uint64_t seed)
 static void
 storm_check_stopped(const pid_t *pid)
 {
-    int  i, client, status, held;
+    int  i, status, held;
 
     for (i = 0; i < CHILDREN; i++) {
         kill(pid[i], SIGSTOP);
@@ -588,7 +571,7 @@ storm_check_stopped(const pid_t *pid)
         assert_true(WIFSTOPPED(status));
     }
 
-    for (client = 0; client < CLIENTS; client++) {
+    for (int client = 0; client < CLIENTS; client++) {
         for (i = 0, held = 0; i < CHILDREN; i++) {
             held += atomic_load(&board->least[i][client]);
         }
@@ -606,7 +589,7 @@ storm_check_stopped(const pid_t *pid)
 static void
 storm_check_quiet(int round)
 {
-    int  i, client, held;
+    int  i, held;
 
     atomic_store(&board->quiet, round);
 
@@ -616,7 +599,7 @@ storm_check_quiet(int round)
         }
     }
 
-    for (client = 0; client < CLIENTS; client++) {
+    for (int client = 0; client < CLIENTS; client++) {
         for (i = 0, held = 0; i < CHILDREN; i++) {
             held += atomic_load(&board->least[i][client]);
             assert_int_equal(atomic_load(&board->least[i][client]),
@@ -691,13 +674,10 @@ test_storm(void **state)
 static void
 test_too_many(void **state)
 {
-    int    i;
-    pid_t  pid;
-
-    pid = spawn();
+    pid_t pid = spawn();
 
     if (pid == 0) {
-        for (i = 0; i < NGX_RL_LIVES - 2; i++) {
+        for (int i = 0; i < NGX_RL_LIVES - 2; i++) {
             live();
         }
 

@@ -119,12 +119,10 @@ limit_of(const spec_t *spec)
 static void
 test_refusals(void **state)
 {
-    limit_t      limit;
-    size_t       i;
-    const char  *text;
+    limit_t  limit;
 
-    for (i = 0; i < COUNT(cases); i++) {
-        text = ngx_rl_limit_init(&limit, &cases[i].spec);
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        const char *text = ngx_rl_limit_init(&limit, &cases[i].spec);
 
         if (cases[i].expected == NULL) {
             if (text) {
@@ -147,18 +145,14 @@ test_refusals(void **state)
 static void
 test_calendar(void **state)
 {
-    spec_t       spec;
     limit_t      limit;
     char         seen[4096];
-    int          algorithm;
-    uint32_t     day;
-    ngx_rl_tz_t  tz;
 
-    memset(&tz, 0, sizeof(tz));
+    ngx_rl_tz_t tz = { 0 };
     tz.name = 0xfffffff0;
 
-    for (algorithm = 0; algorithm <= NGX_RL_CONCURRENCY; algorithm++) {
-        memset(&spec, 0, sizeof(spec));
+    for (int algorithm = 0; algorithm <= NGX_RL_CONCURRENCY; algorithm++) {
+        spec_t spec = { 0 };
         spec.algorithm = algorithm;
         spec.calendar = NGX_RL_CALENDAR_DAY;
         spec.tokens = 10;
@@ -181,7 +175,7 @@ test_calendar(void **state)
         assert_true(limit.window_us == 31 * DAY);
     }
 
-    memset(&spec, 0, sizeof(spec));
+    spec_t spec = { 0 };
     spec.algorithm = NGX_RL_FIXED_WINDOW;
     spec.tokens = 10;
 
@@ -214,7 +208,7 @@ test_calendar(void **state)
 
     memset(seen, 0, sizeof(seen));
 
-    for (day = 0; day <= 32; day++) {
+    for (uint32_t day = 0; day <= 32; day++) {
         spec.calendar = day == 0 ? NGX_RL_CALENDAR_DAY
                         : day == 32 ? NGX_RL_CALENDAR_WEEK
                         : NGX_RL_CALENDAR_MONTH;
@@ -235,8 +229,6 @@ test_calendar(void **state)
 static void
 test_becomes(void **state)
 {
-    limit_t  limit;
-
     static const spec_t  token = { TOKEN, 100, 60 * SECOND, 0, 0, 0, 0 };
     static const spec_t  thirds = { TOKEN, 3, SECOND, 10, 0, 0, 0 };
     static const spec_t  leaky = { LEAKY, 10, SECOND, 0, 20, 0, 0 };
@@ -245,7 +237,7 @@ test_becomes(void **state)
 
     /* capacity 0 is the rate's tokens; a span is rounded up */
 
-    limit = limit_of(&token);
+    limit_t limit = limit_of(&token);
     assert_int_equal(limit.capacity, 100);
     assert_true(limit.window_us == 60 * SECOND);
     assert_int_equal(limit.code, 0);
@@ -273,15 +265,12 @@ test_becomes(void **state)
 static void
 check_burst(const spec_t *spec, const int *delays_ms, unsigned n)
 {
-    limit_t                limit;
-    unsigned               i;
-    ngx_rl_answer_t        answer;
-    ngx_rl_token_bucket_t  tb;
+    ngx_rl_answer_t  answer;
 
-    limit = limit_of(spec);
-    memset(&tb, 0, sizeof(tb));
+    limit_t limit = limit_of(spec);
+    ngx_rl_token_bucket_t tb = { 0 };
 
-    for (i = 0; i < n; i++) {
+    for (unsigned i = 0; i < n; i++) {
         ngx_rl_token_bucket_take(&tb, &limit.rate, NOW, 1, 0, &answer);
 
         assert_int_equal(answer.granted, delays_ms[i] >= 0);
@@ -295,10 +284,7 @@ check_burst(const spec_t *spec, const int *delays_ms, unsigned n)
 static void
 test_delay(void **state)
 {
-    unsigned          i;
-    uint64_t          delay_us;
-    limit_t           limit;
-    ngx_rl_answer_t   answer;
+    ngx_rl_answer_t  answer;
 
     static const spec_t  plain = { LEAKY, 10, SECOND, 0, 3, 0, 0 };
     static const int     plain_ms[] = { 0, 100, 200, 300, -1, -1 };
@@ -323,9 +309,9 @@ test_delay(void **state)
 
     /* steps of a fraction: n tokens above take n / 7 s, in milliseconds */
 
-    limit = limit_of(&sevenths);
+    limit_t limit = limit_of(&sevenths);
 
-    for (i = 1; i <= 1001; i++) {
+    for (unsigned i = 1; i <= 1001; i++) {
         answer.granted = 1;
         answer.reset_us = (i * SECOND + 6) / 7;
 
@@ -333,7 +319,7 @@ test_delay(void **state)
             assert_true(ngx_rl_limit_delay(&limit, &answer) == 0);
 
         } else {
-            delay_us = ngx_rl_limit_delay(&limit, &answer);
+            uint64_t delay_us = ngx_rl_limit_delay(&limit, &answer);
             assert_int_equal(delay_us % 1000, 0);
             assert_in_range(delay_us, (i - 501) * SECOND / 7 - 999,
                             (i - 501) * SECOND / 7 + 1);
@@ -362,19 +348,17 @@ test_delay(void **state)
 static void
 test_part(void **state)
 {
-    ngx_rl_spec_t          spec, own;
-    ngx_rl_limit_t         whole, part, halves;
-    ngx_rl_answer_t        answer;
-    ngx_rl_token_bucket_t  tb;
+    ngx_rl_limit_t   whole, part, halves;
+    ngx_rl_answer_t  answer;
 
-    memset(&spec, 0, sizeof(spec));
+    ngx_rl_spec_t spec = { 0 };
     spec.algorithm = NGX_RL_LEAKY_BUCKET;
     spec.tokens = 7;
     spec.period_us = 60000000;
     spec.burst = 20;
     assert_null(ngx_rl_limit_init(&whole, &spec));
 
-    memset(&own, 0, sizeof(own));
+    ngx_rl_spec_t own = { 0 };
     own.burst = 5;
     own.delay = 2;
     assert_null(ngx_rl_limit_part(&whole, &own, &part));
@@ -394,7 +378,7 @@ test_part(void **state)
 
     /* the state is that of the whole: a part does not change it */
 
-    memset(&tb, 0, sizeof(tb));
+    ngx_rl_token_bucket_t tb = { 0 };
     ngx_rl_token_bucket_take(&tb, &whole.rate, 1000, 15, 0, &answer);
     assert_int_equal(answer.remaining, 6);
 

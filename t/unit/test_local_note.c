@@ -46,9 +46,7 @@ pass(uint64_t ms)
 static void
 ask(uint32_t cost, uint32_t want, ngx_rl_answer_t *answer)
 {
-    ngx_rl_limit_t  limit;
-
-    limit = local.limit;
+    ngx_rl_limit_t limit = local.limit;
 
     if (limit.algorithm == NGX_RL_SLIDING_LOG) {
         limit.algorithm = NGX_RL_SLIDING_WINDOW;
@@ -104,14 +102,12 @@ static void
 run(ngx_rl_algorithm_e algorithm, uint64_t tokens, uint64_t seconds,
     uint32_t slack)
 {
-    int              i;
-    uint64_t         step_ms;
     ngx_rl_answer_t  answer, here;
 
     make(algorithm, tokens, seconds);
-    step_ms = seconds * 1000 / tokens + 2;
+    uint64_t step_ms = seconds * 1000 / tokens + 2;
 
-    for (i = 0; i < STEPS; i++) {
+    for (int i = 0; i < STEPS; i++) {
 
         pass(rnd(50) ? rnd(2 * step_ms) : rnd(3000 * seconds));
 
@@ -181,11 +177,10 @@ test_owed(void **state)
 static uint32_t
 alone(uint64_t client, uint32_t cost)
 {
-    uint32_t         n;
-    local_request_t  r;
+    uint32_t  n;
 
     for (n = 0; n < 1000; n++) {
-        r = fallback(client, cost);
+        local_request_t r = fallback(client, cost);
 
         if (r.counter.answer.retry_us) {
             assert_int_equal(r.counter.answer.granted, 0);
@@ -205,10 +200,6 @@ alone(uint64_t client, uint32_t cost)
 static void
 test_share(void **state)
 {
-    uint32_t         share;
-    unsigned         i, j;
-    ngx_rl_answer_t  answer;
-
     static const ngx_rl_algorithm_e  algorithms[] = {
         NGX_RL_TOKEN_BUCKET, NGX_RL_FIXED_WINDOW,
         NGX_RL_SLIDING_WINDOW, NGX_RL_SLIDING_LOG,
@@ -217,11 +208,11 @@ test_share(void **state)
     static const ngx_uint_t  fleets[] = {
         1, 2, 3, 5, 7, 10, 100, 200, 201, 1000000000 };
 
-    for (i = 0; i < 5; i++) {
-        for (j = 0; j < 10; j++) {
+    for (unsigned i = 0; i < 5; i++) {
+        for (unsigned j = 0; j < 10; j++) {
             make(algorithms[i], 100, 3600);
             local_nodes = fleets[j];
-            share = fleets[j] < 2 ? 100 : 200 / fleets[j];
+            uint32_t share = fleets[j] < 2 ? 100 : 200 / fleets[j];
 
             assert_int_equal(alone(1, 1), share ? share : 1);
 
@@ -232,7 +223,7 @@ test_share(void **state)
 
             /* what it knows to be left is shared, too */
 
-            memset(&answer, 0, sizeof(answer));
+            ngx_rl_answer_t answer = { 0 };
             answer.remaining = 60;
             answer.reset_us = algorithms[i] == NGX_RL_TOKEN_BUCKET
                               ? 1440000000 : 3600000000;
@@ -256,12 +247,10 @@ test_share(void **state)
 static void
 test_share_changes(void **state)
 {
-    local_request_t  r;
-
     make(NGX_RL_FIXED_WINDOW, 100, 3600);
 
     local_nodes = 1;
-    r = fallback(1, 50);
+    local_request_t r = fallback(1, 50);
     r.counter.client = &r.client;
     r.client.check = &r.check;
     r.client.remote = &r.remote;
@@ -294,7 +283,6 @@ test_share_changes(void **state)
 static void
 test_share_large(void **state)
 {
-    unsigned         i;
     local_request_t  r;
 
     static const struct {
@@ -308,7 +296,7 @@ test_share_large(void **state)
             { NGX_RL_SLIDING_WINDOW, 1 << 30, 1 }
     };
 
-    for (i = 0; i < 5; i++) {
+    for (unsigned i = 0; i < 5; i++) {
         make(limits[i].algorithm, limits[i].tokens, limits[i].seconds);
         local_nodes = 4;
 
@@ -334,13 +322,13 @@ test_share_large(void **state)
 static void
 test_sliding_log(void **state)
 {
-    local_request_t      r;
-    ngx_rl_answer_t      answer, here;
+    local_request_t         r;
+    ngx_rl_answer_t         here;
     ngx_rl_segments_stat_t  stat;
 
     make(NGX_RL_SLIDING_LOG, 10000, 60);
 
-    memset(&answer, 0, sizeof(answer));
+    ngx_rl_answer_t answer = { 0 };
     answer.granted = 1;
     answer.remaining = 3;
     answer.reset_us = 60000000;
@@ -370,7 +358,6 @@ test_sliding_log(void **state)
 static void
 test_nonsense(void **state)
 {
-    int              i;
     ngx_rl_answer_t  answer, here;
 
     static const ngx_rl_algorithm_e  algorithms[] = {
@@ -379,7 +366,7 @@ test_nonsense(void **state)
         NGX_RL_SLIDING_LOG
     };
 
-    for (i = 0; i < STEPS; i++) {
+    for (int i = 0; i < STEPS; i++) {
 
         if (i % (STEPS / 5) == 0) {
             if (i) {

@@ -70,12 +70,11 @@ test_exact(void **state)
 static void
 test_answers(void **state)
 {
-    int              i;
     local_request_t  r;
 
     local_make(&local, MIB, LOG, 100, 10);
 
-    for (i = 0; i < 100; i++) {
+    for (int i = 0; i < 100; i++) {
         assert_int_equal(local_take(&local, &r, 1), 1);
         assert_int_equal(r.counter.answer.remaining, 99 - i);
         ngx_current_msec += 10;

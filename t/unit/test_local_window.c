@@ -17,9 +17,7 @@ static ngx_time_t  wall;
 static void
 make_day(void)
 {
-    ngx_rl_spec_t  spec;
-
-    memset(&spec, 0, sizeof(spec));
+    ngx_rl_spec_t spec = { 0 };
     spec.algorithm = NGX_RL_FIXED_WINDOW;
     spec.calendar = NGX_RL_CALENDAR_DAY;
     spec.tokens = LIMIT;
@@ -33,9 +31,7 @@ make_day(void)
 static void
 at(int64_t ms, int64_t ahead_ms)
 {
-    uint64_t  now;
-
-    now = MIDNIGHT + ms + ahead_ms;
+    uint64_t now = MIDNIGHT + ms + ahead_ms;
 
     ngx_current_msec = 100 * 24 * HOUR + ms;
     wall.sec = now / 1000;
@@ -84,11 +80,9 @@ test_ends(void **state)
 static void
 test_set_back(void **state)
 {
-    unsigned  i;
-
     static const int64_t  steps[] = { 21, 1000, 60000, HOUR, 11 * HOUR };
 
-    for (i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+    for (unsigned i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
         make_day();
 
         at(-1000, 0);

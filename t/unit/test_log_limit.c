@@ -17,9 +17,8 @@ static void
 test_one_in_an_interval(void **state)
 {
     char                note[NGX_RL_LOG_NOTE];
-    ngx_rl_log_limit_t  limit;
 
-    memset(&limit, 0, sizeof(limit));
+    ngx_rl_log_limit_t limit = { 0 };
 
     /* a process may read its clock as 0 */
 
@@ -52,9 +51,8 @@ static void
 test_interval(void **state)
 {
     char                note[NGX_RL_LOG_NOTE];
-    ngx_rl_log_limit_t  limit;
 
-    memset(&limit, 0, sizeof(limit));
+    ngx_rl_log_limit_t limit = { 0 };
 
     assert_true(ngx_rl_log_due(&limit, 5000, 60000, note));
     assert_false(ngx_rl_log_due(&limit, 64999, 60000, note));
@@ -73,23 +71,22 @@ test_interval(void **state)
 static void
 test_processes(void **state)
 {
-    int                         i, j, status;
+    int                         status;
     char                        note[NGX_RL_LOG_NOTE];
     pid_t                       pids[PROCESSES];
     _Atomic uint64_t           *total;
-    ngx_rl_log_limit_t  *limit;
 
-    limit = mmap(NULL, 4096, PROT_READ|PROT_WRITE, MAP_SHARED|MAP_ANONYMOUS,
-                 -1, 0);
+    ngx_rl_log_limit_t *limit = mmap(NULL, 4096, PROT_READ|PROT_WRITE,
+                                     MAP_SHARED|MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(limit, MAP_FAILED);
 
     total = (_Atomic uint64_t *) (limit + 1);
 
-    for (i = 0; i < PROCESSES; i++) {
+    for (int i = 0; i < PROCESSES; i++) {
         pids[i] = fork();
 
         if (pids[i] == 0) {
-            for (j = 1; j <= LINES; j++) {
+            for (int j = 1; j <= LINES; j++) {
                 if (ngx_rl_log_due(limit, j, MS, note)) {
                     atomic_fetch_add(total, 1 + strtoul(note[0] ? note + 2
                                                          : "0",
@@ -101,7 +98,7 @@ test_processes(void **state)
         }
     }
 
-    for (i = 0; i < PROCESSES; i++) {
+    for (int i = 0; i < PROCESSES; i++) {
         assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
         assert_int_equal(status, 0);
     }

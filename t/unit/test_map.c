@@ -11,13 +11,11 @@
 static const u_char *
 key(uint32_t n)
 {
-    size_t         i;
-    uint32_t       x;
     static u_char  out[NGX_RL_MAP_KEY];
 
-    x = (n % 16) ? n * 2654435761u : 7;
+    uint32_t x = (n % 16) ? n * 2654435761u : 7;
 
-    for (i = 0; i < sizeof(out); i++) {
+    for (size_t i = 0; i < sizeof(out); i++) {
         out[i] = (u_char) (x >> (i % 4 * 8));
     }
 
@@ -47,12 +45,11 @@ test_empty(void **state)
 static void
 test_full(void **state)
 {
-    void          *memory;
-    size_t         n, i;
-    ngx_rl_map_t   map;
+    size_t        i;
+    ngx_rl_map_t  map;
 
-    for (n = 1; n <= N; n = n * 3 + 1) {
-        memory = malloc(ngx_rl_map_bytes(n));
+    for (size_t n = 1; n <= N; n = n * 3 + 1) {
+        void *memory = malloc(ngx_rl_map_bytes(n));
         assert_non_null(memory);
         ngx_rl_map_init(&map, memory, n);
 

@@ -32,7 +32,6 @@ address(const char *text, u_char *bytes)
 static void
 test_parse(void **state)
 {
-    size_t            i;
     char              text[INET6_ADDRSTRLEN];
     ngx_rl_network_t  network;
 
@@ -57,7 +56,7 @@ test_parse(void **state)
             0 }
     };
 
-    for (i = 0; i < COUNT(sets); i++) {
+    for (size_t i = 0; i < COUNT(sets); i++) {
         assert_int_equal(parse(sets[i].text, &network),
                          sets[i].address ? 0 : -1);
 
@@ -76,9 +75,7 @@ test_parse(void **state)
 static ngx_rl_networks_t *
 make(const ngx_rl_network_t *networks, size_t n)
 {
-    void  *memory;
-
-    memory = calloc(1, ngx_rl_networks_bytes(networks, n));
+    void *memory = calloc(1, ngx_rl_networks_bytes(networks, n));
     assert_non_null(memory);
 
     return ngx_rl_networks_init(memory, networks, n);
@@ -88,10 +85,8 @@ make(const ngx_rl_network_t *networks, size_t n)
 static void
 test_have(void **state)
 {
-    size_t              i;
     u_char              bytes[NGX_RL_ADDRESS];
     ngx_rl_network_t    networks[6];
-    ngx_rl_networks_t  *list;
 
     static const struct {
         const char  *text;
@@ -110,14 +105,14 @@ test_have(void **state)
             { "::1", 4 }, { "::fffe:10.1.2.3", 4 }
     };
 
-    for (i = 0; i < COUNT(in); i++) {
+    for (size_t i = 0; i < COUNT(in); i++) {
         assert_int_equal(parse(in[i].text, &networks[i]), 0);
         networks[i].value = in[i].value;
     }
 
-    list = make(networks, COUNT(in));
+    ngx_rl_networks_t *list = make(networks, COUNT(in));
 
-    for (i = 0; i < COUNT(sets); i++) {
+    for (size_t i = 0; i < COUNT(sets); i++) {
         address(sets[i].address, bytes);
 
         assert_int_equal(ngx_rl_networks_have(list, bytes, 0),
@@ -142,10 +137,9 @@ test_have(void **state)
 static int
 naive(const ngx_rl_network_t *networks, const u_char *bytes, uint32_t least)
 {
-    size_t    i;
     uint32_t  bit;
 
-    for (i = 0; i < N; i++) {
+    for (size_t i = 0; i < N; i++) {
 
         for (bit = 0; bit < networks[i].bits; bit++) {
             if ((bytes[bit / 8] ^ networks[i].address[bit / 8]) >> (7 - bit % 8)
@@ -168,12 +162,10 @@ naive(const ngx_rl_network_t *networks, const u_char *bytes, uint32_t least)
 static void
 test_random(void **state)
 {
-    int                 found, have;
+    int                 found;
     char                text[INET6_ADDRSTRLEN + 4];
-    size_t              i, j;
+    size_t              i;
     u_char              bytes[NGX_RL_ADDRESS];
-    uint32_t            least;
-    ngx_rl_networks_t  *list;
 
     static ngx_rl_network_t  networks[N];
 
@@ -192,17 +184,17 @@ test_random(void **state)
         networks[i].value = (uint32_t) rnd(100);
     }
 
-    list = make(networks, N);
+    ngx_rl_networks_t *list = make(networks, N);
 
     for (i = 0, found = 0; i < 20000; i++) {
 
-        j = rnd(N);
+        size_t j = rnd(N);
         memcpy(bytes, networks[j].address, sizeof(bytes));
         bytes[15] = (u_char) rnd(256);
         bytes[14] ^= (u_char) rnd(16);
-        least = (uint32_t) rnd(120);
+        uint32_t least = (uint32_t) rnd(120);
 
-        have = ngx_rl_networks_have(list, bytes, least);
+        int have = ngx_rl_networks_have(list, bytes, least);
         found += have;
 
         assert_int_equal(have, naive(networks, bytes, least));

@@ -31,17 +31,15 @@ ngx_rl_leased_learn(ngx_rl_counter_t *counter, uint64_t asked_us,
 static void
 make(uint64_t tokens, uint64_t seconds)
 {
-    size_t           i;
     uint64_t         secret[sizeof(ngx_rl_hash_key_t) / 8];
-    ngx_rl_table_t  *table;
 
     local_make(&local, MIB, NGX_RL_TOKEN_BUCKET, tokens, seconds);
 
-    for (i = 0; i < COUNT(secret); i++) {
+    for (size_t i = 0; i < COUNT(secret); i++) {
         secret[i] = mix(i);
     }
 
-    table = local.map.table;
+    ngx_rl_table_t *table = local.map.table;
     memcpy(&table->hash_key, secret, sizeof(secret));
 
     local.rule.key_salt = key(1);
@@ -53,9 +51,7 @@ make(uint64_t tokens, uint64_t seconds)
 static ngx_rl_client_t
 client_of(const char *value)
 {
-    ngx_rl_client_t  client;
-
-    memset(&client, 0, sizeof(client));
+    ngx_rl_client_t client = { 0 };
     client.limiter = &local.limiter;
     client.key.data = (u_char *) value;
     client.key.len = strlen(value);
@@ -67,9 +63,7 @@ client_of(const char *value)
 static ngx_uint_t
 known(const char *value, ngx_uint_t look)
 {
-    ngx_rl_client_t  client;
-
-    client = client_of(value);
+    ngx_rl_client_t client = client_of(value);
 
     return ngx_rl_key_known(&client, &local.rule, look);
 }
@@ -79,22 +73,19 @@ known(const char *value, ngx_uint_t look)
 static ngx_uint_t
 admit(const char *value, const char *network, ngx_uint_t look)
 {
-    ngx_str_t        text;
-    ngx_uint_t       own;
-    ngx_rl_id_t      id;
-    ngx_rl_client_t  client, want;
+    ngx_str_t  text;
 
     text.data = (u_char *) network;
     text.len = strlen(network);
 
-    client = client_of(value);
-    own = ngx_rl_key_admit(&client, &local.rule, &text, look);
+    ngx_rl_client_t client = client_of(value);
+    ngx_uint_t own = ngx_rl_key_admit(&client, &local.rule, &text, look);
 
-    want = client_of(own ? value : network);
+    ngx_rl_client_t want = client_of(own ? value : network);
     assert_ptr_equal(client.key.data, want.key.data);
     assert_int_equal(client.key.len, want.key.len);
 
-    id = *ngx_rl_client_local(&client);
+    ngx_rl_id_t id = *ngx_rl_client_local(&client);
     assert_memory_equal(&id, ngx_rl_client_local(&want), sizeof(id));
 
     return own;
@@ -240,7 +231,6 @@ static void
 test_killed(void **state)
 {
     int         at, steps, stride;
-    pid_t       pid;
     ngx_uint_t  i, n;
 
     steps = stride = at = 0;
@@ -249,7 +239,7 @@ test_killed(void **state)
         make(3, 86400);
         assert_true(admit("a", NET, 0));
 
-        pid = spawn();
+        pid_t pid = spawn();
 
         if (pid == 0) {
             step_begin();

@@ -15,18 +15,15 @@ static void
 assert_pairs(next_pt next, const char *text, const char *expected)
 {
     char           got[256];
-    size_t         len;
-    u_char        *copy;
-    const u_char  *p;
     ngx_rl_pair_t  pair;
 
-    len = strlen(text);
-    copy = malloc(len ? len : 1);
+    size_t len = strlen(text);
+    u_char *copy = malloc(len ? len : 1);
     assert_non_null(copy);
     memcpy(copy, text, len);
 
     got[0] = '\0';
-    p = copy;
+    const u_char *p = copy;
 
     while (next(&p, copy + len, &pair)) {
         snprintf(got + strlen(got), sizeof(got) - strlen(got), "[%.*s|%.*s]",
@@ -46,8 +43,6 @@ assert_pairs(next_pt next, const char *text, const char *expected)
 static void
 test_query_pairs(void **state)
 {
-    size_t  i;
-
     static const char  *cases[][2] = {
         { "", "" },                   { "a", "[a|]" }, { "a=", "[a|]" },
                         { "a=b", "[a|b]" }, { "=b", "[|b]" },
@@ -56,7 +51,7 @@ test_query_pairs(void **state)
                   { "a%3Db=c", "[a%3Db|c]" }, { "a= b ", "[a| b ]" }
     };
 
-    for (i = 0; i < COUNT(cases); i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         assert_pairs(ngx_rl_query_pair, cases[i][0], cases[i][1]);
     }
 }
@@ -65,8 +60,6 @@ test_query_pairs(void **state)
 static void
 test_cookie_pairs(void **state)
 {
-    size_t  i;
-
     static const char  *cases[][2] = {
         { "", "" },                      { "a", "" }, { "a=b", "[a|b]" },
                          { " a = b ", "[a|b]" }, { "a=b; c=d", "[a|b][c|d]" },
@@ -76,7 +69,7 @@ test_cookie_pairs(void **state)
             "[a|b,c=d]" }, { "a = ; b=\t \t", "[a|][b|]" }
     };
 
-    for (i = 0; i < COUNT(cases); i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         assert_pairs(ngx_rl_cookie_pair, cases[i][0], cases[i][1]);
     }
 }
@@ -85,9 +78,6 @@ test_cookie_pairs(void **state)
 static void
 test_query_name(void **state)
 {
-    size_t         i;
-    ngx_rl_pair_t  pair;
-
     static const struct {
         const char  *name;
         const char  *expected;
@@ -104,8 +94,8 @@ test_query_name(void **state)
                    { "%61%70", "api", 0 }, { "%61%70%69%61", "api", 0 }
     };
 
-    for (i = 0; i < COUNT(cases); i++) {
-        memset(&pair, 0, sizeof(pair));
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        ngx_rl_pair_t pair = { 0 };
         pair.name = (const u_char *) cases[i].name;
         pair.name_len = strlen(cases[i].name);
 
@@ -131,13 +121,10 @@ test_query_name(void **state)
 static void
 test_caseless(void **state)
 {
-    int     a, b;
-    u_char  one, two;
-
-    for (a = 0; a < 256; a++) {
-        for (b = 0; b < 256; b++) {
-            one = (u_char) a;
-            two = (u_char) b;
+    for (int a = 0; a < 256; a++) {
+        for (int b = 0; b < 256; b++) {
+            u_char one = (u_char) a;
+            u_char two = (u_char) b;
 
             assert_int_equal(ngx_rl_caseless(&one, &two, 1),
                              tolower(a) == tolower(b));
@@ -156,11 +143,8 @@ static void
 assert_decoded(decode_pt decode, const char *text, const char *expected,
     size_t expected_len)
 {
-    size_t   len;
-    u_char  *copy;
-
-    len = strlen(text);
-    copy = malloc(len ? len : 1);
+    size_t len = strlen(text);
+    u_char *copy = malloc(len ? len : 1);
     assert_non_null(copy);
     memcpy(copy, text, len);
 
@@ -178,8 +162,6 @@ assert_decoded(decode_pt decode, const char *text, const char *expected,
 static void
 test_query_decode(void **state)
 {
-    size_t  i;
-
     static const char  *cases[][2] = {
         { "", "" },            { "abc", "abc" },        { "%41", "A" }, { "a+b",
             "a b" },      { "a%2Bb", "a+b" }, { "%c3%A9", "\xc3\xa9" }, { "%",
@@ -188,7 +170,7 @@ test_query_decode(void **state)
             "%A" },      { "\"a\"", "\"a\"" }
     };
 
-    for (i = 0; i < COUNT(cases); i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         assert_decoded(ngx_rl_query_decode, cases[i][0], cases[i][1],
                        strlen(cases[i][1]));
     }
@@ -200,9 +182,6 @@ test_query_decode(void **state)
 static void
 test_cookie_decode(void **state)
 {
-    int     encoded;
-    size_t  i, len;
-
     static const char  *cases[][2] = {
         { "", "" },               { "abc", "abc" },       { "\"abc\"", "abc" },
             { "\"", "\"" },           { "\"\"", "" },         { "\"a", "\"a" },
@@ -215,14 +194,14 @@ test_cookie_decode(void **state)
             { "\"%4\"", "%4" },       { "\"\\%41\"", "%41" }
     };
 
-    for (i = 0; i < COUNT(cases); i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         assert_decoded(ngx_rl_cookie_decode, cases[i][0], cases[i][1],
                        strlen(cases[i][1]));
 
         /* what is said not to be encoded is not changed */
 
-        len = strlen(cases[i][0]);
-        encoded = ngx_rl_cookie_encoded((const u_char *) cases[i][0], len);
+        size_t len = strlen(cases[i][0]);
+        int encoded = ngx_rl_cookie_encoded((const u_char *) cases[i][0], len);
         assert_true(encoded || strcmp(cases[i][0], cases[i][1]) == 0);
     }
 

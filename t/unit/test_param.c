@@ -84,11 +84,8 @@ value(const ngx_rl_param_t *p, const char *quote)
 static void
 algorithms(ngx_uint_t bits)
 {
-    ngx_uint_t   i, rest;
-    const char  *before;
-
-    rest = bits ? ~bits & 0x3f : 0;
-    before = "";
+    ngx_uint_t rest = bits ? ~bits & 0x3f : 0;
+    const char *before = "";
 
     if (rest == 0) {
         say("all");
@@ -101,7 +98,7 @@ algorithms(ngx_uint_t bits)
         return;
     }
 
-    for (i = 0; ngx_rl_algorithm_names[i]; i++) {
+    for (ngx_uint_t i = 0; ngx_rl_algorithm_names[i]; i++) {
         if (bits >> i & 1) {
             say("%s`%s`", before, ngx_rl_algorithm_names[i]);
             before = ", ";
@@ -114,8 +111,6 @@ algorithms(ngx_uint_t bits)
 static void
 name(ngx_rl_param_e id, ngx_uint_t values, ngx_uint_t json)
 {
-    const char            *before;
-    ngx_uint_t             i;
     const ngx_rl_param_t  *p;
 
     if (id == NGX_RL_PARAM_ALGORITHM) {
@@ -124,9 +119,9 @@ name(ngx_rl_param_e id, ngx_uint_t values, ngx_uint_t json)
     }
 
     p = ngx_rl_param(id, json ? ~(ngx_uint_t) NGX_RL_IN_CONF : (ngx_uint_t) -1);
-    before = "";
+    const char *before = "";
 
-    for (i = 0; p->names && p->names[i]; i++) {
+    for (ngx_uint_t i = 0; p->names && p->names[i]; i++) {
         if (values >> (i + p->min) & 1) {
             say("%s`%s%s`", before, p->conf, p->names[i]);
             before = ", ";
@@ -145,15 +140,11 @@ name(ngx_rl_param_e id, ngx_uint_t values, ngx_uint_t json)
 static void
 found_in(const char *page)
 {
-    FILE    *file;
-    char    *text;
-    size_t   n;
-
-    file = fopen(page, "r");
+    FILE *file = fopen(page, "r");
     assert_non_null(file);
-    text = calloc(1, 1 << 20);
+    char *text = calloc(1, 1 << 20);
     assert_non_null(text);
-    n = fread(text, 1, (1 << 20) - 1, file);
+    size_t n = fread(text, 1, (1 << 20) - 1, file);
     assert_true(n > 0);
     fclose(file);
 
@@ -171,13 +162,10 @@ static void
 test_rows(void **state)
 {
     uint64_t                   seen[8];
-    ngx_uint_t                 i;
-    const ngx_rl_param_t      *p;
-    const ngx_rl_exclusion_t  *x;
 
     memset(seen, 0, sizeof(seen));
 
-    for (p = ngx_rl_params; p->id; p++) {
+    for (const ngx_rl_param_t *p = ngx_rl_params; p->id; p++) {
         assert_true(p->id < NGX_RL_PARAM_ALL);
         assert_true(!p->conf == !(p->in & NGX_RL_IN_CONF));
         assert_true(!p->json == !(p->in & ~NGX_RL_IN_CONF));
@@ -191,7 +179,7 @@ test_rows(void **state)
 
         /* one row for each place */
 
-        for (i = 0; i < 8; i++) {
+        for (ngx_uint_t i = 0; i < 8; i++) {
             if (p->in >> i & 1) {
                 assert_false(seen[i] >> p->id & 1);
                 seen[i] |= (uint64_t) 1 << p->id;
@@ -199,7 +187,7 @@ test_rows(void **state)
         }
     }
 
-    for (x = ngx_rl_exclusions; x->at; x++) {
+    for (const ngx_rl_exclusion_t *x = ngx_rl_exclusions; x->at; x++) {
         assert_non_null(ngx_rl_param(x->at, (ngx_uint_t) -1));
         assert_non_null(ngx_rl_param(x->with, (ngx_uint_t) -1));
         assert_non_null(x->expected);
@@ -210,16 +198,12 @@ test_rows(void **state)
 static void
 test_reference(void **state)
 {
-    ngx_uint_t                 json;
-    const ngx_rl_param_t      *p;
-    const ngx_rl_exclusion_t  *x;
-
     end = block;
 
     say("| nginx.conf | document | value | default | algorithms |\n"
         "|---|---|---|---|---|\n");
 
-    for (p = ngx_rl_params; p->id; p++) {
+    for (const ngx_rl_param_t *p = ngx_rl_params; p->id; p++) {
 
         /* of a zone or a location alone */
 
@@ -240,8 +224,8 @@ test_reference(void **state)
 
     say("\n| parameter | excludes | expected |\n|---|---|---|\n");
 
-    for (x = ngx_rl_exclusions; x->at; x++) {
-        json = !ngx_rl_param(x->at, NGX_RL_IN_CONF);
+    for (const ngx_rl_exclusion_t *x = ngx_rl_exclusions; x->at; x++) {
+        ngx_uint_t json = !ngx_rl_param(x->at, NGX_RL_IN_CONF);
         say("| ");
         name(x->at, x->at_values, json);
         say(" | ");
@@ -259,9 +243,6 @@ test_reference(void **state)
 static void
 schema(const ngx_rl_param_t *p, ngx_uint_t in)
 {
-    ngx_uint_t   i, variables;
-    const char  *type;
-
     static const char *const  types[] = {    /* ngx_rl_kind_e */
         "integer", "number", "boolean", "string", "string", "string",
         "integer, string", "integer, string", "object", "string", "string",
@@ -286,11 +267,11 @@ schema(const ngx_rl_param_t *p, ngx_uint_t in)
         say("'\n");
     }
 
-    variables = ((p->flags & NGX_RL_WORD)
-                 || ((p->flags & NGX_RL_VARIABLES)
-                     && in != NGX_RL_OF_AMOUNT))
-                && p->kind == NGX_RL_A_NUMBER;
-    type = types[p->kind];
+    ngx_uint_t variables = ((p->flags & NGX_RL_WORD)
+                            || ((p->flags & NGX_RL_VARIABLES)
+                                && in != NGX_RL_OF_AMOUNT))
+                           && p->kind == NGX_RL_A_NUMBER;
+    const char *type = types[p->kind];
 
     say("          type: [%s%s%s, 'null']\n", type, variables ? ", string" : "",
         (p->flags & NGX_RL_LIST) ? ", array" : "");
@@ -307,7 +288,7 @@ schema(const ngx_rl_param_t *p, ngx_uint_t in)
     if (p->names) {
         say("          enum: [");
 
-        for (i = 0; p->names[i]; i++) {
+        for (ngx_uint_t i = 0; p->names[i]; i++) {
             say("%s%s", i ? ", " : "", p->names[i]);
         }
 
@@ -320,9 +301,6 @@ schema(const ngx_rl_param_t *p, ngx_uint_t in)
 static void
 test_schemas(void **state)
 {
-    ngx_uint_t             i;
-    const ngx_rl_param_t  *p;
-
     static const struct {
         const char  *name;
         ngx_uint_t   in;
@@ -334,11 +312,11 @@ test_schemas(void **state)
 
     end = block;
 
-    for (i = 0; i < sizeof(objects) / sizeof(objects[0]); i++) {
+    for (ngx_uint_t i = 0; i < sizeof(objects) / sizeof(objects[0]); i++) {
         say("    %s:\n      type: object\n      additionalProperties: false\n"
             "      properties:\n", objects[i].name);
 
-        for (p = ngx_rl_params; p->id; p++) {
+        for (const ngx_rl_param_t *p = ngx_rl_params; p->id; p++) {
             if (p->in & objects[i].in) {
                 schema(p, objects[i].in);
             }

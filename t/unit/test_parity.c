@@ -95,10 +95,9 @@ fill_arg(const check_t *check, parity_arg_t *arg)
 static void
 lease_c(uint64_t now, const check_t *check, answer_t *answer)
 {
-    uint32_t   left, granted, share;
-    counter_t  copy;
+    uint32_t  share;
 
-    copy = *check->counter;
+    counter_t copy = *check->counter;
     counter_take(&copy, now, check->cost, NGX_RL_LOOK, answer);
 
     if (answer->retry_us) {
@@ -107,8 +106,8 @@ lease_c(uint64_t now, const check_t *check, answer_t *answer)
         return;
     }
 
-    left = answer->remaining;
-    granted = (check->want < left) ? check->want : left;
+    uint32_t left = answer->remaining;
+    uint32_t granted = (check->want < left) ? check->want : left;
 
     if (granted < check->cost) {
         granted = check->cost;
@@ -136,13 +135,11 @@ lease_c(uint64_t now, const check_t *check, answer_t *answer)
 static void
 charge_c(uint64_t now, const check_t *check, answer_t *answer)
 {
-    uint32_t                left;
-    counter_t               copy;
     answer_t  look;
 
-    copy = *check->counter;
+    counter_t copy = *check->counter;
     counter_take(&copy, now, 0, 0, &look);
-    left = look.remaining;
+    uint32_t left = look.remaining;
 
     counter_take(check->counter, now, check->charge, CHARGE, answer);
 
@@ -160,9 +157,7 @@ charge_c(uint64_t now, const check_t *check, answer_t *answer)
 static void
 part_c(check_t *check)
 {
-    ngx_rl_spec_t  own;
-
-    memset(&own, 0, sizeof(own));
+    ngx_rl_spec_t own = { 0 };
     check->whole = check->counter->limit;
     own.burst = check->whole.capacity - check->keep - 1;
 
@@ -173,12 +168,11 @@ part_c(check_t *check)
 static void
 whole_c(uint64_t now, const check_t *check, const answer_t *answer)
 {
-    counter_t  copy;
-    answer_t   other;
+    answer_t  other;
 
     check->counter->limit = check->whole;
 
-    copy = *check->counter;
+    counter_t copy = *check->counter;
     counter_take(&copy, now, check->cost, NGX_RL_LOOK, &other);
     seen[KEPT] += (answer->retry_us && other.retry_us == 0);
 }
@@ -188,36 +182,31 @@ whole_c(uint64_t now, const check_t *check, const answer_t *answer)
 static void
 run_c(uint64_t now, check_t *checks, unsigned n, parity_answer_t *answers)
 {
-    int                      denied;
-    unsigned                 i;
-    uint64_t                 age_us, taken_us;
-    counter_t                copy;
-    check_t                 *check;
-    answer_t   answer;
+    answer_t  answer;
 
-    denied = 0;
+    int denied = 0;
 
-    for (i = 0; i < n; i++) {
-        check = &checks[i];
+    for (unsigned i = 0; i < n; i++) {
+        check_t *check = &checks[i];
 
         if (check->keep) {
             part_c(check);
         }
 
         if (check->cost >= 0 && !check->dry_run) {
-            copy = *check->counter;
+            counter_t copy = *check->counter;
             counter_take(&copy, now, check->cost, check->want, &answer);
             denied |= (answer.retry_us != 0);
         }
     }
 
-    for (i = 0; i < n; i++) {
-        check = &checks[i];
+    for (unsigned i = 0; i < n; i++) {
+        check_t *check = &checks[i];
 
         if (check->cost < 0) {
             if (!denied) {
-                age_us = (uint64_t) check->want * 1000;
-                taken_us = age_us < now ? now - age_us : 0;
+                uint64_t age_us = (uint64_t) check->want * 1000;
+                uint64_t taken_us = age_us < now ? now - age_us : 0;
 
                 if (check->want == NGX_RL_LOOK) {
                     taken_us = NGX_RL_WHENEVER;
@@ -305,11 +294,11 @@ change_limit(counter_t *counter)
 static uint64_t
 random_edge(uint64_t now, const counter_t *counter)
 {
-    uint64_t                      edge, fresh_us;
+    uint64_t        edge;
     const limit_t  *limit;
 
     limit = &counter->limit;
-    fresh_us = counter_fresh_us(counter);
+    uint64_t fresh_us = counter_fresh_us(counter);
 
     if (limit->calendar) {
         edge = now + window_left(limit, now);
@@ -437,20 +426,16 @@ random_lease(check_t *check, uint32_t capacity)
 static void
 random_call(parity_call_t *call, check_t *checks)
 {
-    unsigned   i, first;
-    uint32_t   capacity;
-    check_t   *check;
-
     /* a few busy counters, and now and then any, so that buckets grow */
 
-    first = rnd(rnd(4) ? 8 : FIELDS);
+    unsigned first = rnd(rnd(4) ? 8 : FIELDS);
 
     call->key = rnd(KEYS);
     call->name = NULL;
     call->n = rnd(2) ? 1 : 1 + rnd(PARITY_COUNTERS);
 
-    for (i = 0; i < call->n; i++) {
-        check = &checks[i];
+    for (unsigned i = 0; i < call->n; i++) {
+        check_t *check = &checks[i];
 
         call->args[i].field = (first + i) % FIELDS;
         check->counter = &counters[call->key][call->args[i].field];
@@ -459,7 +444,7 @@ random_call(parity_call_t *call, check_t *checks)
             change_limit(check->counter);
         }
 
-        capacity = check->counter->limit.capacity;
+        uint32_t capacity = check->counter->limit.capacity;
 
         check->cost = random_tokens(capacity);
         check->want = rnd(2) ? 0 : random_tokens(capacity);
@@ -505,10 +490,7 @@ random_call(parity_call_t *call, check_t *checks)
 static void
 fill_times(parity_call_t *call, check_t *checks)
 {
-    unsigned  i;
-    uint64_t  window_us, age_us;
-
-    for (i = 0; i < call->n; i++) {
+    for (unsigned i = 0; i < call->n; i++) {
 
         if (checks[i].counter->kind != 't') {
             parity_window(&call->args[i], &checks[i].counter->limit,
@@ -519,8 +501,8 @@ fill_times(parity_call_t *call, check_t *checks)
             continue;
         }
 
-        window_us = checks[i].counter->limit.window_us;
-        age_us = call->now_us % window_us + rnd(2) * window_us;
+        uint64_t window_us = checks[i].counter->limit.window_us;
+        uint64_t age_us = call->now_us % window_us + rnd(2) * window_us;
 
         checks[i].want = age_us / 1000;
         call->args[i].want = checks[i].want;
@@ -531,14 +513,12 @@ fill_times(parity_call_t *call, check_t *checks)
 static int
 field_exists(uint64_t now, unsigned key, unsigned field)
 {
-    int  there;
-
     model_function("exists");
     lua_pushnumber(parity.lua, (double) now);
     push_key(key);
     push_field(field);
     model_call(3, 1);
-    there = lua_toboolean(parity.lua, -1);
+    int there = lua_toboolean(parity.lua, -1);
     lua_pop(parity.lua, 1);
 
     return there;
@@ -552,11 +532,8 @@ field_exists(uint64_t now, unsigned key, unsigned field)
 static void
 check_dropped(uint64_t now, uint64_t latest, unsigned key, unsigned field)
 {
-    int         there;
-    counter_t  *counter;
-
-    counter = &counters[key][field];
-    there = field_exists(now, key, field);
+    counter_t *counter = &counters[key][field];
+    int there = field_exists(now, key, field);
 
     assert_int_equal(field_exists(now, key + KEYS, field), there);
 
@@ -575,10 +552,8 @@ check_dropped(uint64_t now, uint64_t latest, unsigned key, unsigned field)
 static void
 check_all_dropped(uint64_t now, uint64_t latest)
 {
-    unsigned  key, field;
-
-    for (key = 0; key < KEYS; key++) {
-        for (field = 0; field < FIELDS; field++) {
+    for (unsigned key = 0; key < KEYS; key++) {
+        for (unsigned field = 0; field < FIELDS; field++) {
             check_dropped(now, latest, key, field);
         }
     }
@@ -589,10 +564,9 @@ check_all_dropped(uint64_t now, uint64_t latest)
 static void
 check_state(unsigned key, unsigned field, const counter_t *counter)
 {
-    size_t          i, len, size;
+    size_t          i, len;
     uint64_t        got[4];
     const char     *sizes;
-    unsigned char  *p;
 
     uint64_t  bucket[] = { counter->state.tb.tat_us, counter->state.tb.tat_frac,
         counter->state.tb.span_code };
@@ -607,12 +581,12 @@ check_state(unsigned key, unsigned field, const counter_t *counter)
     push_field(field);
     model_call(2, 1);
 
-    p = (unsigned char *) lua_tolstring(parity.lua, -1, &len);
+    unsigned char *p = (unsigned char *) lua_tolstring(parity.lua, -1, &len);
 
     for (i = 0; sizes[i]; i++) {
         got[i] = 0;
 
-        for (size = sizes[i] - '0'; size && len; size--, len--) {
+        for (size_t size = sizes[i] - '0'; size && len; size--, len--) {
             got[i] = got[i] << 8 | *p++;
         }
     }
@@ -649,16 +623,15 @@ static void
 run_sequence(const char *kinds)
 {
     check_t          checks[PARITY_COUNTERS];
-    uint64_t         next, latest;
-    unsigned         i, key, field;
-    parity_call_t    call, wide;
+    uint64_t         latest;
+    parity_call_t    call;
     parity_answer_t  answers[PARITY_COUNTERS];
 
     parity_start();
     memset(seen, 0, sizeof(seen));
 
-    for (key = 0; key < KEYS; key++) {
-        for (field = 0; field < FIELDS; field++) {
+    for (unsigned key = 0; key < KEYS; key++) {
+        for (unsigned field = 0; field < FIELDS; field++) {
             counter_make(&counters[key][field], kinds[rnd(strlen(kinds))]);
         }
     }
@@ -667,7 +640,7 @@ run_sequence(const char *kinds)
 
     for ( /* void */ ; parity.step < parity.steps; parity.step++) {
         random_call(&call, checks);
-        next = random_step(call.now_us, checks[0].counter);
+        uint64_t next = random_step(call.now_us, checks[0].counter);
 
         if (next + 1000000 < call.now_us) {
             /* set back: what is lost by now was lost by the old time */
@@ -680,17 +653,17 @@ run_sequence(const char *kinds)
         fill_times(&call, checks);
         latest = (next > latest) ? next : latest;
 
-        for (i = 0; i < call.n; i++) {
+        for (unsigned i = 0; i < call.n; i++) {
             check_dropped(next, latest, call.key, call.args[i].field);
         }
 
         run_c(next, checks, call.n, answers);
         parity_compare(&call, answers);
 
-        wide = call;
+        parity_call_t wide = call;
         run_wide(&wide, answers);
 
-        for (i = 0; i < call.n; i++) {
+        for (unsigned i = 0; i < call.n; i++) {
             if ((checks[i].share || checks[i].charge) && answers[i][0] > 0) {
                 check_state(call.key, call.args[i].field, checks[i].counter);
                 check_state(wide.key, call.args[i].field, checks[i].counter);
@@ -704,13 +677,12 @@ run_sequence(const char *kinds)
 static void
 test_kinds(void **state)
 {
-    size_t      i;
     const char *kinds = *state;
 
     run_sequence(kinds);
     print_message("%s: %lu steps", kinds, parity.steps);
 
-    for (i = 0; i < EVENTS; i++) {
+    for (size_t i = 0; i < EVENTS; i++) {
         print_message(", %s %llu", events[i].name,
                       (unsigned long long) seen[i]);
 

@@ -19,11 +19,9 @@
 static void
 random_limit(counter_t *counter)
 {
-    ngx_rl_spec_t  spec;
-
     static const uint64_t  periods[] = { 1, 1, 10, 60, 3600, 366 * 86400 };
 
-    memset(&spec, 0, sizeof(spec));
+    ngx_rl_spec_t spec = { 0 };
 
     if (kind == 'l') {
         spec.algorithm = NGX_RL_SLIDING_LOG;
@@ -48,12 +46,10 @@ random_limit(counter_t *counter)
 static void
 change_limit(unsigned key, unsigned field)
 {
-    unsigned    i;
-    uint64_t    window_us;
-    counter_t  *counter;
+    unsigned  i;
 
-    counter = &counters[key][field];
-    window_us = counter->limit.window_us;
+    counter_t *counter = &counters[key][field];
+    uint64_t window_us = counter->limit.window_us;
 
     random_limit(counter);
 
@@ -163,9 +159,9 @@ static void
 random_check(check_t *check, const request_t *request, unsigned field,
     int is_new)
 {
-    uint32_t  capacity, granted;
+    uint32_t  granted;
 
-    capacity = check->counter->limit.capacity;
+    uint32_t capacity = check->counter->limit.capacity;
     granted = request->granted[field];
 
     check->want = 0;
@@ -225,12 +221,8 @@ random_check(check_t *check, const request_t *request, unsigned field,
 static request_t *
 random_call(parity_call_t *call, check_t *checks)
 {
-    int         is_new;
-    unsigned    i, first;
-    request_t  *request;
-
-    request = &requests[rnd(REQUESTS)];
-    is_new = (request->name == 0 || rnd(2));
+    request_t *request = &requests[rnd(REQUESTS)];
+    int is_new = (request->name == 0 || rnd(2));
 
     if (is_new) {
         memset(request, 0, sizeof(request_t));
@@ -241,9 +233,9 @@ random_call(parity_call_t *call, check_t *checks)
     call->key = request->key;
     call->name = (char *) &request->name;
     call->n = rnd(2) ? 1 : 1 + rnd(FIELDS);
-    first = rnd(FIELDS);
+    unsigned first = rnd(FIELDS);
 
-    for (i = 0; i < FIELDS; i++) {
+    for (unsigned i = 0; i < FIELDS; i++) {
         if (request->granted[i] && rnd(2)) {
             /* likely to be given back: nobody else is there to be denied */
 
@@ -252,7 +244,7 @@ random_call(parity_call_t *call, check_t *checks)
         }
     }
 
-    for (i = 0; i < call->n; i++) {
+    for (unsigned i = 0; i < call->n; i++) {
         call->args[i].field = (first + i) % FIELDS;
         checks[i].counter = &counters[call->key][call->args[i].field];
 
@@ -271,9 +263,7 @@ static void
 random_checks(parity_call_t *call, check_t *checks, request_t *request,
     int is_new)
 {
-    unsigned  i;
-
-    for (i = 0; i < call->n; i++) {
+    for (unsigned i = 0; i < call->n; i++) {
         random_check(&checks[i], request, call->args[i].field, is_new);
         fill_arg(&checks[i], &call->args[i]);
     }
@@ -284,9 +274,7 @@ random_checks(parity_call_t *call, check_t *checks, request_t *request,
 static void
 forget(unsigned key, unsigned field)
 {
-    unsigned  i;
-
-    for (i = 0; i < REQUESTS; i++) {
+    for (unsigned i = 0; i < REQUESTS; i++) {
         if (requests[i].key == key) {
             requests[i].granted[field] = 0;
         }
@@ -301,10 +289,8 @@ static void
 remember(request_t *request, const parity_call_t *call, const check_t *checks,
     parity_answer_t *answers, int is_new)
 {
-    unsigned  i, field;
-
-    for (i = 0; i < call->n; i++) {
-        field = call->args[i].field;
+    for (unsigned i = 0; i < call->n; i++) {
+        unsigned field = call->args[i].field;
 
         if (checks[i].cost < 0 && checks[i].want == NGX_RL_LOOK) {
             forget(call->key, field);
@@ -326,13 +312,11 @@ remember(request_t *request, const parity_call_t *call, const check_t *checks,
 static int64_t
 set_pttl(uint64_t now, unsigned key, unsigned field)
 {
-    int64_t  ms;
-
     model_function("pttl");
     lua_pushnumber(parity.lua, (double) now);
     push_set(key, field);
     model_call(2, 1);
-    ms = (int64_t) lua_tonumber(parity.lua, -1);
+    int64_t ms = (int64_t) lua_tonumber(parity.lua, -1);
     lua_pop(parity.lua, 1);
 
     return ms;
@@ -363,9 +347,7 @@ counter_fresh_us(const counter_t *counter)
 static void
 check_dropped(uint64_t now, unsigned key, unsigned field)
 {
-    counter_t  *counter;
-
-    counter = &counters[key][field];
+    counter_t *counter = &counters[key][field];
 
     if (set_pttl(now, key, field) != -2
         || (counter->log.count == 0 && counter->in_use == 0))
@@ -387,10 +369,8 @@ check_dropped(uint64_t now, unsigned key, unsigned field)
 static void
 check_all_dropped(uint64_t now)
 {
-    unsigned  key, field;
-
-    for (key = 0; key < KEYS; key++) {
-        for (field = 0; field < FIELDS; field++) {
+    for (unsigned key = 0; key < KEYS; key++) {
+        for (unsigned field = 0; field < FIELDS; field++) {
             check_dropped(now, key, field);
         }
     }
@@ -402,24 +382,19 @@ static void
 check_sets(const parity_call_t *call, const check_t *checks,
     parity_answer_t *answers)
 {
-    double    members;
-    int64_t   ms;
-    uint32_t  used;
-    unsigned  i, field;
+    for (unsigned i = 0; i < call->n; i++) {
+        unsigned field = call->args[i].field;
+        uint32_t used = (kind == 'l') ? checks[i].counter->log.count
+                                      : checks[i].counter->in_use;
 
-    for (i = 0; i < call->n; i++) {
-        field = call->args[i].field;
-        used = (kind == 'l') ? checks[i].counter->log.count
-                             : checks[i].counter->in_use;
-
-        ms = set_pttl(call->now_us, call->key, field);
+        int64_t ms = set_pttl(call->now_us, call->key, field);
         assert_true(ms != -1);
         assert_true(used == 0 || ms >= answers[i][2]);
 
         model_function("card");
         push_set(call->key, field);
         model_call(1, 1);
-        members = lua_tonumber(parity.lua, -1);
+        double members = lua_tonumber(parity.lua, -1);
         lua_pop(parity.lua, 1);
 
         if (members != used) {
@@ -434,11 +409,7 @@ check_sets(const parity_call_t *call, const check_t *checks,
 static void
 run_sequence(char which)
 {
-    int              is_new;
     check_t          checks[PARITY_COUNTERS];
-    uint64_t         next, name;
-    unsigned         i, key, field;
-    request_t       *request;
     parity_call_t    call;
     parity_answer_t  answers[PARITY_COUNTERS];
 
@@ -448,8 +419,8 @@ run_sequence(char which)
     memset(counters, 0, sizeof(counters));
     memset(requests, 0, sizeof(requests));
 
-    for (key = 0; key < KEYS; key++) {
-        for (field = 0; field < FIELDS; field++) {
+    for (unsigned key = 0; key < KEYS; key++) {
+        for (unsigned field = 0; field < FIELDS; field++) {
             random_limit(&counters[key][field]);
         }
     }
@@ -457,10 +428,10 @@ run_sequence(char which)
     call.now_us = latest = START;
 
     for ( /* void */ ; parity.step < parity.steps; parity.step++) {
-        name = names;
-        request = random_call(&call, checks);
-        is_new = (names != name);
-        next = random_step(call.now_us, &checks[0].counter->limit);
+        uint64_t name = names;
+        request_t *request = random_call(&call, checks);
+        int is_new = (names != name);
+        uint64_t next = random_step(call.now_us, &checks[0].counter->limit);
 
         if (kind == 'c' && next + 900000 < latest) {
             next = latest;
@@ -471,7 +442,7 @@ run_sequence(char which)
             latest = next;
             seen.set_back++;
 
-            for (i = 0; i < REQUESTS; i++) {
+            for (unsigned i = 0; i < REQUESTS; i++) {
                 memset(requests[i].granted, 0, sizeof(requests[i].granted));
             }
         }
@@ -479,7 +450,7 @@ run_sequence(char which)
         call.now_us = next;
         latest = (next > latest) ? next : latest;
 
-        for (i = 0; i < call.n; i++) {
+        for (unsigned i = 0; i < call.n; i++) {
             check_dropped(next, call.key, call.args[i].field);
         }
 
@@ -517,11 +488,9 @@ run_sequence(char which)
 static void
 test_sliding_log(void **state)
 {
-    unsigned  runs;
-
     /* of 100 sequences, three have no log as long as it shall be once */
 
-    for (runs = 0; runs < 4 && seen.longest <= 500; runs++) {
+    for (unsigned runs = 0; runs < 4 && seen.longest <= 500; runs++) {
         run_sequence('l');
     }
 

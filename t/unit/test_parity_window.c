@@ -13,13 +13,12 @@ static void
 model_put_window(char kind, const ngx_rl_window_t *w)
 {
     char      value[17];
-    unsigned  i;
 
-    for (i = 0; i < 7; i++) {
+    for (unsigned i = 0; i < 7; i++) {
         value[i] = (char) (w->fresh_us >> (48 - 8 * i));
     }
 
-    for (i = 0; i < 4; i++) {
+    for (unsigned i = 0; i < 4; i++) {
         value[7 + i] = (char) (w->count >> (24 - 8 * i));
         value[13 + i] = (char) (w->before >> (24 - 8 * i));
     }
@@ -47,15 +46,12 @@ check_take(counter_t *counter, const parity_call_t *call, uint32_t cost)
 static void
 test_foreign_window(void **state)
 {
-    unsigned          i;
-    uint64_t          weight;
-    counter_t         counter;
-    parity_call_t     call;
-    ngx_rl_window_t  *w;
+    counter_t      counter;
+    parity_call_t  call;
 
     parity_start();
 
-    for (i = 0; i < 20000; i++, parity.step++) {
+    for (unsigned i = 0; i < 20000; i++, parity.step++) {
         counter_make(&counter, rnd(2) ? 'f' : 's');
 
         parity_call_init(&call, 7, 1);
@@ -65,7 +61,7 @@ test_foreign_window(void **state)
         call.args[0].capacity = counter.limit.capacity;
         parity_window(&call.args[0], &counter.limit, call.now_us);
 
-        w = &counter.state.w;
+        ngx_rl_window_t *w = &counter.state.w;
         w->fresh_us = call.now_us + (rnd(4) ? 0 : (uint64_t) 1 << 49)
                       + rnd_log((uint64_t) 1 << 45) - rnd(1000);
         w->code = rnd(4096);
@@ -85,7 +81,7 @@ test_foreign_window(void **state)
 
         /* but what a window of that length can have counted */
 
-        weight = NGX_RL_MAX_PERIOD_US;
+        uint64_t weight = NGX_RL_MAX_PERIOD_US;
 
         if (w->code < NGX_RL_CODE_CALENDAR) {
             weight = ngx_rl_span_decode(w->code);
@@ -124,11 +120,10 @@ static void
 check_calendar(const ngx_rl_spec_t *spec, uint64_t at, uint64_t until,
     int64_t ahead_us)
 {
-    uint64_t                end;
-    counter_t               counter;
-    parity_call_t           call;
+    uint64_t       end;
+    parity_call_t  call;
 
-    memset(&counter, 0, sizeof(counter));
+    counter_t counter = { 0 };
     counter.kind = 'f';
     assert_null(ngx_rl_limit_init(&counter.limit, spec));
 
@@ -167,9 +162,7 @@ check_calendar(const ngx_rl_spec_t *spec, uint64_t at, uint64_t until,
 static ngx_rl_spec_t
 spec_of(ngx_rl_calendar_e calendar, uint32_t month_day, const ngx_rl_tz_t *tz)
 {
-    ngx_rl_spec_t  spec;
-
-    memset(&spec, 0, sizeof(spec));
+    ngx_rl_spec_t spec = { 0 };
     spec.algorithm = NGX_RL_FIXED_WINDOW;
     spec.calendar = calendar;
     spec.month_day = month_day;
@@ -183,11 +176,9 @@ spec_of(ngx_rl_calendar_e calendar, uint32_t month_day, const ngx_rl_tz_t *tz)
 static void
 test_months(void **state)
 {
-    ngx_rl_spec_t  spec;
-
     parity_start();
 
-    spec = spec_of(NGX_RL_CALENDAR_MONTH, 1, NULL);
+    ngx_rl_spec_t spec = spec_of(NGX_RL_CALENDAR_MONTH, 1, NULL);
     check_calendar(&spec, 31 * DAY, (uint64_t) 1 << 52, 0);
 
     spec = spec_of(NGX_RL_CALENDAR_MONTH, 31, NULL);
@@ -199,14 +190,12 @@ test_months(void **state)
 static void
 test_zones(void **state)
 {
-    unsigned       i;
-    limit_t        limit;
-    ngx_rl_spec_t  spec;
+    limit_t  limit;
 
     parity_start();
 
-    for (i = 0; i < 30; i++) {
-        spec = spec_of(1 + i % 3, 1 + rnd(31), zone_random());
+    for (unsigned i = 0; i < 30; i++) {
+        ngx_rl_spec_t spec = spec_of(1 + i % 3, 1 + rnd(31), zone_random());
         assert_null(ngx_rl_limit_init(&limit, &spec));
 
         check_calendar(&spec, START + window_left(&limit, START),
@@ -219,15 +208,13 @@ test_zones(void **state)
 static void
 test_skew(void **state)
 {
-    unsigned       i;
-    limit_t        limit;
-    ngx_rl_spec_t  spec;
+    limit_t  limit;
 
     parity_start();
 
-    for (i = 0; i < 20; i++) {
+    for (unsigned i = 0; i < 20; i++) {
 
-        spec = spec_of(NGX_RL_CALENDAR_DAY, 1, NULL);
+        ngx_rl_spec_t spec = spec_of(NGX_RL_CALENDAR_DAY, 1, NULL);
         assert_null(ngx_rl_limit_init(&limit, &spec));
 
         check_calendar(&spec, START + window_left(&limit, START),

@@ -46,9 +46,7 @@ table_free(ngx_rl_penalties_t *p)
 static ngx_rl_penalized_t
 row(uint64_t n)
 {
-    ngx_rl_penalized_t  made;
-
-    memset(&made, 0, sizeof(made));
+    ngx_rl_penalized_t made = { 0 };
     made.id.hi = NGX_RL_PENALTIES_SETS * n + 7;
     made.id.lo = n;
     made.kind = n;
@@ -61,9 +59,7 @@ row(uint64_t n)
 static ngx_int_t
 begin(ngx_rl_penalties_t *p, uint64_t n, uint64_t now_ms)
 {
-    ngx_rl_penalized_t  made;
-
-    made = row(n);
+    ngx_rl_penalized_t made = row(n);
 
     return ngx_rl_penalties_begin(p, &made, &doubled, now_ms);
 }
@@ -73,11 +69,8 @@ begin(ngx_rl_penalties_t *p, uint64_t n, uint64_t now_ms)
 static uint64_t
 left(ngx_rl_penalties_t *p, uint64_t n, uint64_t now_ms)
 {
-    uint64_t            until_ms;
-    ngx_rl_penalized_t  made;
-
-    made = row(n);
-    until_ms = ngx_rl_penalties_until(p, &made.id, now_ms);
+    ngx_rl_penalized_t made = row(n);
+    uint64_t until_ms = ngx_rl_penalties_until(p, &made.id, now_ms);
 
     assert_true(until_ms == 0 || ngx_rl_penalties_any(p, now_ms));
 
@@ -89,11 +82,8 @@ left(ngx_rl_penalties_t *p, uint64_t n, uint64_t now_ms)
 static ngx_uint_t
 get(ngx_rl_penalties_t *p, uint64_t n, ngx_rl_penalized_t *found)
 {
-    ngx_uint_t          at;
-    ngx_rl_penalized_t  made;
-
-    made = row(n);
-    at = 0;
+    ngx_rl_penalized_t made = row(n);
+    ngx_uint_t at = 0;
 
     while (ngx_rl_penalties_next(p, &at, found) == NGX_OK) {
         if (found->id.lo == n) {
@@ -112,10 +102,7 @@ get(ngx_rl_penalties_t *p, uint64_t n, ngx_rl_penalized_t *found)
 static void
 test_time(void **state)
 {
-    uint64_t             now, ms;
-    ngx_rl_penalties_t  *p;
-
-    p = table_make();
+    ngx_rl_penalties_t *p = table_make();
 
     assert_int_equal(left(p, 1, NOW), 0);
     assert_false(ngx_rl_penalties_any(p, 0));
@@ -133,9 +120,9 @@ test_time(void **state)
 
     /* each repetition is twice as long, up to the longest */
 
-    now = NOW + MINUTE;
+    uint64_t now = NOW + MINUTE;
 
-    for (ms = 2 * MINUTE; ms < 4 * HOUR; ms *= 2) {
+    for (uint64_t ms = 2 * MINUTE; ms < 4 * HOUR; ms *= 2) {
         assert_int_equal(begin(p, 1, now), NGX_OK);
         assert_int_equal(left(p, 1, now), ngx_min(ms, HOUR));
         now += ngx_min(ms, HOUR);
@@ -156,9 +143,6 @@ test_time(void **state)
 static void
 test_growth(void **state)
 {
-    ngx_uint_t             i;
-    ngx_rl_penalized_t     made;
-    ngx_rl_penalties_t    *p;
     ngx_rl_penalty_time_t  times[] = {
         { MINUTE, HOUR, 1000 }, { MINUTE, HOUR, 1500 }, { HOUR, MINUTE, 2000 },
             { 1, HOUR, 1001 }
@@ -166,10 +150,10 @@ test_growth(void **state)
     uint64_t                      expected[] = {
         MINUTE, MINUTE * 9 / 4, MINUTE, 1 };
 
-    p = table_make();
+    ngx_rl_penalties_t *p = table_make();
 
-    for (i = 0; i < 4; i++) {
-        made = row(i + 1);
+    for (ngx_uint_t i = 0; i < 4; i++) {
+        ngx_rl_penalized_t made = row(i + 1);
         made.times = 99;    /* is not read */
 
         assert_int_equal(ngx_rl_penalties_begin(p, &made, &times[i], 1),
@@ -192,23 +176,19 @@ test_growth(void **state)
 static void
 test_full(void **state)
 {
-    uint64_t             i;
-    ngx_rl_penalized_t   found;
-    ngx_rl_penalties_t  *p;
+    ngx_rl_penalties_t *p = table_make();
 
-    p = table_make();
-
-    for (i = 1; i <= NGX_RL_PENALTIES_WAYS; i++) {
+    for (uint64_t i = 1; i <= NGX_RL_PENALTIES_WAYS; i++) {
         assert_int_equal(begin(p, i, NOW + i), NGX_OK);
     }
 
     assert_int_equal(begin(p, 100, NOW + 20), NGX_DECLINED);
-    found = row(100);
+    ngx_rl_penalized_t found = row(100);
     found.until_ms = found.forget_ms = NOW + HOUR;
     assert_int_equal(ngx_rl_penalties_put(p, &found, NOW + 20), NGX_DECLINED);
     assert_int_equal(left(p, 100, NOW + 20), 0);
 
-    for (i = 1; i <= NGX_RL_PENALTIES_WAYS; i++) {
+    for (uint64_t i = 1; i <= NGX_RL_PENALTIES_WAYS; i++) {
         assert_true(left(p, i, NOW + 20) > 0);
     }
 
@@ -229,21 +209,19 @@ test_full(void **state)
 static void
 test_redis(void **state)
 {
-    uint64_t             change;
-    ngx_rl_penalized_t   found, other;
-    ngx_rl_penalties_t  *p;
+    ngx_rl_penalized_t  found;
 
-    p = table_make();
+    ngx_rl_penalties_t *p = table_make();
 
     assert_int_equal(p->changes, 0);
     assert_int_equal(begin(p, 1, NOW), NGX_OK);
     assert_true(get(p, 1, &found));
-    change = found.change;
+    uint64_t change = found.change;
     assert_in_range(change, 1, p->changes);
 
     /* what Redis has is older than this gateway's change */
 
-    other = row(1);
+    ngx_rl_penalized_t other = row(1);
     other.until_ms = other.forget_ms = NOW + 1;
     assert_int_equal(ngx_rl_penalties_put(p, &other, NOW), NGX_OK);
     assert_int_equal(left(p, 1, NOW), MINUTE);
@@ -308,13 +286,11 @@ test_redis(void **state)
 static void
 test_recent(void **state)
 {
-    uint64_t             n, change;
-    ngx_rl_penalized_t   found;
-    ngx_rl_penalties_t  *p;
+    ngx_rl_penalized_t  found;
 
-    p = table_make();
+    ngx_rl_penalties_t *p = table_make();
 
-    for (n = 1; n <= 5; n++) {
+    for (uint64_t n = 1; n <= 5; n++) {
         assert_int_equal(begin(p, n, NOW + n * MINUTE), NGX_OK);
         assert_true(get(p, n, &found));
         assert_int_equal(found.changed_ms, NOW + n * MINUTE);
@@ -327,11 +303,11 @@ test_recent(void **state)
     assert_true(get(p, 2, &found));
     ngx_rl_penalties_sent(p, &found.id, found.change);
 
-    change = p->changes;
+    uint64_t change = p->changes;
     ngx_rl_penalties_resend(p, NOW + 5 * MINUTE + 1000, 1);
     assert_int_equal(p->changes, change + 2);
 
-    for (n = 1; n <= 5; n++) {
+    for (uint64_t n = 1; n <= 5; n++) {
         assert_true(get(p, n, &found));
         assert_int_equal(found.change != 0, n == 2 || n == 4);
     }
@@ -348,9 +324,7 @@ test_recent(void **state)
 static ngx_int_t
 begin_of(ngx_rl_penalties_t *p, uint64_t n, uint64_t network, uint64_t now_ms)
 {
-    ngx_rl_penalized_t  made;
-
-    made = row(n);
+    ngx_rl_penalized_t made = row(n);
     made.id.hi = n;    /* all over the table */
     made.network = network;
 
@@ -361,12 +335,10 @@ begin_of(ngx_rl_penalties_t *p, uint64_t n, uint64_t network, uint64_t now_ms)
 static void
 test_networks(void **state)
 {
-    uint64_t             n, now;
-    ngx_rl_penalized_t   other;
-    ngx_rl_penalties_t  *p;
+    uint64_t  n;
 
-    p = table_make();
-    now = NOW;
+    ngx_rl_penalties_t *p = table_make();
+    uint64_t now = NOW;
 
     for (n = 1; n <= NGX_RL_PENALTIES_NET_V6; n++) {
         assert_int_equal(begin_of(p, n, 3, now), NGX_OK);
@@ -376,7 +348,7 @@ test_networks(void **state)
     assert_int_equal(begin_of(p, n - 1, 3, now), NGX_BUSY);
     assert_int_equal(begin_of(p, n, 7, now), NGX_OK);
 
-    other = row(n + 1);
+    ngx_rl_penalized_t other = row(n + 1);
     other.id.hi = n + 1;
     other.network = 3;
     other.until_ms = other.forget_ms = now + HOUR;
@@ -437,19 +409,15 @@ typedef struct {
 static ngx_int_t
 attack(ngx_rl_penalties_t *p, nets_t *nets, uint64_t n, uint64_t now)
 {
-    ngx_int_t           rc;
-    ngx_uint_t          narrow;
-    ngx_rl_penalized_t  made;
-
     if (nets->until_ms[0] > now || nets->until_ms[1] > now) {
         assert_true(ngx_rl_penalties_any_network(p, now));
         return NGX_BUSY;
     }
 
-    made = row(n);
+    ngx_rl_penalized_t made = row(n);
     made.id.hi = n * 0x9e3779b97f4a7c15;
     made.network = (uint64_t) nets->halves[0] << 32 | nets->halves[1];
-    rc = ngx_rl_penalties_begin(p, &made, &doubled, now);
+    ngx_int_t rc = ngx_rl_penalties_begin(p, &made, &doubled, now);
 
     if (rc != NGX_ABORT || made.until_ms == 0) {
         return rc;
@@ -461,7 +429,7 @@ attack(ngx_rl_penalties_t *p, nets_t *nets, uint64_t n, uint64_t now)
     assert_in_range(made.until_ms, now + 1,
                     now < NOW + MINUTE ? NOW + MINUTE : now + MINUTE);
 
-    narrow = (made.network >> 32 || nets->halves[0] == 0);
+    ngx_uint_t narrow = (made.network >> 32 || nets->halves[0] == 0);
     made.id.hi = made.id.lo = ~(uint64_t) nets->halves[narrow];
 
     assert_int_equal(ngx_rl_penalties_begin(p, &made, NULL, now), NGX_OK);
@@ -494,11 +462,8 @@ in_force(ngx_rl_penalties_t *p, uint64_t now)
 static void
 test_crowds(void **state)
 {
-    nets_t               nets;
-    uint64_t             n, now;
-    ngx_int_t            rc;
-    ngx_uint_t           i, narrow, many, escaped;
-    ngx_rl_penalties_t  *p;
+    uint64_t    n;
+    ngx_uint_t  narrow;
 
     const struct {
         ngx_uint_t    addresses;
@@ -512,18 +477,18 @@ test_crowds(void **state)
             NGX_RL_PENALTIES_NET_V4, 0, 0x82, 1 }
     };
 
-    for (i = 0; i < 3; i++) {
-        p = table_make();
-        now = NOW;
-        memset(&nets, 0, sizeof(nets));
+    for (ngx_uint_t i = 0; i < 3; i++) {
+        ngx_rl_penalties_t *p = table_make();
+        uint64_t now = NOW;
+        nets_t nets = { 0 };
         nets.halves[0] = clients[i].wide;
 
         /* somebody's, from before */
 
         assert_int_equal(begin(p, 1, now), NGX_OK);
 
-        escaped = 0;
-        many = 0;
+        ngx_uint_t escaped = 0;
+        ngx_uint_t many = 0;
 
         for (n = 0; n < clients[i].addresses; n++, now++) {
             narrow = n * 7919 % clients[i].narrows;
@@ -533,7 +498,7 @@ test_crowds(void **state)
             }
 
             nets.halves[1] = clients[i].narrow + 4 * narrow;
-            rc = attack(p, &nets, 1000 + n, now);
+            ngx_int_t rc = attack(p, &nets, 1000 + n, now);
             assert_int_not_equal(rc, NGX_DECLINED);
             many += (rc == NGX_OK);
             escaped += (rc == NGX_ABORT);
@@ -574,9 +539,7 @@ test_crowds(void **state)
 static int
 step(ngx_rl_penalties_t *p, uint64_t n, uint64_t now_ms, int kill_at)
 {
-    pid_t  pid;
-
-    pid = spawn();
+    pid_t pid = spawn();
 
     if (pid == 0) {
         step_begin();
@@ -592,23 +555,21 @@ step(ngx_rl_penalties_t *p, uint64_t n, uint64_t now_ms, int kill_at)
 static void
 test_every_instruction(void **state)
 {
-    int                  i, steps, stride, missing, whole;
-    uint64_t             n;
-    ngx_rl_penalized_t   found;
-    ngx_rl_penalties_t  *p;
+    int                 i, missing, whole;
+    ngx_rl_penalized_t  found;
 
-    p = table_make();
+    ngx_rl_penalties_t *p = table_make();
 
-    for (n = 1; n < NGX_RL_PENALTIES_WAYS; n++) {
+    for (uint64_t n = 1; n < NGX_RL_PENALTIES_WAYS; n++) {
         assert_int_equal(begin(p, n, NOW), NGX_OK);
     }
 
-    steps = step(p, 50, NOW, MAX_STEPS);
+    int steps = step(p, 50, NOW, MAX_STEPS);
     assert_in_range(steps, 20, MAX_STEPS - 1);
     assert_true(get(p, 50, &found));
     missing = whole = 0;
 
-    stride = step_choose(steps, &i);
+    int stride = step_choose(steps, &i);
 
     for ( /* void */ ; i < steps; i += stride) {
         found = row(50);
@@ -626,7 +587,7 @@ test_every_instruction(void **state)
             whole++;
         }
 
-        for (n = 1; n < NGX_RL_PENALTIES_WAYS; n++) {
+        for (uint64_t n = 1; n < NGX_RL_PENALTIES_WAYS; n++) {
             assert_int_equal(left(p, n, NOW), MINUTE);
             assert_true(get(p, n, &found));
         }
@@ -665,12 +626,9 @@ leader_look(void *data)
 static void
 test_look_between(void **state)
 {
-    pid_t     pid;
-    leader_t  leader;
-
-    memset(&leader, 0, sizeof(leader));
+    leader_t leader = { 0 };
     leader.penalties = table_make();
-    pid = spawn();
+    pid_t pid = spawn();
 
     if (pid == 0) {
         step_begin();
@@ -690,11 +648,8 @@ test_look_between(void **state)
 static void
 test_leader(void **state)
 {
-    pid_t                pid;
-    ngx_rl_penalties_t  *p;
-
-    p = table_make();
-    pid = spawn();
+    ngx_rl_penalties_t *p = table_make();
+    pid_t pid = spawn();
 
     if (pid == 0) {
         _exit(!ngx_rl_lock_lead(&p->leader));

@@ -18,14 +18,13 @@ static void
 order_is(const ngx_rl_policy_t *policy, const char *ids)
 {
     char             got[64], *p;
-    ngx_uint_t       i;
     ngx_rl_rule_t  **rules;
 
     p = got;
     *p = '\0';
     rules = policy->rules.elts;
 
-    for (i = 0; i < policy->rules.nelts; i++) {
+    for (ngx_uint_t i = 0; i < policy->rules.nelts; i++) {
         assert_int_equal(rules[i]->rank, i);
         assert_ptr_equal(rules[i]->policy, policy);
         p += sprintf(p, "%.*s", (int) rules[i]->id.len, rules[i]->id.data);
@@ -41,13 +40,12 @@ test_order(void **state)
 {
     ngx_str_t         path = ngx_string("/");
     ngx_rl_rule_t    *d, *e, *f, *found[8];
-    ngx_rl_policy_t  *policy;
 
     order_is(limiter.base, "bac");
     assert_int_equal(limiter.base->nkeys, 1);
     assert_int_equal(limiter.base->nfixed, 3);
 
-    policy = policy_make();
+    ngx_rl_policy_t *policy = policy_make();
     d = rule_push(policy, "d");
     e = rule_push(policy, "e");
     f = rule_push(policy, "f");
@@ -110,11 +108,8 @@ test_order(void **state)
 static void
 test_marks(void **state)
 {
-    ngx_uint_t        i;
     ngx_array_t       statuses;
-    ngx_rl_rule_t    *rule;
     ngx_rl_clients_t  keys;
-    ngx_rl_policy_t  *policy;
 
     static const ngx_uint_t  needs[] = {
         0,
@@ -138,9 +133,9 @@ test_marks(void **state)
 
     ngx_memzero(&keys, sizeof(ngx_rl_clients_t));
 
-    for (i = 0; i < sizeof(needs) / sizeof(needs[0]); i++) {
-        policy = policy_make();
-        rule = rule_push(policy, "d");
+    for (ngx_uint_t i = 0; i < sizeof(needs) / sizeof(needs[0]); i++) {
+        ngx_rl_policy_t *policy = policy_make();
+        ngx_rl_rule_t *rule = rule_push(policy, "d");
         rule->methods = (i == 1) ? 2 : 0;
         rule->nhosts = (i == 2);
         rule->api_keys = (i == 3 || i == 15) ? &keys : NULL;
@@ -174,9 +169,8 @@ static void
 test_swap(void **state)
 {
     ngx_str_t         id = ngx_string("b");
-    ngx_rl_policy_t  *one, *two;
 
-    one = policy_make();
+    ngx_rl_policy_t *one = policy_make();
     assert_int_equal(ngx_rl_policy_complete(one), NGX_OK);
     ngx_rl_policy_swap(&limiter, one);
     assert_ptr_equal(limiter.policy, one);
@@ -184,7 +178,7 @@ test_swap(void **state)
     ngx_rl_policy_use(one);   /* a request, and */
     ngx_rl_policy_use(one);   /* a holder */
 
-    two = policy_make();
+    ngx_rl_policy_t *two = policy_make();
     rule_push(two, "d");
     assert_int_equal(ngx_rl_policy_complete(two), NGX_OK);
     ngx_rl_policy_swap(&limiter, two);
@@ -217,16 +211,13 @@ test_swap(void **state)
 static void
 test_memory(void **state)
 {
-    int               n;
-    ngx_int_t         rc;
-    ngx_uint_t        made;
-    ngx_rl_policy_t  *policy;
+    int  n;
 
-    made = 0;
+    ngx_uint_t made = 0;
 
     for (n = 0; n < 100; n++) {
         allocations = n;
-        policy = ngx_rl_policy_create(&limiter, &log_nowhere);
+        ngx_rl_policy_t *policy = ngx_rl_policy_create(&limiter, &log_nowhere);
 
         if (policy == NULL) {
             assert_int_equal(allocations, -1);
@@ -235,7 +226,7 @@ test_memory(void **state)
         }
 
         made = 1;
-        rc = ngx_rl_policy_complete(policy);
+        ngx_int_t rc = ngx_rl_policy_complete(policy);
         ngx_rl_policy_release(policy);
 
         if (rc == NGX_OK) {
@@ -253,20 +244,17 @@ test_memory(void **state)
 static void
 test_regex(void **state)
 {
-    ngx_uint_t          i, again;
     ngx_str_t           path = ngx_string("/V2/x");
     ngx_rl_rule_t      *rule, *found[8];
-    ngx_rl_policy_t    *policy;
-    ngx_rl_problem_t   *problem;
     ngx_rl_problems_t   problems;
 
     static const char  *texts[] = { "~*^/v1", "~/v2", "/v2", "(", "~" };
 
-    policy = policy_make();
+    ngx_rl_policy_t *policy = policy_make();
     ngx_rl_problems_init(&problems, policy->pool);
-    again = 0;
+    ngx_uint_t again = 0;
 
-    for (i = 0; i < 5; i++) {
+    for (ngx_uint_t i = 0; i < 5; i++) {
         rule = rule_push(policy, "d");
         rule->regex_text = str(texts[i]);
         rule->priority = (ngx_int_t) i;
@@ -284,7 +272,7 @@ test_regex(void **state)
     assert_int_equal(compiled, 4);
     assert_int_equal(caseless, 1);
     assert_int_equal(problems.n, 2);
-    problem = problems.list.elts;
+    ngx_rl_problem_t *problem = problems.list.elts;
     assert_string_equal(problem[0].pointer.data,
                         "/rules/4/match/endpoint_regex");
     assert_string_equal(problem[1].pointer.data,
@@ -308,7 +296,7 @@ test_regex(void **state)
 
     /* memory is out: that is no reason to skip a rule */
 
-    for (i = 0; i < 2; i++) {
+    for (ngx_uint_t i = 0; i < 2; i++) {
         policy = policy_make();
         rule = rule_push(policy, "d");
         rule->regex_text = str(i ? "!" : "?");
@@ -324,18 +312,15 @@ test_regex(void **state)
 static void
 test_many(void **state)
 {
-    char             *texts;
     ngx_str_t         path = ngx_string("/v1/t9777/x");
-    ngx_uint_t        i;
     ngx_rl_rule_t    *rule, *found[8];
-    ngx_rl_policy_t  *policy;
 
-    texts = malloc(MANY * 32);
+    char *texts = malloc(MANY * 32);
     assert_non_null(texts);
 
-    policy = policy_make();
+    ngx_rl_policy_t *policy = policy_make();
 
-    for (i = 0; i < MANY; i++) {
+    for (ngx_uint_t i = 0; i < MANY; i++) {
         sprintf(&texts[i * 32], "/v1/t%lu/{id}", i);
         rule = rule_push(policy, &texts[i * 32 + 4]);
         rule->route = str(&texts[i * 32]);
@@ -367,11 +352,9 @@ random_below(uint32_t n)
 static void
 random_path(char *p, uint32_t wild)
 {
-    uint32_t  i, n;
+    uint32_t n = random_below(5);
 
-    n = random_below(5);
-
-    for (i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         p += sprintf(p, "/%s", random_below(100) < wild
                                ? "{x}" : random_below(2) ? "a" : "bb");
     }
@@ -385,19 +368,18 @@ static void
 same_rules(const ngx_rl_policy_t *policy, char *text, ngx_uint_t max)
 {
     ngx_str_t         path = str(text);
-    ngx_uint_t        i, n, got;
-    ngx_rl_rule_t   **found, **rules;
+    ngx_rl_rule_t   **rules;
 
     /* exactly this much, for the sanitizers */
 
-    found = malloc(max * sizeof(ngx_rl_rule_t *));
+    ngx_rl_rule_t **found = malloc(max * sizeof(ngx_rl_rule_t *));
     assert_true(found != NULL || max == 0);
 
-    got = ngx_rl_policy_find(policy, READINGS(&path), found, max);
+    ngx_uint_t got = ngx_rl_policy_find(policy, READINGS(&path), found, max);
     rules = policy->rules.elts;
-    n = 0;
+    ngx_uint_t n = 0;
 
-    for (i = 0; i < policy->rules.nelts; i++) {
+    for (ngx_uint_t i = 0; i < policy->rules.nelts; i++) {
         if (rules[i]->route.len
             && !ngx_rl_route_match(rules[i]->route.data,
                                    rules[i]->route.len,
@@ -425,8 +407,6 @@ test_find(void **state)
 {
     char              text[64], *texts;
     size_t            paths;
-    ngx_uint_t        i, n;
-    ngx_rl_policy_t  *policy;
 
     seed = getenv("ROUTE_SEED") ? strtoull(getenv("ROUTE_SEED"), NULL, 10)
                                 : (uint64_t) time(NULL) * 2 + 1;
@@ -439,10 +419,10 @@ test_find(void **state)
 
     while (paths >= 100) {
         paths -= 100;
-        policy = policy_make();
-        n = random_below(random_below(8) ? 20 : 1000);
+        ngx_rl_policy_t *policy = policy_make();
+        ngx_uint_t n = random_below(random_below(8) ? 20 : 1000);
 
-        for (i = 0; i < n; i++) {
+        for (ngx_uint_t i = 0; i < n; i++) {
             texts[i * sizeof(text)] = '\0';
 
             if (random_below(5)) {
@@ -454,7 +434,7 @@ test_find(void **state)
 
         assert_int_equal(ngx_rl_policy_complete(policy), NGX_OK);
 
-        for (i = 0; i < 100; i++) {
+        for (ngx_uint_t i = 0; i < 100; i++) {
             random_path(text, 0);
             same_rules(policy, text, policy->rules.nelts);
             same_rules(policy, text, random_below(20));

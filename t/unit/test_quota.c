@@ -16,10 +16,9 @@ static ngx_rl_limit_t
 limit_of(ngx_rl_algorithm_e algorithm, uint64_t tokens, uint64_t seconds,
     uint64_t capacity)
 {
-    ngx_rl_spec_t   spec;
     ngx_rl_limit_t  limit;
 
-    memset(&spec, 0, sizeof(spec));
+    ngx_rl_spec_t spec = { 0 };
 
     spec.algorithm = algorithm;
     spec.tokens = tokens;
@@ -138,14 +137,13 @@ test_left(void **state)
 static void
 test_more(void **state)
 {
-    ngx_rl_spec_t    own;
-    ngx_rl_limit_t   bucket, leaky, window, slots, part;
+    ngx_rl_limit_t   part;
     ngx_rl_answer_t  answer;
 
-    bucket = limit_of(NGX_RL_TOKEN_BUCKET, 100, 60, 0);
-    leaky = limit_of(NGX_RL_LEAKY_BUCKET, 1, 2, 9);
-    window = limit_of(NGX_RL_FIXED_WINDOW, 100, 60, 0);
-    slots = limit_of(NGX_RL_CONCURRENCY, 5, 0, 0);
+    ngx_rl_limit_t bucket = limit_of(NGX_RL_TOKEN_BUCKET, 100, 60, 0);
+    ngx_rl_limit_t leaky = limit_of(NGX_RL_LEAKY_BUCKET, 1, 2, 9);
+    ngx_rl_limit_t window = limit_of(NGX_RL_FIXED_WINDOW, 100, 60, 0);
+    ngx_rl_limit_t slots = limit_of(NGX_RL_CONCURRENCY, 5, 0, 0);
 
     answer.granted = 1;
     answer.remaining = 1;
@@ -170,7 +168,7 @@ test_more(void **state)
 
     /* a location's part of it */
 
-    memset(&own, 0, sizeof(own));
+    ngx_rl_spec_t own = { 0 };
     own.burst = 4;
     assert_null(ngx_rl_limit_part(&leaky, &own, &part));
     answer.reset_us = 9 * S;
@@ -198,31 +196,27 @@ test_more(void **state)
 static void
 test_more_is_retry(void **state)
 {
-    uint64_t               now, more;
-    unsigned               i, n;
-    ngx_rl_limit_t         limit;
-    ngx_rl_answer_t        answer;
-    ngx_rl_token_bucket_t  tb;
+    ngx_rl_answer_t  answer;
 
     static const uint64_t  limits[][3] = {
         { 100, 60, 100 }, { 7, 3, 5 }, { 3, 1, 1 }, { 1000003, 86400, 999 },
             { 1 << 30, 1, 1000 }, { 1, 31622400, 30 }
     };
 
-    for (i = 0; i < COUNT(limits); i++) {
-        limit = limit_of(NGX_RL_TOKEN_BUCKET, limits[i][0],
-                         limits[i][1], limits[i][2]);
+    for (unsigned i = 0; i < COUNT(limits); i++) {
+        ngx_rl_limit_t limit = limit_of(NGX_RL_TOKEN_BUCKET, limits[i][0],
+                                        limits[i][1], limits[i][2]);
 
-        memset(&tb, 0, sizeof(tb));
-        now = 1700000000 * S;
+        ngx_rl_token_bucket_t tb = { 0 };
+        uint64_t now = 1700000000 * S;
 
         ngx_rl_token_bucket_take(&tb, &limit.rate, now, limit.capacity,
                                  0, &answer);
 
-        for (n = 0; n < 100; n++) {
+        for (unsigned n = 0; n < 100; n++) {
             assert_int_equal(answer.remaining, 0);
 
-            more = ngx_rl_quota_more_us(&limit, &answer);
+            uint64_t more = ngx_rl_quota_more_us(&limit, &answer);
             assert_true(more > 0);
 
             ngx_rl_token_bucket_take(&tb, &limit.rate, now, 1, 0, &answer);

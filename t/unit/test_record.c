@@ -148,29 +148,26 @@ test_read(void **state)
 static void
 test_damaged(void **state)
 {
-    u_char            byte;
-    size_t            i, len;
-    ngx_str_t         text;
-    ngx_rl_record_t   got;
+    ngx_rl_record_t  got;
 
     written();
-    len = record.text.len;
+    size_t len = record.text.len;
 
-    for (i = 0; i < len; i++) {
-        text = text_of((char *) record.text.data, i);
+    for (size_t i = 0; i < len; i++) {
+        ngx_str_t text = text_of((char *) record.text.data, i);
         assert_non_null(ngx_rl_record_read(&text, pool, &got));
     }
 
-    text = text_of((char *) record.text.data, len);
+    ngx_str_t text = text_of((char *) record.text.data, len);
 
-    for (i = 0; i < len * 8; i++) {
+    for (size_t i = 0; i < len * 8; i++) {
         text.data[i / 8] ^= 1 << (i % 8);
         assert_non_null(ngx_rl_record_read(&text, pool, &got));
         text.data[i / 8] ^= 1 << (i % 8);
     }
 
-    for (i = 0; i < len; i++) {
-        byte = text.data[i];
+    for (size_t i = 0; i < len; i++) {
+        u_char byte = text.data[i];
         text.data[i] = '\n';
 
         if (byte != '\n') {
@@ -187,20 +184,18 @@ test_damaged(void **state)
 static void
 test_head(void **state)
 {
-    size_t            i, head;
-    ngx_str_t         text;
-    ngx_rl_record_t   got;
+    ngx_rl_record_t  got;
 
     written();
-    head = record.text.len - record.document.len;
+    size_t head = record.text.len - record.document.len;
 
-    for (i = 0; i < head; i++) {
-        text = text_of((char *) record.text.data, i);
+    for (size_t i = 0; i < head; i++) {
+        ngx_str_t text = text_of((char *) record.text.data, i);
         assert_non_null(ngx_rl_record_head(&text, pool, &got));
     }
 
-    for (i = head; i <= record.text.len; i++) {
-        text = text_of((char *) record.text.data, i);
+    for (size_t i = head; i <= record.text.len; i++) {
+        ngx_str_t text = text_of((char *) record.text.data, i);
         assert_null(ngx_rl_record_head(&text, pool, &got));
         assert_int_equal(got.version, 42);
         assert_str(&got.author, "ann");
@@ -223,11 +218,9 @@ test_head(void **state)
 static void
 test_hostile(void **state)
 {
-    size_t            i, len;
-    char             *text;
-    ngx_str_t         s;
-    const char       *wrong;
-    ngx_rl_record_t   got;
+    ngx_str_t        s;
+    const char      *wrong;
+    ngx_rl_record_t  got;
 
     static const char  sha[] = ",\"sha256\":\"01234567890123456789012345678901"
                                "23456789012345678901234567890123\"}\n";
@@ -285,9 +278,9 @@ test_hostile(void **state)
 
     assert_int_equal(sizeof(sha) - 1, 78);
 
-    for (i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
-        len = strlen(heads[i].head) + sizeof(sha) - 1 + 2;
-        text = ngx_pnalloc(pool, len + 1);
+    for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
+        size_t len = strlen(heads[i].head) + sizeof(sha) - 1 + 2;
+        char *text = ngx_pnalloc(pool, len + 1);
         sprintf(text, "%s%s1\n", heads[i].head, sha);
 
         s = text_of(text, len);
@@ -321,7 +314,6 @@ test_hostile(void **state)
 static void
 test_author(void **state)
 {
-    size_t            i;
     u_char            bytes[4000];
     ngx_rl_record_t   got;
 
@@ -344,7 +336,7 @@ test_author(void **state)
         { "a\r\n\"\\\x01", "a\r\n\"\\\x01" },
     };
 
-    for (i = 0; i < sizeof(authors) / sizeof(authors[0]); i++) {
+    for (size_t i = 0; i < sizeof(authors) / sizeof(authors[0]); i++) {
         set(&record.author, authors[i].author);
         written();
         assert_null(ngx_rl_record_read(&record.text, pool, &got));
@@ -353,7 +345,7 @@ test_author(void **state)
 
     /* too long: cut, and not in the middle of a character */
 
-    for (i = 0; i < sizeof(bytes); i++) {
+    for (size_t i = 0; i < sizeof(bytes); i++) {
         bytes[i] = "\xe2\x82\xac"[i % 3];
     }
 
@@ -456,18 +448,16 @@ json_alloc(size_t size)
 static void
 test_write_no_memory(void **state)
 {
-    int               n;
-    ngx_int_t         rc;
-    ngx_uint_t        failed;
-    ngx_rl_record_t   got;
+    int              n;
+    ngx_rl_record_t  got;
 
     json_set_alloc_funcs(json_alloc, free);
-    failed = 0;
+    ngx_uint_t failed = 0;
 
     for (n = 0; n < 1000; n++) {
         set(&record.document, DOCUMENT);
         allocations = n;
-        rc = ngx_rl_record_write(&record, pool);
+        ngx_int_t rc = ngx_rl_record_write(&record, pool);
 
         if (allocations >= 0) {
             break;      /* this one never came to be */

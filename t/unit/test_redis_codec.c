@@ -34,14 +34,13 @@ ngx_alloc(size_t size, ngx_log_t *log)
 static ngx_int_t
 read_reply(const char *data, size_t len, size_t step, ngx_rl_redis_form_e form)
 {
-    void       *reader;
-    size_t      n;
-    ngx_int_t   rc;
+    size_t     n;
+    ngx_int_t  rc;
 
     ngx_rl_redis_ranges_free(&reply);
     ngx_rl_redis_texts_free(&reply);
 
-    reader = ngx_rl_redis_reader_new(&reply);
+    void *reader = ngx_rl_redis_reader_new(&reply);
     assert_non_null(reader);
 
     for (rc = NGX_AGAIN; len && rc == NGX_AGAIN; data += n, len -= n) {
@@ -77,9 +76,8 @@ test_command(void **state)
         ngx_string("SET"), ngx_string(""), ngx_string("a\r\n\0b") };
     const char       *argv[] = { "SET", "", "a\r\n\0b" };
     const size_t      lens[] = { 3, 0, 5 };
-    int               len;
 
-    len = redisFormatCommandArgv(&expected, 3, argv, lens);
+    int len = redisFormatCommandArgv(&expected, 3, argv, lens);
 
     p = ngx_rl_redis_write_command(command, args, 3);
     assert_int_equal(p - command, len);
@@ -92,11 +90,10 @@ test_command(void **state)
 static void
 test_integers(void **state)
 {
-    size_t             step;
     static const char  data[] =
         "*4\r\n:1\r\n:-2\r\n:9007199254740993\r\n:0\r\n";
 
-    for (step = 1; step < sizeof(data); step++) {
+    for (size_t step = 1; step < sizeof(data); step++) {
         assert_int_equal(read_reply(data, sizeof(data) - 1, step, 0), NGX_OK);
         assert_int_equal(reply.type, REDIS_REPLY_ARRAY);
         assert_int_equal(reply.flat, 1);
@@ -113,11 +110,6 @@ test_integers(void **state)
 static void
 test_integers_as_hiredis(void **state)
 {
-    size_t              i, len;
-    ngx_int_t           rc;
-    ngx_uint_t          n;
-    int64_t             value;
-
     static const char  *cases[] = {
         "*1\r\n:-0\r\n", "*1\r\n:00\r\n", "*1\r\n:01\r\n", "*1\r\n:-01\r\n",
         "*1\r\n:\r\n", "*1\r\n:-\r\n", "*1\r\n:+1\r\n", "*1\r\n: 1\r\n",
@@ -129,11 +121,11 @@ test_integers_as_hiredis(void **state)
         "*01\r\n:1\r\n", "*1\r\n:1\r", "*2\r\n:1\r\n", "*1\r\n+1\r\n"
     };
 
-    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        len = strlen(cases[i]);
-        rc = read_reply(cases[i], len, 1, 0);
-        n = reply.n;
-        value = reply.values[0];
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        size_t len = strlen(cases[i]);
+        ngx_int_t rc = read_reply(cases[i], len, 1, 0);
+        ngx_uint_t n = reply.n;
+        int64_t value = reply.values[0];
 
         reply.values[0] = 0;
         assert_int_equal(read_reply(cases[i], len, len, 0), rc);
@@ -150,18 +142,15 @@ test_integers_as_hiredis(void **state)
 static void
 test_several(void **state)
 {
-    void               *reader;
-    size_t              cut, len;
-    ngx_uint_t          n;
     static const char   data[] = "*1\r\n:1\r\n*2\r\n:2\r\n:2\r\n-ERR x\r\n"
                                  "*1\r\n:4\r\n*1\r\n:5\r\n";
 
-    len = sizeof(data) - 1;
+    size_t len = sizeof(data) - 1;
 
-    for (cut = 1; cut < len; cut++) {
-        reader = ngx_rl_redis_reader_new(&reply);
+    for (size_t cut = 1; cut < len; cut++) {
+        void *reader = ngx_rl_redis_reader_new(&reply);
         assert_non_null(reader);
-        n = 0;
+        ngx_uint_t n = 0;
 
         ngx_rl_redis_reader_feed(reader, (const u_char *) data, cut);
 
@@ -189,14 +178,13 @@ test_several(void **state)
 static void
 test_not_flat(void **state)
 {
-    size_t              i;
     static const char  *cases[] = {
         ":5\r\n", "$3\r\nfoo\r\n", "+OK\r\n", "$-1\r\n", "*-1\r\n",
         "*2\r\n:1\r\n$1\r\nx\r\n", "*2\r\n:1\r\n$-1\r\n",
         "*2\r\n*1\r\n:1\r\n:2\r\n", "*1\r\n-ERR x\r\n"
     };
 
-    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         assert_int_equal(read_text(cases[i]), NGX_OK);
         assert_int_equal(reply.flat, 0);
     }
@@ -211,9 +199,9 @@ test_not_flat(void **state)
 static void
 test_limits(void **state)
 {
-    size_t  i, len;
+    size_t  i;
 
-    len = sprintf(text, "*64\r\n");
+    size_t len = sprintf(text, "*64\r\n");
 
     for (i = 0; i < 64; i++) {
         len += sprintf(text + len, ":%d\r\n", (int) i);
@@ -263,15 +251,13 @@ test_limits(void **state)
 static void
 test_slots(void **state)
 {
-    size_t                 step;
-    ngx_rl_redis_range_t  *range;
     static const char      data[] = SLOTS_HEAD PRIMARY REPLICA SLOTS_TAIL;
 
-    for (step = 1; step < sizeof(data); step++) {
+    for (size_t step = 1; step < sizeof(data); step++) {
         assert_int_equal(read_reply(data, sizeof(data) - 1, step, 1), NGX_OK);
         assert_int_equal(reply.nranges, 2);
 
-        range = reply.ranges;
+        ngx_rl_redis_range_t *range = reply.ranges;
         assert_true(range->first == 0 && range->last == 5460);
         assert_true(range->port == 7001);
         assert_int_equal(range->host_len, 9);
@@ -295,32 +281,27 @@ test_slots(void **state)
 static void
 test_slots_large(void **state)
 {
-    size_t                 n, i;
-    void                  *reader;
-    ngx_int_t              rc;
-    ngx_uint_t             slot, node;
-    redisReader           *rd;
-    ngx_rl_redis_range_t  *range;
+    size_t                 n;
     static char            name[256], entry[4096];
 
     memset(name, 'h', 255);
 
-    reader = ngx_rl_redis_reader_new(&reply);
-    rd = reader;
-    rc = NGX_AGAIN;
+    void *reader = ngx_rl_redis_reader_new(&reply);
+    redisReader *rd = reader;
+    ngx_int_t rc = NGX_AGAIN;
 
     ngx_rl_redis_reader_feed(reader, (const u_char *) "*16384\r\n", 8);
     assert_int_equal(ngx_rl_redis_reader_next(reader, &reply,
                                               NGX_RL_REDIS_FORM_SLOTS),
                      NGX_AGAIN);
 
-    for (slot = 0; slot < 16384; slot++) {
+    for (ngx_uint_t slot = 0; slot < 16384; slot++) {
         assert_int_equal(rc, NGX_AGAIN);
 
         n = sprintf(entry, "*6\r\n:%lu\r\n:%lu\r\n", (unsigned long) slot,
                     (unsigned long) slot);
 
-        for (node = 0; node < 4; node++) {
+        for (ngx_uint_t node = 0; node < 4; node++) {
             n += sprintf(entry + n, "*4\r\n$255\r\n%s\r\n:7000\r\n$40\r\n"
                          "%040d\r\n*2\r\n$8\r\nhostname\r\n$255\r\n%s\r\n",
                          name, 1, name);
@@ -328,7 +309,7 @@ test_slots_large(void **state)
 
         /* in two pieces */
 
-        for (i = 0; i < 2; i++) {
+        for (size_t i = 0; i < 2; i++) {
             ngx_rl_redis_reader_feed(reader, (const u_char *) entry + i * 1000,
                                      i ? n - 1000 : 1000);
             rc = ngx_rl_redis_reader_next(reader, &reply,
@@ -342,7 +323,7 @@ test_slots_large(void **state)
     assert_int_equal(rc, NGX_OK);
     assert_int_equal(reply.nranges, 16384);
 
-    range = &reply.ranges[16383];
+    ngx_rl_redis_range_t *range = &reply.ranges[16383];
     assert_true(range->first == 16383 && range->last == 16383);
     assert_int_equal(range->host_len, 255);
     assert_int_equal(range->port, 7000);
@@ -361,17 +342,16 @@ test_slots_large(void **state)
 static void
 test_slots_broken(void **state)
 {
-    size_t              i, k;
     static const char  *cases[] = {
         "*0\r\n", "*1\r\n:1\r\n", "*1\r\n*0\r\n", "*1\r\n$1\r\nx\r\n",
         "*1\r\n*3\r\n*1\r\n:0\r\n:5\r\n*2\r\n$3\r\n::1\r\n:1\r\n",
         "*1\r\n*3\r\n:0\r\n:5\r\n$3\r\n::1\r\n", "*1\r\n*2\r\n:0\r\n:5\r\n"
     };
 
-    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         assert_int_equal(read_reply(cases[i], strlen(cases[i]), 1, 1), NGX_OK);
 
-        for (k = 0; k < reply.nranges; k++) {
+        for (size_t k = 0; k < reply.nranges; k++) {
             assert_true(reply.ranges[k].first < 0 || reply.ranges[k].port == 0);
         }
     }
@@ -384,9 +364,7 @@ test_slots_broken(void **state)
 static void
 test_slots_host(void **state)
 {
-    size_t  len;
-
-    len = sprintf(text, "*1\r\n*3\r\n:0\r\n:5\r\n*2\r\n$300\r\n");
+    size_t len = sprintf(text, "*1\r\n*3\r\n:0\r\n:5\r\n*2\r\n$300\r\n");
     memset(text + len, 'h', 300);
     len += 300;
     len += sprintf(text + len, "\r\n:1\r\n");
@@ -402,21 +380,20 @@ test_slots_host(void **state)
 static void
 test_texts(void **state)
 {
-    size_t             i, step;
     static const char  data[] =
         "*6\r\n$2\r\n42\r\n$0\r\n\r\n:-7\r\n$-1\r\n+OK\r\n"
         ":9223372036854775807\r\n";
     static const char *const  texts[] = { "42", "", "-7", "", "OK",
                                           "9223372036854775807" };
 
-    for (step = 1; step < sizeof(data); step++) {
+    for (size_t step = 1; step < sizeof(data); step++) {
         assert_int_equal(read_reply(data, sizeof(data) - 1, step,
                                     NGX_RL_REDIS_FORM_TEXTS), NGX_OK);
         assert_int_equal(reply.type, REDIS_REPLY_ARRAY);
         assert_int_equal(reply.flat, 1);
         assert_int_equal(reply.ntexts, 6);
 
-        for (i = 0; i < 6; i++) {
+        for (size_t i = 0; i < 6; i++) {
             assert_int_equal(reply.texts[i].len, strlen(texts[i]));
             assert_memory_equal(reply.texts[i].data, texts[i],
                                 strlen(texts[i]));
@@ -429,8 +406,7 @@ test_texts(void **state)
 static void
 test_texts_other(void **state)
 {
-    char                       *large;
-    size_t                      i, n;
+    size_t                      n;
     static const unsigned       form = NGX_RL_REDIS_FORM_TEXTS;
     static const struct {
         const char  *data;
@@ -445,7 +421,7 @@ test_texts_other(void **state)
             { "*2\r\n:1\r\n*1\r\n$1\r\nx\r\n", REDIS_REPLY_ARRAY, 1, 0 }
     };
 
-    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         n = strlen(cases[i].data);
         assert_int_equal(read_reply(cases[i].data, n, n, form), NGX_OK);
         assert_int_equal(reply.type, cases[i].type);
@@ -458,11 +434,11 @@ test_texts_other(void **state)
     /* more than any other reply may have, and more than it may */
 
     n = NGX_RL_REDIS_CONTROL_BYTES + 100000;
-    large = malloc(n);
+    char *large = malloc(n);
     assert_non_null(large);
     memset(large, 'x', n);
 
-    i = sprintf(large, "$%u\r\n", 1000000);
+    size_t i = sprintf(large, "$%u\r\n", 1000000);
     large[i] = 'x';
     memcpy(large + i + 1000000, "\r\n", 2);
     assert_int_equal(read_reply(large, i + 1000002, 65536, 0), NGX_ERROR);

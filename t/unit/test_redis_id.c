@@ -22,11 +22,8 @@ ngx_explicit_memzero(void *buf, size_t n)
 static void
 test_id(void **state)
 {
-    size_t          i, n;
     char            hex[2 * sizeof(ngx_rl_id_t) + 1];
     u_char          id[sizeof(ngx_rl_id_t)];
-    ngx_rl_id_t     hash;
-    ngx_rl_redis_t  redis;
 
     /* a key of one block of SHA-256, and a longer one, which is hashed */
 
@@ -46,8 +43,8 @@ test_id(void **state)
           "alice", "eb9b6d2d7294565d3e072c88693252cb" }
     };
 
-    for (i = 0; i < COUNT(vectors); i++) {
-        memset(&redis, 0, sizeof(redis));
+    for (size_t i = 0; i < COUNT(vectors); i++) {
+        ngx_rl_redis_t redis = { 0 };
 
         /* "secret_file" that is not there leaves no text */
 
@@ -57,11 +54,11 @@ test_id(void **state)
 
         assert_int_equal(ngx_rl_redis_prepare(&redis), NGX_OK);
 
-        hash = ngx_rl_redis_id(&redis, (u_char *) vectors[i].key,
-                               strlen(vectors[i].key));
+        ngx_rl_id_t hash = ngx_rl_redis_id(&redis, (u_char *) vectors[i].key,
+                                           strlen(vectors[i].key));
         memcpy(id, &hash, sizeof(id));
 
-        for (n = 0; n < sizeof(id); n++) {
+        for (size_t n = 0; n < sizeof(id); n++) {
             sprintf(hex + 2 * n, "%02x", id[n]);
         }
 
@@ -74,13 +71,11 @@ static void
 test_mask(void **state)
 {
     u_char          data[100], other[100], plain[100];
-    ngx_str_t       name, another;
-    ngx_rl_redis_t  redis;
 
-    name = (ngx_str_t) { 16, (u_char *) "0123456789abcdef" };
-    another = (ngx_str_t) { 16, (u_char *) "0123456789abcdeg" };
+    ngx_str_t name = (ngx_str_t) { 16, (u_char *) "0123456789abcdef" };
+    ngx_str_t another = (ngx_str_t) { 16, (u_char *) "0123456789abcdeg" };
 
-    memset(&redis, 0, sizeof(redis));
+    ngx_rl_redis_t redis = { 0 };
     memset(plain, 'x', sizeof(plain));
     memcpy(data, plain, sizeof(data));
     memcpy(other, plain, sizeof(other));
@@ -110,20 +105,17 @@ test_mask(void **state)
 static void
 test_seal(void **state)
 {
-    size_t          i;
     char            hex[2 * NGX_RL_REDIS_SEAL + 1];
     u_char          seal[NGX_RL_REDIS_SEAL];
-    ngx_str_t       zone, record;
-    ngx_rl_redis_t  redis;
 
-    memset(&redis, 0, sizeof(redis));
+    ngx_rl_redis_t redis = { 0 };
     redis.secret = (ngx_str_t) { 6, (u_char *) "secret" };
-    zone = (ngx_str_t) { 3, (u_char *) "api" };
-    record = (ngx_str_t) { 6, (u_char *) "{}\n{}\n" };
+    ngx_str_t zone = (ngx_str_t) { 3, (u_char *) "api" };
+    ngx_str_t record = (ngx_str_t) { 6, (u_char *) "{}\n{}\n" };
 
     assert_int_equal(ngx_rl_redis_seal(&redis, &zone, &record, seal), NGX_OK);
 
-    for (i = 0; i < sizeof(seal); i++) {
+    for (size_t i = 0; i < sizeof(seal); i++) {
         sprintf(hex + 2 * i, "%02x", seal[i]);
     }
 

@@ -99,18 +99,17 @@ assert_name(ngx_rl_redis_place_t *shard, const char *name)
 static void
 test_one_each(void **state)
 {
-    ngx_uint_t             i, j;
     ngx_rl_redis_place_t  *shards[PLACES];
 
-    for (i = 0; i < PLACES; i++) {
+    for (ngx_uint_t i = 0; i < PLACES; i++) {
         shards[i] = place("redis", 0, i);
         assert_non_null(shards[i]);
     }
 
-    for (i = 0; i < PLACES; i++) {
+    for (ngx_uint_t i = 0; i < PLACES; i++) {
         assert_ptr_equal(place("redis", 0, i), shards[i]);
 
-        for (j = 0; j < i; j++) {
+        for (ngx_uint_t j = 0; j < i; j++) {
             assert_ptr_not_equal(shards[j], shards[i]);
         }
     }
@@ -129,14 +128,13 @@ test_one_each(void **state)
 static void
 test_rollouts(void **state)
 {
-    ngx_uint_t             i, rollout;
     ngx_rl_redis_place_t  *old, *pods[PODS];
 
     old = place("stays", 0, 0);
     atomic_store(&old->breaker.state, 12345);
 
-    for (rollout = 0; rollout < ROLLOUTS; rollout++) {
-        for (i = 0; i < PODS; i++) {
+    for (ngx_uint_t rollout = 0; rollout < ROLLOUTS; rollout++) {
+        for (ngx_uint_t i = 0; i < PODS; i++) {
             pods[i] = place("pod", rollout, i);
             assert_non_null(pods[i]);
 
@@ -151,7 +149,7 @@ test_rollouts(void **state)
             atomic_store(&pods[i]->errors[1].written_ms, 7);
         }
 
-        for (i = 0; i < PODS; i++) {
+        for (ngx_uint_t i = 0; i < PODS; i++) {
             assert_ptr_equal(place("pod", rollout, i), pods[i]);
         }
 
@@ -172,19 +170,16 @@ test_rollouts(void **state)
 static void
 test_stopped_worker(void **state)
 {
-    ngx_uint_t             i;
-    ngx_rl_redis_place_t  *mine, *again;
-
-    mine = place("mine", 0, 0);
+    ngx_rl_redis_place_t *mine = place("mine", 0, 0);
     ngx_current_msec += MINUTE;
 
-    for (i = 0; i < PLACES - 1; i++) {
+    for (ngx_uint_t i = 0; i < PLACES - 1; i++) {
         assert_non_null(place("others", 0, i));
     }
 
     /* its place may be theirs by now, or the last one */
 
-    again = place("mine", 0, 0);
+    ngx_rl_redis_place_t *again = place("mine", 0, 0);
     assert_name(again, "mine-0-0:6379");
     assert_null(place("one-more", 0, 0));
 
@@ -198,10 +193,9 @@ test_stopped_worker(void **state)
 static void
 test_clocks(void **state)
 {
-    ngx_uint_t             i;
     ngx_rl_redis_place_t  *shards[PLACES];
 
-    for (i = 0; i < PLACES; i++) {
+    for (ngx_uint_t i = 0; i < PLACES; i++) {
         shards[i] = place("redis", 0, i);
     }
 
@@ -215,15 +209,13 @@ test_clocks(void **state)
 static void
 test_counts(void **state)
 {
-    ngx_uint_t           i;
-    ngx_rl_redis_t       redis;
     ngx_rl_redis_stat_t  stat;
 
-    memset(&redis, 0, sizeof(redis));
+    ngx_rl_redis_t redis = { 0 };
     memset(&stat, 0xff, sizeof(stat));
     redis.shared = shared;
 
-    for (i = 0; i < NGX_RL_REDIS_WORKERS; i++) {
+    for (ngx_uint_t i = 0; i < NGX_RL_REDIS_WORKERS; i++) {
         shared->workers[i].calls[NGX_RL_REDIS_OK] = i + 1;
         shared->workers[i].replies[NGX_RL_REDIS_BUSY] = 1;
     }

@@ -48,10 +48,9 @@ ring_free(ngx_rl_ring_t *ring)
 static void
 put(ngx_rl_ring_t *ring, uint64_t value)
 {
-    size_t    i;
     record_t  record;
 
-    for (i = 0; i < WORDS; i++) {
+    for (size_t i = 0; i < WORDS; i++) {
         record.words[i] = value;
     }
 
@@ -63,14 +62,13 @@ put(ngx_rl_ring_t *ring, uint64_t value)
 static uint64_t
 get(ngx_rl_ring_t *ring, uint64_t number)
 {
-    size_t    i;
     record_t  record;
 
     if (!ngx_rl_ring_read(ring, number, &record)) {
         return 0;
     }
 
-    for (i = 1; i < WORDS; i++) {
+    for (size_t i = 1; i < WORDS; i++) {
         assert_int_equal(record.words[i], record.words[0]);
     }
 
@@ -81,22 +79,19 @@ get(ngx_rl_ring_t *ring, uint64_t number)
 static void
 test_last(void **state)
 {
-    uint64_t        i;
-    ngx_rl_ring_t  *ring;
-
-    ring = ring_make();
+    ngx_rl_ring_t *ring = ring_make();
 
     assert_int_equal(ngx_rl_ring_newest(ring), 0);
     assert_int_equal(get(ring, 1), 0);
 
-    for (i = 1; i <= 3 * SLOTS; i++) {
+    for (uint64_t i = 1; i <= 3 * SLOTS; i++) {
         put(ring, 100 + i);
         assert_int_equal(ngx_rl_ring_newest(ring), i);
         assert_int_equal(get(ring, i), 100 + i);
         assert_int_equal(get(ring, i + 1), 0);
     }
 
-    for (i = 1; i <= 3 * SLOTS; i++) {
+    for (uint64_t i = 1; i <= 3 * SLOTS; i++) {
         assert_int_equal(get(ring, i), i > 2 * SLOTS ? 100 + i : 0);
     }
 
@@ -107,9 +102,7 @@ test_last(void **state)
 static int
 step(ngx_rl_ring_t *ring, int kill_at)
 {
-    pid_t  pid;
-
-    pid = spawn();
+    pid_t pid = spawn();
 
     if (pid == 0) {
         step_begin();
@@ -125,22 +118,20 @@ step(ngx_rl_ring_t *ring, int kill_at)
 static void
 test_every_instruction(void **state)
 {
-    int             i, steps, stride, missing, whole;
-    uint64_t        newest, n;
-    ngx_rl_ring_t  *ring;
+    int  i, missing, whole;
 
-    ring = ring_make();
-    steps = step(ring, MAX_STEPS);
+    ngx_rl_ring_t *ring = ring_make();
+    int steps = step(ring, MAX_STEPS);
     assert_in_range(steps, 20, MAX_STEPS - 1);
     missing = whole = 0;
 
-    stride = step_choose(steps, &i);
+    int stride = step_choose(steps, &i);
 
     for ( /* void */ ; i < steps; i += stride) {
-        newest = ngx_rl_ring_newest(ring);
+        uint64_t newest = ngx_rl_ring_newest(ring);
         step(ring, i);
 
-        n = ngx_rl_ring_newest(ring);
+        uint64_t n = ngx_rl_ring_newest(ring);
         assert_in_range(n, newest, newest + 1);
 
         if (n > newest && get(ring, n) == 7) {
@@ -178,13 +169,10 @@ typedef struct {
 static void
 overtake(void *data)
 {
-    int           i;
-    overtaken_t  *child;
-
-    child = data;
+    overtaken_t *child = data;
 
     if (get(child->ring, child->old) == 0 && child->wait-- == 0) {
-        for (i = 0; i < SLOTS; i++) {
+        for (int i = 0; i < SLOTS; i++) {
             put(child->ring, 8);
         }
     }
@@ -195,16 +183,13 @@ overtake(void *data)
 static int
 overtaken(overtaken_t *child, int wait)
 {
-    int    i;
-    pid_t  pid;
-
-    for (i = 0; i < SLOTS; i++) {
+    for (int i = 0; i < SLOTS; i++) {
         put(child->ring, 9);
     }
 
     child->old = ngx_rl_ring_newest(child->ring) + 1 - SLOTS;
     child->wait = wait;
-    pid = spawn();
+    pid_t pid = spawn();
 
     if (pid == 0) {
         step_begin();
@@ -225,24 +210,22 @@ overtaken(overtaken_t *child, int wait)
 static void
 test_overtaken(void **state)
 {
-    int           i, at, amid;
-    uint64_t      newest, value;
-    overtaken_t   child;
+    overtaken_t  child;
 
     child.ring = ring_make();
-    amid = MAX_STEPS - overtaken(&child, MAX_STEPS);
+    int amid = MAX_STEPS - overtaken(&child, MAX_STEPS);
     assert_in_range(amid, 5, MAX_STEPS - 1);
 
-    for (at = 0; at < amid; at += 1 + amid / 10) {
-        newest = ngx_rl_ring_newest(child.ring) + SLOTS;
+    for (int at = 0; at < amid; at += 1 + amid / 10) {
+        uint64_t newest = ngx_rl_ring_newest(child.ring) + SLOTS;
         assert_true(overtaken(&child, at) < 0);
 
-        value = get(child.ring, newest + 1);
+        uint64_t value = get(child.ring, newest + 1);
         assert_true(value == 0 || value == 7);
         value = get(child.ring, newest + 1 + SLOTS);
         assert_true(value == 0 || value == 8);
 
-        for (i = 2; i <= SLOTS; i++) {
+        for (int i = 2; i <= SLOTS; i++) {
             assert_int_equal(get(child.ring, newest + i), 8);
         }
     }
@@ -312,15 +295,13 @@ test_crashes(void **state)
 static void
 test_numbered(void **state)
 {
-    uint64_t        value;
-    record_t        record;
-    ngx_rl_ring_t  *ring;
+    record_t  record;
 
-    ring = ring_make();
+    ngx_rl_ring_t *ring = ring_make();
     assert_int_equal(get(ring, 0), 0);
     assert_int_equal(ngx_rl_ring_read(ring, 0, &record), 0);
 
-    for (value = 70; value < 72; value++) {
+    for (uint64_t value = 70; value < 72; value++) {
         memset(&record, 0, sizeof(record_t));
         memset(record.words, (int) value, sizeof(record.words));
         ngx_rl_ring_put(ring, 100, &record);

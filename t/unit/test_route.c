@@ -8,7 +8,6 @@
 static void
 test_check(void **state)
 {
-    size_t       i;
     const char  *err;
 
     static const struct {
@@ -41,7 +40,7 @@ test_check(void **state)
           "must have at most 32 segments" }
     };
 
-    for (i = 0; i < COUNT(cases); i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         err = ngx_rl_route_check((const u_char *) cases[i].text,
                                  strlen(cases[i].text));
 
@@ -57,8 +56,7 @@ test_check(void **state)
 static void
 test_match(void **state)
 {
-    int     got;
-    size_t  i;
+    int  got;
 
     static const struct {
         const char  *tmpl;
@@ -104,7 +102,7 @@ test_match(void **state)
         { "/a/b", "/a\\;x", 0 },         { "/b", "/a\\b", 0 }
     };
 
-    for (i = 0; i < COUNT(cases); i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         assert_null(ngx_rl_route_check((const u_char *) cases[i].tmpl,
                                        strlen(cases[i].tmpl)));
         got = ngx_rl_route_match((const u_char *) cases[i].tmpl,
@@ -123,8 +121,6 @@ test_match(void **state)
 static void
 test_sent(void **state)
 {
-    size_t  i;
-
     static const struct {
         const char  *tmpl;
         const char  *sent;
@@ -151,7 +147,7 @@ test_sent(void **state)
         { "/x/a", "/%78%01;/a", "/x\1;/a", 0 }
     };
 
-    for (i = 0; i < COUNT(cases); i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         if (ngx_rl_route_match((const u_char *) cases[i].tmpl,
                                strlen(cases[i].tmpl),
                                readings_of(cases[i].path,
@@ -178,8 +174,6 @@ test_sent(void **state)
 static void
 test_every(void **state)
 {
-    size_t  i;
-
     static const struct {
         const char  *tmpl;
         const char  *path;
@@ -191,7 +185,7 @@ test_every(void **state)
                 { "/a/b", "/a\\b", 0 }
     };
 
-    for (i = 0; i < COUNT(cases); i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         assert_int_equal(
             ngx_rl_route_match((const u_char *) cases[i].tmpl,
                                strlen(cases[i].tmpl),
@@ -205,9 +199,6 @@ test_every(void **state)
 static void
 test_fold(void **state)
 {
-    size_t   i, len;
-    u_char  *out;
-
     static const struct {
         const char  *path;
         const char  *route;
@@ -245,12 +236,12 @@ test_fold(void **state)
         { "/\x1f\x7f\x01 \x80", "/%1F%7F%01 \x80" }
     };
 
-    for (i = 0; i < COUNT(cases); i++) {
-        len = strlen(cases[i].path);
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        size_t len = strlen(cases[i].path);
 
         /* not a byte more than promised, for the sanitizers */
 
-        out = malloc(NGX_RL_ROUTE_BYTES(len));
+        u_char *out = malloc(NGX_RL_ROUTE_BYTES(len));
         assert_non_null(out);
 
         len = ngx_rl_route_fold((const u_char *) cases[i].path, len, out);

@@ -28,12 +28,11 @@ bytes(const char *text)
 static void
 templates_make(templates_t *t, const char **texts, size_t n)
 {
-    size_t    i, segments;
-    uint32_t  known, got;
+    uint32_t  got;
 
-    segments = 0;
+    size_t segments = 0;
 
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         assert_null(ngx_rl_route_check(bytes(texts[i]), strlen(texts[i])));
         segments += ngx_rl_route_segments(bytes(texts[i]), strlen(texts[i]));
     }
@@ -42,8 +41,8 @@ templates_make(templates_t *t, const char **texts, size_t n)
     assert_non_null(t->memory);
     ngx_rl_route_set_init(&t->set, t->memory, segments);
 
-    for (i = 0; i < n; i++) {
-        known = t->set.n;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t known = t->set.n;
         got = ngx_rl_route_set_add(&t->set, bytes(texts[i]), strlen(texts[i]));
         assert_true(got <= known);
         assert_int_equal(t->set.n, known + (got == known));
@@ -58,11 +57,10 @@ templates_make(templates_t *t, const char **texts, size_t n)
 static const char *
 find(templates_t *t, const char *path, size_t len)
 {
-    uint32_t             got;
     ngx_rl_route_walk_t  walk;
 
     ngx_rl_route_walk_init(&walk, &t->set, readings_of(path, len, NULL));
-    got = ngx_rl_route_walk_next(&walk);
+    uint32_t got = ngx_rl_route_walk_next(&walk);
 
     return (got == NONE) ? NULL : t->texts[got];
 }
@@ -72,8 +70,6 @@ find(templates_t *t, const char *path, size_t len)
 static void
 test_specific(void **state)
 {
-    size_t       i;
-    const char  *got;
     templates_t  t;
 
     /* the more specific of those that match stands higher */
@@ -107,8 +103,8 @@ test_specific(void **state)
 
     templates_make(&t, texts, COUNT(texts));
 
-    for (i = 0; i < COUNT(cases); i++) {
-        got = find(&t, cases[i].path, strlen(cases[i].path));
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        const char *got = find(&t, cases[i].path, strlen(cases[i].path));
 
         if (got != cases[i].tmpl
             && (got == NULL || cases[i].tmpl == NULL
@@ -199,14 +195,12 @@ static char *
 random_template(uint32_t wild)
 {
     char      text[256];
-    size_t    len;
-    uint32_t  i, n;
 
-    n = rnd(6);
-    len = 0;
+    uint32_t n = rnd(6);
+    size_t len = 0;
     text[0] = '\0';
 
-    for (i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         if (rnd(100) < wild) {
             len += sprintf(&text[len], rnd(2) ? "/{n%u}" : "/*", i);
 
@@ -231,21 +225,18 @@ random_template(uint32_t wild)
 static void
 random_path(char *plain, char *disguised)
 {
-    uint32_t     i, n;
-    const char  *name;
-
     static const char  *nothing[] = {
         "", "", "", "", "", "/", "//", "/.", "/;x", "/.;v=1", "/q/..",
         "/q;/..;a=b", "/q/r/../.."
     };
     static const char  *behind[] = { "", "", "", ";", ";v=/", ";a;b" };
 
-    n = rnd(7);
+    uint32_t n = rnd(7);
     *plain = '\0';
     *disguised = '\0';
 
-    for (i = 0; i < n; i++) {
-        name = random_name();
+    for (uint32_t i = 0; i < n; i++) {
+        const char *name = random_name();
         plain += sprintf(plain, "/%s", name);
         disguised += sprintf(disguised, "%s/%s%s", nothing[rnd(COUNT(nothing))],
                              name, behind[rnd(4)]);
@@ -294,11 +285,11 @@ more_specific(const char *one, const char *two)
 static uint32_t
 reference(const templates_t *t, const char *path, uint32_t *found)
 {
-    uint32_t  i, j, n;
+    uint32_t  j;
 
-    n = 0;
+    uint32_t n = 0;
 
-    for (i = 0; i < t->set.n; i++) {
+    for (uint32_t i = 0; i < t->set.n; i++) {
         if (!ngx_rl_route_match(bytes(t->texts[i]),
                                 strlen(t->texts[i]),
                                 readings_of(path, strlen(path), NULL), 0))
@@ -369,33 +360,31 @@ static void
 test_random(void **state)
 {
     char         plain[512], disguised[1024];
-    size_t       i, paths, asked, matches;
-    uint32_t     n, wild;
     const char  *texts[MAX];
     templates_t  t;
 
     (void) seed_new();
-    paths = env_or("STEPS", 120000);
+    size_t paths = env_or("STEPS", 120000);
 
-    matches = 0;
+    size_t matches = 0;
 
-    for (asked = 0; asked < paths; /* void */ ) {
-        n = 1 + rnd(rnd(4) ? 30 : MAX);
-        wild = rnd(60);
+    for (size_t asked = 0; asked < paths; /* void */ ) {
+        uint32_t n = 1 + rnd(rnd(4) ? 30 : MAX);
+        uint32_t wild = rnd(60);
 
-        for (i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++) {
             texts[i] = random_template(wild);
         }
 
         templates_make(&t, texts, n);
 
-        for (i = 0; i < 200; i++, asked++) {
+        for (size_t i = 0; i < 200; i++, asked++) {
             random_path(plain, disguised);
             same_as_reference(&t, plain, plain, &matches);
             same_as_reference(&t, plain, disguised, &matches);
         }
 
-        for (i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++) {
             free((char *) texts[i]);
         }
 
@@ -423,9 +412,7 @@ visits(templates_t *t, const char *path, size_t len)
 static void
 fill(char *path, const char *with)
 {
-    size_t  i;
-
-    for (i = 0; i < LONG; i++) {
+    for (size_t i = 0; i < LONG; i++) {
         path[i] = with[i % strlen(with)];
     }
 }
@@ -435,7 +422,6 @@ fill(char *path, const char *with)
 static void
 test_cost(void **state)
 {
-    size_t       i;
     char         path[LONG], *text;
     templates_t  t;
     const char  *texts[MAX];
@@ -445,7 +431,7 @@ test_cost(void **state)
         "/\xff"
     };
 
-    for (i = 0; i < MAX; i++) {
+    for (size_t i = 0; i < MAX; i++) {
         text = malloc(32);
         assert_non_null(text);
         sprintf(text, "/api/r%zu/{id}/%s", i, i % 2 ? "x" : "**");
@@ -454,7 +440,7 @@ test_cost(void **state)
 
     templates_make(&t, texts, MAX);
 
-    for (i = 0; i < MAX; i++) {
+    for (size_t i = 0; i < MAX; i++) {
         sprintf(path, "/api/r%zu/7/x", i);
         assert_string_equal(find(&t, path, strlen(path)), texts[i]);
         assert_true(visits(&t, path, strlen(path)) <= 5);
@@ -462,7 +448,7 @@ test_cost(void **state)
 
     assert_int_equal(visits(&t, "/api/none/7/x", 13), 2);
 
-    for (i = 0; i < COUNT(hostile); i++) {
+    for (size_t i = 0; i < COUNT(hostile); i++) {
         fill(path, hostile[i]);
         assert_null(find(&t, path, LONG));
         assert_true(visits(&t, path, LONG) <= 2 + 2 * 4);
@@ -475,7 +461,7 @@ test_cost(void **state)
 
     assert_true(t.set.probes <= 32);
 
-    for (i = 0; i < MAX; i++) {
+    for (size_t i = 0; i < MAX; i++) {
         free((char *) texts[i]);
     }
 
@@ -487,17 +473,16 @@ test_cost(void **state)
 static void
 test_worst(void **state)
 {
-    size_t       i, depth;
     char         path[LONG], *text;
     templates_t  t;
     const char  *texts[512];
 
-    for (i = 0; i < 512; i++) {
+    for (size_t i = 0; i < 512; i++) {
         text = malloc(32);
         assert_non_null(text);
         texts[i] = text;
 
-        for (depth = 0; depth < 9; depth++) {
+        for (size_t depth = 0; depth < 9; depth++) {
             memcpy(&text[2 * depth], (i >> depth & 1) ? "/*" : "/a", 2);
         }
 
@@ -512,7 +497,7 @@ test_worst(void **state)
     assert_int_equal(visits(&t, path, 4), 7);
     assert_string_equal(find(&t, path, 18), texts[0]);
 
-    for (i = 0; i < 512; i++) {
+    for (size_t i = 0; i < 512; i++) {
         free((char *) texts[i]);
     }
 
@@ -525,11 +510,10 @@ static void
 test_deep(void **state)
 {
     char         path[2 * 34], last[2 * 32 + 1];
-    size_t       depth;
     templates_t  t;
     const char  *texts[3];
 
-    for (depth = 0; depth < 34; depth++) {
+    for (size_t depth = 0; depth < 34; depth++) {
         memcpy(&path[2 * depth], "/a", 2);
     }
 

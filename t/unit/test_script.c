@@ -9,7 +9,6 @@
 static void
 test_malformed(void **state)
 {
-    unsigned     i, bad;
     const char  *err, *args[119];
 
     static const char *const  good[] = { "t", "12345678", "1", "0", "10",
@@ -78,11 +77,11 @@ test_malformed(void **state)
 
     parity_start();
 
-    for (bad = 0; bad < sizeof(cases) / sizeof(cases[0]); bad++) {
+    for (unsigned bad = 0; bad < sizeof(cases) / sizeof(cases[0]); bad++) {
 
         /* alone, and behind one that could be charged */
 
-        for (i = 0; i < 2; i++) {
+        for (unsigned i = 0; i < 2; i++) {
             memcpy(args, good, sizeof(good));
             memcpy(args + i * 7, good, sizeof(good));
             args[i * 7 + 1] = i ? "abcdefgh" : "12345678";
@@ -104,17 +103,17 @@ test_malformed(void **state)
         }
     }
 
-    for (bad = 0; bad < COUNT(calls); bad++) {
+    for (unsigned bad = 0; bad < COUNT(calls); bad++) {
         memcpy(args, calls[bad].args, sizeof(calls[bad].args));
         assert_non_null(parity_run_raw(calls[bad].nkeys, args, calls[bad].n));
         lua_pop(parity.lua, 1);
     }
 
-    for (i = 0; i < 119; i++) {
+    for (unsigned i = 0; i < 119; i++) {
         args[i] = good[i % 7];
     }
 
-    for (bad = 0; bad < COUNT(lengths); bad++) {
+    for (unsigned bad = 0; bad < COUNT(lengths); bad++) {
         assert_non_null(parity_run_raw(1, args, lengths[bad]));
         lua_pop(parity.lua, 1);
     }
@@ -136,7 +135,6 @@ test_malformed(void **state)
 static void
 test_lease(void **state)
 {
-    unsigned         i, kind;
     parity_call_t    call;
     parity_answer_t  answer;
 
@@ -165,8 +163,8 @@ test_lease(void **state)
         { 1, 0, 1 << 30, 1, 10 }
     };
 
-    for (kind = 0; kind < 6; kind++) {
-        for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (unsigned kind = 0; kind < 6; kind++) {
+        for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
             parity_start();
             parity_call_init(&call, 7, 1);
             call.args[0].kind = "tfsTFS"[kind];
@@ -191,15 +189,14 @@ test_lease(void **state)
 static void
 test_lease_refused(void **state)
 {
-    unsigned         i, denies;
     parity_call_t    call;
     parity_answer_t  answers[3];
 
-    for (denies = 0; denies < 3; denies++) {
+    for (unsigned denies = 0; denies < 3; denies++) {
         parity_start();
         parity_call_init(&call, 7, 3);
 
-        for (i = 0; i < 3; i++) {
+        for (unsigned i = 0; i < 3; i++) {
             call.args[i].want = 2;
             call.args[i].ahead = 100;
             call.args[i].share = 4;
@@ -208,7 +205,7 @@ test_lease_refused(void **state)
         call.args[denies].cost = 11;
         parity_run(&call, answers);
 
-        for (i = 0; i < 3; i++) {
+        for (unsigned i = 0; i < 3; i++) {
             assert_int_equal(answers[i][0], 0);
             assert_int_equal(answers[i][1], 10);
         }
@@ -220,7 +217,7 @@ test_lease_refused(void **state)
         call.args[denies].kind = 'T';
         parity_run(&call, answers);
 
-        for (i = 0; i < 3; i++) {
+        for (unsigned i = 0; i < 3; i++) {
             assert_int_equal(answers[i][0], i == denies ? 0 : 4);
             assert_int_equal(answers[i][1], i == denies ? 10 : 6);
         }
@@ -233,7 +230,7 @@ static void
 test_foreign_value(void **state)
 {
     char             value[32];
-    size_t           i, len;
+    size_t           len;
     parity_call_t    call;
     parity_answer_t  answer;
 
@@ -248,7 +245,7 @@ test_foreign_value(void **state)
     parity_start();
     parity_call_init(&call, 7, 1);
 
-    for (i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++) {
         call.args[0].kind = kinds[i].kind;
         call.args[0].b = (kinds[i].kind == 't');
 
@@ -296,16 +293,13 @@ bucket_grow(unsigned first, unsigned n)
 static void
 test_bucket_long(void **state)
 {
-    double    sweeps;
-    unsigned  i;
-
     parity_start();
 
-    for (i = 0; i < 62; i++) {
+    for (unsigned i = 0; i < 62; i++) {
         model_put(i, "\0\0\0\0\0\0\1\0\0\0\1\0", 12);
     }
 
-    sweeps = model_total("HSCAN");
+    double sweeps = model_total("HSCAN");
 
     assert_int_equal(bucket_grow(62, 1), 63);
     assert_true(model_total("HSCAN") == sweeps);
@@ -317,7 +311,7 @@ test_bucket_long(void **state)
 
     /* all in use: looked at again at 64 and 80 only */
 
-    for (i = 66; i < 66 + 90; i++) {
+    for (unsigned i = 66; i < 66 + 90; i++) {
         assert_int_equal(bucket_grow(i, 1), i - 61);
     }
 
@@ -329,7 +323,6 @@ test_bucket_long(void **state)
 static void
 test_bucket_longest(void **state)
 {
-    double    sweeps;
     unsigned  i;
 
     parity_start();
@@ -338,7 +331,7 @@ test_bucket_longest(void **state)
         model_put(i, "\0\0\0\0\0\0\1\0\0\0\1\0", 12);
     }
 
-    sweeps = model_total("HSCAN");
+    double sweeps = model_total("HSCAN");
     assert_int_equal(bucket_grow(i, 1), 4095);
     assert_true(model_total("HSCAN") == sweeps);
 
@@ -353,14 +346,13 @@ test_bucket_longest(void **state)
 static void
 test_bucket_given(void **state)
 {
-    unsigned         i, kind;
     parity_call_t    call;
     parity_answer_t  answer;
 
-    for (kind = 0; kind < 3; kind++) {
+    for (unsigned kind = 0; kind < 3; kind++) {
         parity_start();
 
-        for (i = 0; i < 63; i++) {
+        for (unsigned i = 0; i < 63; i++) {
             parity_call_init(&call, i, 1);
             call.args[0].kind = "tfs"[kind];
             call.args[0].a = 1000000;
@@ -385,14 +377,13 @@ test_bucket_given(void **state)
 static void
 test_expiry(void **state)
 {
-    unsigned         i, kind;
     parity_call_t    call;
     parity_answer_t  answer;
 
     /* START is 20 s behind a minute */
     static const unsigned  looks[] = { 4, 1, 1 };
 
-    for (kind = 0; kind < 3; kind++) {
+    for (unsigned kind = 0; kind < 3; kind++) {
         parity_start();
         parity_call_init(&call, 7, 1);
         call.args[0].kind = "tfs"[kind];
@@ -403,7 +394,7 @@ test_expiry(void **state)
             call.args[0].b = 0;
         }
 
-        for (i = 0; i < 180; i++) {
+        for (unsigned i = 0; i < 180; i++) {
             parity_run(&call, &answer);
             assert_int_equal(answer[0], 1);
             call.now_us += 1000000;

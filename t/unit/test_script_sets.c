@@ -28,16 +28,14 @@ static void
 run(char kind, uint64_t capacity, uint64_t a, const step_t *steps, size_t n)
 {
     char             name[] = "request0";
-    size_t           i, j;
-    parity_call_t    call;
     parity_answer_t  answer;
 
     model_flush();
 
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         name[7] = steps[i].name;
 
-        memset(&call, 0, sizeof(call));
+        parity_call_t call = { 0 };
         call.now_us = START + steps[i].after_us;
         call.name = name;
         call.n = 1;
@@ -49,7 +47,7 @@ run(char kind, uint64_t capacity, uint64_t a, const step_t *steps, size_t n)
 
         parity_run(&call, &answer);
 
-        for (j = 0; j < 4; j++) {
+        for (size_t j = 0; j < 4; j++) {
             if (answer[j] != steps[i].answer[j]) {
                 fail_msg("step %zu, number %zu: %lld, expected %lld", i, j,
                          (long long) answer[j], (long long) steps[i].answer[j]);

@@ -140,9 +140,7 @@ sim_push(uint64_t at_ns, sim_event_e kind, void *data, uint64_t n)
 static void
 way_push(sim_event_e kind, void *data)
 {
-    uint64_t  ms;
-
-    ms = now_ms();
+    uint64_t ms = now_ms();
     ms += (ms >= 1300 && ms < 1500) || (ms >= 6500 && ms < 7500) ? SLOW_MS
                                                                  : WAY_MS;
     sim_push(ms * SIM_MS, kind, data, 0);
@@ -152,10 +150,8 @@ way_push(sim_event_e kind, void *data)
 static void
 call_note(int world, int64_t cost, const char *want)
 {
-    call_t  *call;
-
     assert_true(ncalls[world] < MOST);
-    call = &calls[world][ncalls[world]++];
+    call_t *call = &calls[world][ncalls[world]++];
     call->at_ms = now_ms();
     call->cost = cost;
     strcpy(call->want, want);
@@ -215,13 +211,11 @@ ngx_str_rbtree_insert_value(ngx_rbtree_node_t *temp, ngx_rbtree_node_t *n,
 ngx_str_node_t *
 ngx_str_rbtree_lookup(ngx_rbtree_t *tree, ngx_str_t *name, uint32_t hash)
 {
-    ngx_str_node_t  *n;
-
     if (tree->root == tree->sentinel) {
         return NULL;
     }
 
-    n = (ngx_str_node_t *) tree->root;
+    ngx_str_node_t *n = (ngx_str_node_t *) tree->root;
     assert_memory_equal(n->str.data, name->data, name->len);
 
     return n;
@@ -244,21 +238,19 @@ ngx_rl_redis_call_t *
 ngx_rl_redis_eval(ngx_rl_redis_t *r, const ngx_rl_redis_eval_t *eval,
     ngx_rl_redis_handler_pt handler, void *data)
 {
-    int        i, len;
-    char      *p, *end;
-    flight_t  *flight;
+    char  *end;
 
     assert_int_equal(eval->nargs, 7);
 
-    flight = calloc(1, sizeof(flight_t));
+    flight_t *flight = calloc(1, sizeof(flight_t));
     flight->handler = handler;
     flight->data = data;
     flight->late = eval->late;
 
-    p = (char *) eval->args.data;
+    char *p = (char *) eval->args.data;
 
-    for (i = 0; i < 4; i++) {
-        len = (int) strtol(p + 1, &end, 10);
+    for (int i = 0; i < 4; i++) {
+        int len = (int) strtol(p + 1, &end, 10);
         p = end + 2;
 
         if (i == 2) {
@@ -325,8 +317,7 @@ flight_runs(flight_t *flight)
 static void
 flight_told(flight_t *flight, ngx_rl_redis_status_e status, unsigned again)
 {
-    ngx_rl_redis_result_t     result;
-    ngx_rl_redis_handler_pt   handler;
+    ngx_rl_redis_handler_pt  handler;
 
     handler = flight->handler;
 
@@ -334,7 +325,7 @@ flight_told(flight_t *flight, ngx_rl_redis_status_e status, unsigned again)
         return;
     }
 
-    memset(&result, 0, sizeof(result));
+    ngx_rl_redis_result_t result = { 0 };
     result.status = status;
     result.again = again;
     result.ran = 1;
@@ -483,12 +474,10 @@ request_decided(void *data)
 static void
 request_comes(void)
 {
-    request_t  *request;
-
     assert_true(nrequests < MOST);
     arrived_ns[nrequests] = sim.now_ns;
 
-    request = &requests[nrequests];
+    request_t *request = &requests[nrequests];
     memset(request, 0, sizeof(request_t));
     request->number = nrequests;
     request->check.counters = &request->counter;
@@ -573,11 +562,8 @@ events_run(sim_heap_t *heap)
 static void
 timers_run(void)
 {
-    size_t        i;
-    ngx_event_t  *ev;
-
-    for (i = 0; timers[i]; /* void */ ) {
-        ev = timers[i];
+    for (size_t i = 0; timers[i]; /* void */ ) {
+        ngx_event_t *ev = timers[i];
 
         if ((ngx_msec_int_t) (ev->timer.key - ngx_current_msec) > 0) {
             i++;
@@ -595,12 +581,9 @@ timers_run(void)
 static void
 worlds_begin(ngx_rl_algorithm_e algorithm, ngx_rl_sync_e sync)
 {
-    void           *memory;
-    ngx_rl_spec_t   spec;
-
     static const ngx_rl_hash_key_t  key;
 
-    memset(&spec, 0, sizeof(spec));
+    ngx_rl_spec_t spec = { 0 };
     spec.algorithm = algorithm;
     spec.tokens = 1000;
     spec.period_us = 4000000;
@@ -613,8 +596,8 @@ worlds_begin(ngx_rl_algorithm_e algorithm, ngx_rl_sync_e sync)
     rule.policy = &policy;
     policy.refs = 1;
 
-    memory = mmap(NULL, 2 * TABLE, PROT_READ|PROT_WRITE,
-                  MAP_SHARED|MAP_ANONYMOUS, -1, 0);
+    void *memory = mmap(NULL, 2 * TABLE, PROT_READ|PROT_WRITE,
+                        MAP_SHARED|MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(memory, MAP_FAILED);
     memset(&limiter, 0, sizeof(limiter));
     limiter.zone.table = memory;
@@ -662,10 +645,7 @@ worlds_begin(ngx_rl_algorithm_e algorithm, ngx_rl_sync_e sync)
 static void
 worlds_run(void)
 {
-    uint64_t         ms, n;
-    const script_t  *line;
-
-    for (ms = 0; ms < 16000; ms++) {
+    for (uint64_t ms = 0; ms < 16000; ms++) {
         sim.now_ns = ms * SIM_MS;
         ngx_current_msec = BASE_MS + ms;
         wall.sec = (time_t) ((SIM_START_US / 1000 + ms) / 1000);
@@ -677,14 +657,14 @@ worlds_run(void)
         events_run(&events[0]);
         timers_run();
 
-        for (line = script; line->n; line++) {
+        for (const script_t *line = script; line->n; line++) {
             if (ms < line->at_ms || ms > line->end_ms
                 || (ms - line->at_ms) % line->step_ms)
             {
                 continue;
             }
 
-            for (n = 0; n < line->n; n++) {
+            for (uint64_t n = 0; n < line->n; n++) {
                 request_comes();
             }
         }
@@ -695,9 +675,7 @@ worlds_run(void)
 static void
 worlds_end(void)
 {
-    uint64_t  i;
-
-    for (i = 0; i < nrequests; i++) {
+    for (uint64_t i = 0; i < nrequests; i++) {
         ngx_rl_check_end(&requests[i].check);
     }
 
@@ -712,11 +690,10 @@ worlds_end(void)
 static void
 worlds_compare(const char *name)
 {
-    int       world;
-    size_t    i, n;
+    size_t    i;
     uint64_t  passed[WORLDS];
 
-    n = ngx_min(ncalls[THE_ENGINE], ncalls[THE_MODEL]);
+    size_t n = ngx_min(ncalls[THE_ENGINE], ncalls[THE_MODEL]);
 
     for (i = 0;
          i < n && memcmp(&calls[THE_ENGINE][i], &calls[THE_MODEL][i],
@@ -727,7 +704,7 @@ worlds_compare(const char *name)
     memset(passed, 0, sizeof(passed));
 
     for (n = 0; n < nrequests; n++) {
-        for (world = 0; world < WORLDS; world++) {
+        for (int world = 0; world < WORLDS; world++) {
             passed[world] += decided[world][n] == SIM_ADMITTED;
         }
     }
@@ -741,7 +718,7 @@ worlds_compare(const char *name)
     for (n = i > 3 ? i - 3 : 0;
          (i < ncalls[THE_ENGINE] || i < ncalls[THE_MODEL]) && n < i + 5; n++)
     {
-        for (world = 0; world < WORLDS; world++) {
+        for (int world = 0; world < WORLDS; world++) {
             if (n < ncalls[world]) {
                 print_message("%s call %zu: at %llu ms, cost %lld, want %s\n",
                               world == THE_ENGINE ? "engine" : "model", n,
@@ -774,8 +751,6 @@ test_follows(void **state)
 int
 main(void)
 {
-    size_t  i;
-
     static const follows_t  all[] = {
         { "token_bucket", NGX_RL_TOKEN_BUCKET, LEASE }, { "leaky_bucket",
             NGX_RL_LEAKY_BUCKET, LEASE }, { "fixed_window", NGX_RL_FIXED_WINDOW,
@@ -787,7 +762,7 @@ main(void)
 
     struct CMUnitTest  tests[COUNT(all)];
 
-    for (i = 0; i < COUNT(all); i++) {
+    for (size_t i = 0; i < COUNT(all); i++) {
         tests[i] = (struct CMUnitTest) { all[i].name, test_follows, NULL, NULL,
             (void *) &all[i] };
     }

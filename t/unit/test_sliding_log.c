@@ -45,9 +45,7 @@ place_set(void *data, uint32_t n, const ngx_rl_log_place_t *place)
 static void
 set_limit(uint64_t tokens, uint64_t seconds)
 {
-    ngx_rl_spec_t  spec;
-
-    memset(&spec, 0, sizeof(spec));
+    ngx_rl_spec_t spec = { 0 };
     spec.algorithm = NGX_RL_SLIDING_LOG;
     spec.tokens = tokens;
     spec.period_us = seconds * SECOND;
@@ -190,11 +188,9 @@ test_exact(void **state)
 static void
 test_want(void **state)
 {
-    ngx_rl_answer_t  answer;
-
     start(10, 10);
 
-    answer = take(START, 11, 0);
+    ngx_rl_answer_t answer = take(START, 11, 0);
     assert_true(answer.retry_us == NGX_RL_NEVER);
     assert_int_equal(answer.remaining, 10);
 
@@ -220,13 +216,10 @@ test_want(void **state)
 static void
 test_ring(void **state)
 {
-    unsigned  i;
-    uint64_t  now;
-
     start(NGX_RL_MAX_LOG, 10);
-    now = START;
+    uint64_t now = START;
 
-    for (i = 0; i < 100000; i++) {
+    for (unsigned i = 0; i < 100000; i++) {
         now += 10 * SECOND / NGX_RL_MAX_LOG;
         assert_int_equal(take(now, 1, 0).granted, 1);
     }
@@ -253,8 +246,6 @@ test_ring(void **state)
 static void
 test_limit_changes(void **state)
 {
-    ngx_rl_answer_t  answer;
-
     start(10, 10);
 
     assert_int_equal(take(START, 4, 0).granted, 4);
@@ -263,7 +254,7 @@ test_limit_changes(void **state)
     /* more is in use than the new limit allows */
     set_limit(3, 10);
     assert_int_equal(left(START + SECOND), 0);
-    answer = take(START + SECOND, 1, 0);
+    ngx_rl_answer_t answer = take(START + SECOND, 1, 0);
     assert_int_equal(answer.retry_us, 10 * SECOND);
     assert_int_equal(left(START + 10 * SECOND), 0);
     assert_int_equal(left(START + 11 * SECOND - 1), 0);
@@ -310,15 +301,13 @@ test_window_changes(void **state)
 static void
 test_windows_fall(void **state)
 {
-    uint32_t             i, n;
-    uint64_t             now, at, last_at, last_window;
     ngx_rl_log_place_t  *p;
 
     start(100, 10);
     unit_seed = 2;
-    now = START;
+    uint64_t now = START;
 
-    for (i = 0; i < 100000; i++) {
+    for (uint32_t i = 0; i < 100000; i++) {
         if (rnd(10) == 0) {
             set_limit(100, 1 + rnd(20));
         }
@@ -330,12 +319,12 @@ test_windows_fall(void **state)
         }
 
         (void) take(now, rnd(3), 0);
-        last_at = 0;
-        last_window = UINT64_MAX;
+        uint64_t last_at = 0;
+        uint64_t last_window = UINT64_MAX;
 
-        for (n = keeper.log.count; n; n--) {
+        for (uint32_t n = keeper.log.count; n; n--) {
             p = &keeper.places[(keeper.log.head - n) & (NGX_RL_LOG_PLACES - 1)];
-            at = p->fresh_us - p->window_us;
+            uint64_t at = p->fresh_us - p->window_us;
 
             assert_true(at >= last_at && at <= now + SECOND);
             assert_true(p->window_us <= last_window);
@@ -355,12 +344,10 @@ test_windows_fall(void **state)
 static void
 test_clock(void **state)
 {
-    ngx_rl_answer_t  answer;
-
     start(3, 10);
 
     assert_int_equal(take(START, 1, 0).granted, 1);
-    answer = take(START - 900000, 1, 0);
+    ngx_rl_answer_t answer = take(START - 900000, 1, 0);
     assert_int_equal(answer.granted, 1);
     assert_int_equal(answer.reset_us, 10 * SECOND + 900000);
     assert_int_equal(take(START - 900000, 1, 0).granted, 1);
@@ -380,13 +367,12 @@ test_clock(void **state)
 static void
 test_lost(void **state)
 {
-    uint32_t         i, n, lost;
-    uint64_t         now;
-    ngx_rl_answer_t  answer;
+    uint32_t  n;
+    uint64_t  now;
 
     start(10, 10);
 
-    for (i = 0; i < 10; i++) {
+    for (uint32_t i = 0; i < 10; i++) {
         assert_int_equal(take(START + i, 1, 0).granted, 1);
     }
 
@@ -394,7 +380,7 @@ test_lost(void **state)
     keeper.places[0].fresh_us = 0;
     keeper.places[1].fresh_us = 0;
     keeper.places[9].fresh_us = 0;
-    answer = take(START + 10, 0, 0);
+    ngx_rl_answer_t answer = take(START + 10, 0, 0);
     assert_int_equal(answer.remaining, 3);
     assert_int_equal(answer.reset_us, START + 8 + 10 * SECOND - (START + 10));
 
@@ -416,7 +402,7 @@ test_lost(void **state)
 
     for (now = START, n = 0; n < 50000; n++) {
         now += rnd(300000);
-        lost = (uint32_t) rnd(NGX_RL_LOG_PLACES);
+        uint32_t lost = (uint32_t) rnd(NGX_RL_LOG_PLACES);
 
         if (keeper.log.count && rnd(3) == 0) {
             lost = (keeper.log.head - 1 - rnd(keeper.log.count))
@@ -441,8 +427,6 @@ test_lost(void **state)
 static void
 test_give(void **state)
 {
-    uint32_t  i;
-
     /* its own, and no others */
     start(100, 10);
     (void) take(START, 3, 0);
@@ -499,7 +483,7 @@ test_give(void **state)
     assert_int_equal(left(START), 99);
 
     /* those of others that are later move down, up to 64 of them */
-    for (i = 0; i < 80; i++) {
+    for (uint32_t i = 0; i < 80; i++) {
         uint32_t  n;
 
         start(100, 10);

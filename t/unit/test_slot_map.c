@@ -22,9 +22,7 @@ mix(uint64_t n)
 static ngx_rl_slot_map_t *
 map_new(void)
 {
-    ngx_rl_slot_map_t  *map;
-
-    map = calloc(1, sizeof(ngx_rl_slot_map_t));
+    ngx_rl_slot_map_t *map = calloc(1, sizeof(ngx_rl_slot_map_t));
     assert_non_null(map);
 
     return map;
@@ -56,8 +54,6 @@ static void
 test_add(void **state)
 {
     char                host[NGX_RL_SLOT_MAP_HOST + 2];
-    size_t              i;
-    ngx_rl_slot_map_t  *map;
 
     static const struct {
         int64_t      first;
@@ -71,7 +67,7 @@ test_add(void **state)
             1 }, { 0, 0, "a\n", 1 }, { 0, 0, "\xc3\xa4", 1 }
     };
 
-    map = map_new();
+    ngx_rl_slot_map_t *map = map_new();
 
     assert_int_equal(add(map, 0, 16383, "10.0.0.1", 6379), 1);
     assert_int_equal(add(map, 5, 5, "Redis-2.Example_a", 65535), 1);
@@ -85,7 +81,7 @@ test_add(void **state)
     assert_int_equal(map->owner[16383], 1);
     assert_memory_equal(map->nodes[1].host, "redis-2.example_a", 17);
 
-    for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         assert_int_equal(add(map, bad[i].first, bad[i].last, bad[i].host,
                              bad[i].port), 0);
     }
@@ -107,9 +103,7 @@ test_add(void **state)
 static void
 test_ids(void **state)
 {
-    ngx_rl_slot_map_t  *map;
-
-    map = map_new();
+    ngx_rl_slot_map_t *map = map_new();
 
     assert_int_equal(add_id(map, 9, 9, "a", 1, 'a'), 1);
     assert_int_equal(add_id(map, 1, 1, "b", 1, 'b'), 1);
@@ -133,12 +127,9 @@ test_ids(void **state)
 static void
 test_given(void **state)
 {
-    int                 i;
-    ngx_rl_slot_map_t  *map;
+    ngx_rl_slot_map_t *map = map_new();
 
-    map = map_new();
-
-    for (i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++) {
         assert_int_equal(add(map, 0, 16383, "a", 1), 1);
     }
 
@@ -156,10 +147,9 @@ test_given(void **state)
 static void
 test_too_many(void **state)
 {
-    int                 i;
-    ngx_rl_slot_map_t  *map;
+    int  i;
 
-    map = map_new();
+    ngx_rl_slot_map_t *map = map_new();
 
     for (i = 0; i < NGX_RL_SLOT_MAP_NODES; i++) {
         assert_int_equal(add(map, i, i, "a", i + 1), 1);
@@ -185,14 +175,12 @@ test_finish(void **state)
 {
     int                 i, n, at, order[16384];
     char                host[32];
-    uint64_t            random;
-    ngx_rl_slot_map_t  *map, *first;
 
-    map = map_new();
-    first = map_new();
+    ngx_rl_slot_map_t *map = map_new();
+    ngx_rl_slot_map_t *first = map_new();
 
     for (n = 0; n < 50; n++) {
-        random = n + 1;
+        uint64_t random = n + 1;
         memset(map, 0, sizeof(*map));
 
         /* overwritten whole: not to be seen */

@@ -29,21 +29,18 @@ random_limit(limit_t *limit)
 static void
 test_shares(void **state)
 {
-    int       rc;
-    limit_t   limit, share;
-    uint32_t  round, i, n, least, most;
-    uint64_t  sum;
+    limit_t  limit, share;
 
-    for (round = 0; round < ROUNDS; round++) {
+    for (uint32_t round = 0; round < ROUNDS; round++) {
         random_limit(&limit);
 
-        n = 1 + rnd(64);
-        sum = 0;
-        least = UINT32_MAX;
-        most = 0;
-        rc = 0;
+        uint32_t n = 1 + rnd(64);
+        uint64_t sum = 0;
+        uint32_t least = UINT32_MAX;
+        uint32_t most = 0;
+        int rc = 0;
 
-        for (i = 0; i < n && rc == 0; i++) {
+        for (uint32_t i = 0; i < n && rc == 0; i++) {
             rc = ngx_rl_limit_share(&limit, n, i, &share);
 
             if (rc != 0) {
@@ -90,9 +87,9 @@ test_shares(void **state)
 static void
 test_not_split(void **state)
 {
-    limit_t  limit, share;
+    limit_t  share;
 
-    limit = fixed(3, 60);
+    limit_t limit = fixed(3, 60);
     assert_int_equal(ngx_rl_limit_share(&limit, 3, 2, &share), 0);
     assert_int_equal(share.capacity, 1);
     assert_int_equal(ngx_rl_limit_share(&limit, 4, 3, &share), -1);
@@ -109,9 +106,7 @@ test_not_split(void **state)
 static answer_t
 look(lease_t *lease, const limit_t *share, const env_t *env, uint32_t cost)
 {
-    answer_t  answer;
-
-    memset(&answer, 0, sizeof(answer));
+    answer_t answer = { 0 };
     answer.remaining = share->capacity;
 
     if (!ngx_rl_ledger_rejects(lease, share, env, cost, &answer)) {
@@ -130,9 +125,7 @@ static void
 note(lease_t *lease, const limit_t *share, const env_t *env, uint32_t cost,
     answer_t answer)
 {
-    ngx_rl_ledger_call_t  call;
-
-    memset(&call, 0, sizeof(call));
+    ngx_rl_ledger_call_t call = { 0 };
     call.cost = cost;
 
     if (answer.granted) {
@@ -152,18 +145,13 @@ note(lease_t *lease, const limit_t *share, const env_t *env, uint32_t cost,
 static void
 test_gave(void **state)
 {
-    unsigned  i;
-    env_t     env;
-    lease_t   lease;
-    limit_t   share, other;
-
     limit_t (*const  limits[])(uint64_t, uint64_t) = { bucket, fixed, sliding };
 
-    for (i = 0; i < COUNT(limits); i++) {
-        share = limits[i](2, 86400);
-        other = limits[i](3, 86400);
-        memset(&lease, 0, sizeof(lease));
-        env = at(0);
+    for (unsigned i = 0; i < COUNT(limits); i++) {
+        limit_t share = limits[i](2, 86400);
+        limit_t other = limits[i](3, 86400);
+        lease_t lease = { 0 };
+        env_t env = at(0);
 
         note(&lease, &share, &env, 1, said(1, 1, 43200000, 0));
         assert_int_equal(look(&lease, &share, &env, 1).remaining, 1);
@@ -199,29 +187,24 @@ test_gave(void **state)
 static void
 test_against_redis(void **state)
 {
-    env_t     env;
-    limit_t   limit, share;
-    lease_t   lease;
-    state_t   counter;
-    unsigned  round, i;
-    answer_t  known, answer;
+    limit_t  limit, share;
 
-    for (round = 0; round < 3000; round++) {
+    for (unsigned round = 0; round < 3000; round++) {
         do {
             random_limit(&limit);
         } while (ngx_rl_limit_share(&limit, 1 + rnd(8), 0, &share) != 0
                  || share.window_us < 5000);
 
-        memset(&lease, 0, sizeof(lease));
-        memset(&counter, 0, sizeof(counter));
-        env = at(0);
+        lease_t lease = { 0 };
+        state_t counter = { 0 };
+        env_t env = at(0);
 
-        for (i = 0; i < 60; i++) {
+        for (unsigned i = 0; i < 60; i++) {
             uint32_t  cost = 1 + share.capacity / 7;
 
-            known = look(&lease, &share, &env, cost);
-            answer = state_take(&counter, &share, env.now_us, cost,
-                                known.retry_us ? LOOK : 0);
+            answer_t known = look(&lease, &share, &env, cost);
+            answer_t answer = state_take(&counter, &share, env.now_us, cost,
+                                         known.retry_us ? LOOK : 0);
 
             if (known.retry_us) {
                 /* remembered: true, and not for longer than it is, but for

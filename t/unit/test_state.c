@@ -101,11 +101,10 @@ there(const char *suffix)
 static void
 empty_folder(void)
 {
-    DIR            *dir;
     char            entry[sizeof(folder) + 300];
     struct dirent  *e;
 
-    dir = opendir(folder);
+    DIR *dir = opendir(folder);
     assert_non_null(dir);
 
     while ((e = readdir(dir)) != NULL) {
@@ -122,9 +121,7 @@ empty_folder(void)
 static int
 setup(void **state)
 {
-    const char  *tmp;
-
-    tmp = getenv("TMPDIR");
+    const char *tmp = getenv("TMPDIR");
     snprintf(folder, sizeof(folder), "%.40s/test_state.XXXXXX",
              tmp ? tmp : "/tmp");
     assert_non_null(mkdtemp(folder));
@@ -154,9 +151,7 @@ teardown(void **state)
 static ngx_str_t
 record(uint64_t version, size_t len)
 {
-    ngx_rl_record_t  r;
-
-    memset(&r, 0, sizeof(r));
+    ngx_rl_record_t r = { 0 };
     r.version = version;
     r.document.len = len + 3;
     r.document.data = ngx_pnalloc(pool, len + 4);
@@ -172,14 +167,13 @@ record(uint64_t version, size_t len)
 static ngx_str_t
 records(uint64_t first, uint64_t last, size_t len)
 {
-    uint64_t   v;
-    ngx_str_t  text, one;
+    ngx_str_t  text;
 
     text.len = 0;
     text.data = ngx_pnalloc(pool, (first - last + 1) * (len + 500));
 
-    for (v = first; v >= last; v--) {
-        one = record(v, len);
+    for (uint64_t v = first; v >= last; v--) {
+        ngx_str_t one = record(v, len);
         memcpy(text.data + text.len, one.data, one.len);
         text.len += one.len;
     }
@@ -191,9 +185,7 @@ records(uint64_t first, uint64_t last, size_t len)
 static void
 put(const char *suffix, const u_char *data, size_t len)
 {
-    FILE  *f;
-
-    f = fopen(name(suffix), "w");
+    FILE *f = fopen(name(suffix), "w");
     assert_non_null(f);
     assert_int_equal(fwrite(data, 1, len, f), len);
     assert_int_equal(fclose(f), 0);
@@ -238,11 +230,8 @@ read_version(void)
 static void
 write_text(ngx_str_t text, const char *step, ngx_err_t expected)
 {
-    ngx_err_t    err;
-    const char  *failed;
-
-    err = 77;
-    failed = ngx_rl_state_write(&file, &text, &err);
+    ngx_err_t err = 77;
+    const char *failed = ngx_rl_state_write(&file, &text, &err);
     assert_string_equal(failed ? failed : "", step ? step : "");
     assert_int_equal(err, expected);
 }
@@ -270,13 +259,13 @@ static void
 test_write(void **state)
 {
     size_t           len;
-    ngx_str_t        text, got;
+    ngx_str_t        got;
     ngx_file_info_t  info;
 
     assert_int_equal(read_version(), 0);
     assert_int_equal(logged, 0);
 
-    text = records(7, 3, 1000);
+    ngx_str_t text = records(7, 3, 1000);
     write_text(text, NULL, 0);
     assert_int_equal(ngx_rl_state_read(&file, pool, 0, &got, &log_nowhere),
                      NGX_OK);
@@ -317,8 +306,6 @@ test_names(void **state)
     char         cwd[NGX_MAX_PATH];
     u_char       long_name[NGX_MAX_PATH];
     ngx_err_t    err;
-    ngx_str_t    text;
-    const char  *step;
 
     assert_non_null(getcwd(cwd, sizeof(cwd)));
     assert_int_equal(chdir(folder), 0);
@@ -329,14 +316,14 @@ test_names(void **state)
     assert_int_equal(chdir(cwd), 0);
 
     use("none/state");
-    text = record(1, 1);
+    ngx_str_t text = record(1, 1);
     write_text(text, "open()", ENOENT);
     assert_int_equal(read_version(), 0);
 
     memset(long_name, 'a', sizeof(long_name));
     file.data = long_name;
     file.len = sizeof(long_name) - 4;
-    step = ngx_rl_state_write(&file, &text, &err);
+    const char *step = ngx_rl_state_write(&file, &text, &err);
     file.data = (u_char *) path;
     assert_string_equal(step, "open()");
     assert_int_equal(err, ENAMETOOLONG);
@@ -347,12 +334,11 @@ test_names(void **state)
 static void
 test_foreign(void **state)
 {
-    int          fd;
     struct stat  st;
 
     (void) state;
 
-    fd = open(name(".tmp"), O_WRONLY|O_CREAT|O_EXCL|O_CLOEXEC, 0600);
+    int fd = open(name(".tmp"), O_WRONLY|O_CREAT|O_EXCL|O_CLOEXEC, 0600);
     assert_true(fd != -1);
     assert_int_equal(fchmod(fd, 0666), 0);
     close(fd);
@@ -370,16 +356,15 @@ test_foreign(void **state)
 static void
 test_damaged(void **state)
 {
-    size_t     i, len, used;
-    ngx_str_t  text, old, first;
+    size_t  used;
 
-    text = records(5, 3, 20);
-    first = record(5, 20);
-    old = record(4, 20);
+    ngx_str_t text = records(5, 3, 20);
+    ngx_str_t first = record(5, 20);
+    ngx_str_t old = record(4, 20);
     put(".old", old.data, old.len);
 
-    for (i = 0; i < 2 * text.len; i++) {
-        len = text.len;
+    for (size_t i = 0; i < 2 * text.len; i++) {
+        size_t len = text.len;
 
         if (i < text.len) {
             len = i;
@@ -431,8 +416,6 @@ test_damaged(void **state)
 static void
 test_unreadable(void **state)
 {
-    int  i;
-
     assert_int_equal(mkdir(name(""), 0700), 0);
     assert_unreadable();
     assert_true(there(""));
@@ -446,7 +429,7 @@ test_unreadable(void **state)
     write_version(1);
     logged = 0;
 
-    for (i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         allocations = i;
         assert_unreadable();
     }
@@ -461,19 +444,16 @@ test_unreadable(void **state)
 static void
 test_permission(void **state)
 {
-    int         root;
-    pid_t       pid;
-    ngx_err_t   err;
-    ngx_str_t   text;
+    ngx_err_t  err;
 
     write_version(1);
-    text = record(2, 10);
+    ngx_str_t text = record(2, 10);
     assert_int_equal(chmod(folder, 0555), 0);
 
-    pid = spawn();
+    pid_t pid = spawn();
 
     if (pid == 0) {
-        root = (getuid() == 0);
+        int root = (getuid() == 0);
 
         if (root && setresuid(NOBODY, NOBODY, NOBODY) == -1) {
             _exit(1);
@@ -503,23 +483,18 @@ test_permission(void **state)
 static void
 test_full(void **state)
 {
-    pid_t           pid;
-    size_t          i;
-    ngx_err_t       err;
-    ngx_str_t       text;
-    const char     *step;
-    struct rlimit   limit;
+    struct rlimit  limit;
 
     write_version(1);
     write_version(2);
-    text = record(3, 100);
+    ngx_str_t text = record(3, 100);
 
-    pid = spawn();
+    pid_t pid = spawn();
 
     if (pid == 0) {
         signal(SIGXFSZ, SIG_IGN);
 
-        for (i = 0; i <= text.len; i++) {
+        for (size_t i = 0; i <= text.len; i++) {
             limit.rlim_cur = i;
             limit.rlim_max = RLIM_INFINITY;
 
@@ -527,8 +502,8 @@ test_full(void **state)
                 _exit(1);
             }
 
-            err = 0;
-            step = ngx_rl_state_write(&file, &text, &err);
+            ngx_err_t err = 0;
+            const char *step = ngx_rl_state_write(&file, &text, &err);
 
             if (i == text.len) {
                 _exit(step == NULL ? 0 : 2);
@@ -553,10 +528,8 @@ test_full(void **state)
 static void
 test_rename(void **state)
 {
-    ngx_str_t  text;
-
     write_version(1);
-    text = record(2, 10);
+    ngx_str_t text = record(2, 10);
     assert_int_equal(mkdir(name(".old"), 0700), 0);
     write_text(text, "rename()", EISDIR);
     assert_false(there(".tmp"));
@@ -608,13 +581,10 @@ test_rename(void **state)
 static void
 test_locked(void **state)
 {
-    int        fd;
-    ngx_str_t  text;
-
     write_version(1);
-    text = record(2, 10);
+    ngx_str_t text = record(2, 10);
 
-    fd = open(name(".tmp"), O_CREAT|O_RDWR, 0600);
+    int fd = open(name(".tmp"), O_CREAT|O_RDWR, 0600);
     assert_int_not_equal(fd, -1);
     assert_int_equal(flock(fd, LOCK_EX), 0);
     assert_int_equal(write(fd, "abc", 3), 3);

@@ -69,8 +69,7 @@ test_empty(void **state)
 static void
 test_publish(void **state)
 {
-    ngx_pool_t            *pool;
-    ngx_rl_store_entry_t   entry;
+    ngx_rl_store_entry_t  entry;
 
     assert_int_equal(publish(store, 5, 100), NGX_OK);
     assert_int_equal(ngx_rl_store_generation(store), 1);
@@ -86,7 +85,7 @@ test_publish(void **state)
     assert_int_equal(ngx_rl_store_generation(store), 2);
     assert_int_equal(current(store), 6);
 
-    pool = ngx_create_pool(4096, NULL);
+    ngx_pool_t *pool = ngx_create_pool(4096, NULL);
     allocations = 0;
     assert_int_equal(ngx_rl_store_read(store, pool, &entry), NGX_ERROR);
     ngx_destroy_pool(pool);
@@ -96,8 +95,6 @@ test_publish(void **state)
 static void
 test_expected(void **state)
 {
-    size_t  i;
-
     static const struct {
         uint64_t   version, expected, expected_id;
         ngx_int_t  rc;
@@ -111,7 +108,7 @@ test_expected(void **state)
         { 10, 9, 90, NGX_OK },
     };
 
-    for (i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+    for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
         assert_int_equal(publish_at(store, steps[i].version,
                                     10 * steps[i].version, 50,
                                     steps[i].expected, steps[i].expected_id),
@@ -126,14 +123,12 @@ test_expected(void **state)
 static void
 test_sizes(void **state)
 {
-    uint64_t  v;
-
-    for (v = 1; v < 1000; v++) {
+    for (uint64_t v = 1; v < 1000; v++) {
         assert_int_equal(publish(store, v, HEAD + v * 13 % 71), NGX_OK);
         assert_int_equal(current(store), v);
     }
 
-    for (v = 1000; v < 2000; v++) {
+    for (uint64_t v = 1000; v < 2000; v++) {
         assert_int_equal(publish(store, v, v % 3 ? MAX : HEAD + v % 500),
                          NGX_OK);
         assert_int_equal(current(store), v);
@@ -178,8 +173,6 @@ test_same_version(void **state)
 static void
 test_file(void **state)
 {
-    size_t  i;
-
     static const struct {
         ngx_str_t  name;
         uint64_t   written;
@@ -188,7 +181,7 @@ test_file(void **state)
             0 }, { ngx_string("one"), 0 }
     };
 
-    for (i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
         ngx_rl_store_set_file(store, &files[i].name);
         assert_int_equal(store->written, files[i].written);
         assert_int_equal(store->error, files[i].written ? ENOSPC : 0);

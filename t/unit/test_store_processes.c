@@ -15,15 +15,13 @@ test_leader(void **state)
 {
     int              i, n, up[2], down[2];
     char             c;
-    pid_t            pid;
-    ngx_rl_store_t  *store;
 
-    store = store_make(MAX);
+    ngx_rl_store_t *store = store_make(MAX);
 
     for (i = 0; i < 20; i++) {
         assert_int_equal(pipe(up), 0);
         assert_int_equal(pipe(down), 0);
-        pid = spawn();
+        pid_t pid = spawn();
 
         if (pid == 0) {
             /* twice: who leads is told so */
@@ -98,9 +96,7 @@ test_leader(void **state)
 static int
 step(ngx_rl_store_t *store, const ngx_rl_store_entry_t *entry, int kill_at)
 {
-    pid_t  pid;
-
-    pid = spawn();
+    pid_t pid = spawn();
 
     if (pid == 0) {
         step_begin();
@@ -119,13 +115,12 @@ step(ngx_rl_store_t *store, const ngx_rl_store_entry_t *entry, int kill_at)
 static void
 test_every_instruction(void **state)
 {
-    int                    i, steps, stride, old, new;
+    int                    i, old, new;
     u_char                 bytes[MAX];
-    uint64_t               v, now;
-    ngx_rl_store_t        *store;
+    uint64_t               v;
     ngx_rl_store_entry_t   entry;
 
-    store = store_make(MAX);
+    ngx_rl_store_t *store = store_make(MAX);
     publish(store, 1, 900);
     publish(store, 2, 700);
     publish(store, 3, 500);
@@ -133,8 +128,8 @@ test_every_instruction(void **state)
     entry.text.data = bytes;
     entry.text.len = 600;
 
-    steps = MAX_STEPS;
-    stride = 1;
+    int steps = MAX_STEPS;
+    int stride = 1;
     old = new = 0;
 
     for (i = 0, v = 4; i < steps; i += stride, v++) {
@@ -154,7 +149,7 @@ test_every_instruction(void **state)
 
         assert_int_equal(current(store), v - 1);
         step(store, &entry, i);
-        now = current(store);
+        uint64_t now = current(store);
 
         if (now == v) {
             new++;
@@ -256,18 +251,16 @@ static void
 test_locked(void **state)
 {
     int                    status;
-    pid_t                  pid;
     u_char                 bytes[MAX];
     uint64_t               version, id;
-    ngx_rl_store_t        *store;
     ngx_rl_store_entry_t   entry;
 
-    store = store_make(MAX);
+    ngx_rl_store_t *store = store_make(MAX);
     publish(store, 1, 100);
     publish(store, 2, 100);
 
     /* stops in the middle: what it copies from cannot be read */
-    pid = spawn();
+    pid_t pid = spawn();
 
     if (pid == 0) {
         if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) == -1) {

@@ -78,15 +78,13 @@ typedef struct {
 static ngx_rl_policy_source_t *
 listed_source(ngx_rl_policy_t *policy)
 {
-    ngx_rl_policy_source_t  *source;
-
     static ngx_rl_rule_t  rule = { .key = ngx_string("$arg_k") };
 
     if (policy->sources.nelts == 0) {
         assert_int_equal(ngx_array_init(&policy->sources, policy->pool, 1,
                                         sizeof(ngx_rl_policy_source_t)),
                          NGX_OK);
-        source = ngx_array_push(&policy->sources);
+        ngx_rl_policy_source_t *source = ngx_array_push(&policy->sources);
         memset(source, 0, sizeof(*source));
         source->rule = &rule;
         source->listed = 1;
@@ -101,14 +99,12 @@ list_make(ngx_rl_policy_t *policy, ngx_rl_clients_t *list,
     const listed_t *listed, size_t n)
 {
     size_t                   i, k;
-    ngx_str_t                text;
     ngx_rl_known_t           entries[16];
-    ngx_rl_policy_source_t  *source;
 
     assert_true(n <= COUNT(entries));
 
     for (i = 0, k = n; i < k; i++) {
-        text = str(listed[i].client);
+        ngx_str_t text = str(listed[i].client);
         entries[i].value = listed[i].ends;
 
         if (ngx_rl_network_parse(text.data, text.len,
@@ -125,7 +121,7 @@ list_make(ngx_rl_policy_t *policy, ngx_rl_clients_t *list,
             entries[i].kind = NGX_RL_CLIENT_KEY;
             text = str(listed[i].client + 5);
             ngx_rl_policy_digest(&text, entries[i].digest);
-            source = listed_source(policy);
+            ngx_rl_policy_source_t *source = listed_source(policy);
             n = i;    /* it is the last one */
 
             assert_int_equal(ngx_rl_clients_make((list == &policy->deny)
@@ -147,8 +143,6 @@ list_make(ngx_rl_policy_t *policy, ngx_rl_clients_t *list,
 static void
 test_lists(void **state)
 {
-    ngx_uint_t        i;
-    ngx_rl_policy_t  *policy;
     ngx_rl_subject_t  subject;
 
     static const listed_t  deny[] = {
@@ -181,14 +175,14 @@ test_lists(void **state)
           "c6a7b8c9d0e1f2a3b4c5d6e7f8091a2b", NGX_RL_LISTED_NOT },
     };
 
-    policy = policy_make();
+    ngx_rl_policy_t *policy = policy_make();
     list_make(policy, &policy->deny, deny, COUNT(deny));
     list_make(policy, &policy->allow, allow, COUNT(allow));
     assert_int_equal(ngx_rl_policy_complete(policy), NGX_OK);
     assert_true(policy->needs & NGX_RL_NEEDS_DIGEST);
     assert_true(policy->needs & NGX_RL_NEEDS_KEY);
 
-    for (i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+    for (ngx_uint_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
         subject_make(&subject, keys[i].key, "/");
         assert_int_equal(ngx_rl_policy_listed(policy, &subject, NOW),
                          keys[i].listed);
@@ -201,11 +195,10 @@ test_lists(void **state)
 static ngx_rl_listed_e
 listed_at(const ngx_rl_policy_t *policy, const char *client, time_t now)
 {
-    ngx_str_t         text;
     ngx_rl_network_t  network;
     ngx_rl_subject_t  subject;
 
-    text = str(client);
+    ngx_str_t text = str(client);
 
     if (strncmp(client, "rule:", 5) == 0) {
         text = str(client + 5);
@@ -229,10 +222,6 @@ listed_at(const ngx_rl_policy_t *policy, const char *client, time_t now)
 static void
 test_lists_end(void **state)
 {
-    size_t            i;
-    time_t            now;
-    ngx_rl_policy_t  *policy;
-
     static const listed_t  deny[] = {
         { "10.0.0.0/8", NOW + 10 }, { "10.1.0.0/16", NOW }, { "10.1.0.0/16",
             NOW + 5 }, { "2001:db8::/32", NOW - 1 }, { "sk_a*", NOW + 1 },
@@ -259,14 +248,14 @@ test_lists_end(void **state)
             0, 0 }, { "acme", 0, 0 }, { "rule:" ACME, 0, 0 }
     };
 
-    policy = policy_make();
+    ngx_rl_policy_t *policy = policy_make();
     list_make(policy, &policy->deny, deny, COUNT(deny));
     list_make(policy, &policy->allow, allow, COUNT(allow));
     list_make(policy, &policy->limiter->base->deny, fixed, COUNT(fixed));
     assert_int_equal(ngx_rl_policy_complete(policy), NGX_OK);
 
-    for (i = 0; i < COUNT(sets); i++) {
-        for (now = NOW; now < NOW + 20; now++) {
+    for (size_t i = 0; i < COUNT(sets); i++) {
+        for (time_t now = NOW; now < NOW + 20; now++) {
             assert_int_equal(listed_at(policy, sets[i].client, now),
                              (now < NOW + sets[i].denied)
                              ? NGX_RL_LISTED_DENIED
@@ -313,10 +302,7 @@ static void
 tier_source(ngx_rl_policy_t *policy, ngx_rl_rule_t *rule, const char *glob,
     uint32_t by_glob, const char *one, const char *two, uint32_t by_key)
 {
-    size_t                   i, n;
-    ngx_str_t                text;
     ngx_rl_known_t           known[4];
-    ngx_rl_policy_source_t  *source;
 
     const char  *globs[] = { glob, "never*" };
     const char  *keys[] = { one, two };
@@ -327,12 +313,12 @@ tier_source(ngx_rl_policy_t *policy, ngx_rl_rule_t *rule, const char *glob,
                          NGX_OK);
     }
 
-    source = ngx_array_push(&policy->sources);
+    ngx_rl_policy_source_t *source = ngx_array_push(&policy->sources);
     memset(source, 0, sizeof(*source));
     source->rule = rule;
-    n = 0;
+    size_t n = 0;
 
-    for (i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 2; i++) {
         if (glob) {
             known[n].kind = NGX_RL_CLIENT_GLOB;
             known[n].glob = str(globs[i]);
@@ -341,7 +327,7 @@ tier_source(ngx_rl_policy_t *policy, ngx_rl_rule_t *rule, const char *glob,
 
         if (keys[i]) {
             known[n].kind = NGX_RL_CLIENT_KEY;
-            text = str(keys[i]);
+            ngx_str_t text = str(keys[i]);
             ngx_rl_policy_digest(&text, known[n].digest);
             known[n++].value = by_key;
         }
@@ -360,8 +346,6 @@ static void
 test_tier_of(void **state)
 {
     ngx_str_t         location = ngx_string("location");
-    ngx_uint_t        i;
-    ngx_rl_policy_t  *policy;
     ngx_rl_subject_t  subject;
 
     static ngx_str_t  tiers[] = { ngx_string("none"), ngx_string("third"),
@@ -383,7 +367,7 @@ test_tier_of(void **state)
             "second" }, { "", "t=k", "location" }, { "", "t=" ACME,
             "location" }, };
 
-    policy = policy_make();
+    ngx_rl_policy_t *policy = policy_make();
     policy->tiers = tiers;
     tier_source(policy, NULL, "sk_*", 2, "sk_abc", "k", 4);
     tier_source(policy, rule_push(policy, "t"), "eu-*", 3, "acme", NULL, 5);
@@ -392,7 +376,7 @@ test_tier_of(void **state)
     assert_int_equal(ngx_rl_policy_complete(policy), NGX_OK);
     assert_int_equal(policy->needs, NGX_RL_NEEDS_KEY|NGX_RL_NEEDS_DIGEST);
 
-    for (i = 0; i < COUNT(sets); i++) {
+    for (ngx_uint_t i = 0; i < COUNT(sets); i++) {
         subject_make(&subject, sets[i].key, "/");
         assert_int_equal(ngx_rl_subject_tier(&subject, policy, &location,
                                              tier_key_of, (void *) sets[i].of),
@@ -423,10 +407,7 @@ static void
 test_allowance(void **state)
 {
     ngx_str_t            key;
-    ngx_uint_t           i;
     ngx_rl_tier_limit_t  tiers[2];
-    ngx_rl_rule_t       *rule;
-    ngx_rl_policy_t     *policy;
     ngx_rl_origin_e      origin;
     ngx_rl_subject_t     subject;
     ngx_rl_allowance_t   key_limits[2];
@@ -442,8 +423,8 @@ test_allowance(void **state)
             { "acme", "", "", "rule_key" }, { "", "acme", "", "rule" }, { "vip",
             "t", "", "rule" }, { ACME, "", "", "rule" }, };
 
-    policy = policy_make();
-    rule = rule_push(policy, "d");
+    ngx_rl_policy_t *policy = policy_make();
+    ngx_rl_rule_t *rule = rule_push(policy, "d");
     rule->tier_limits = tiers;
     rule->ntier_limits = 2;
     rule->key_limits = key_limits;
@@ -454,7 +435,7 @@ test_allowance(void **state)
     assert_int_equal(ngx_rl_policy_complete(policy), NGX_OK);
     assert_true(policy->needs & NGX_RL_NEEDS_DIGEST);
 
-    for (i = 0; i < COUNT(sets); i++) {
+    for (ngx_uint_t i = 0; i < COUNT(sets); i++) {
         subject_make(&subject, sets[i].api_key, "/");
         subject.tier = str(sets[i].tier);
         key = str(sets[i].key);
@@ -509,8 +490,6 @@ test_overrides(void **state)
     ngx_str_t           acme = ngx_string("acme");
     ngx_str_t           parts[] = { ngx_string("$arg_u"),
                                     ngx_string("$http_x_tenant") };
-    ngx_rl_rule_t      *one, *two, *split;
-    ngx_rl_policy_t    *policy;
 
     ngx_rl_temporary_t   overrides[] = {
         /* of "vip", in an order that is not the document's */
@@ -523,13 +502,13 @@ test_overrides(void **state)
           NGX_RL_MAP_NONE },
     };
 
-    policy = policy_make();
-    one = rule_push(policy, "one");
-    two = rule_push(policy, "two");
+    ngx_rl_policy_t *policy = policy_make();
+    ngx_rl_rule_t *one = rule_push(policy, "one");
+    ngx_rl_rule_t *two = rule_push(policy, "two");
     two->nparts = 2;
     two->parts = parts;
     two->key = str("$arg_u\x1f$http_x_tenant");
-    split = rule_push(policy, "split");
+    ngx_rl_rule_t *split = rule_push(policy, "split");
     split->shards = 2;
 
     policy->temporary_limits = overrides;
@@ -568,13 +547,11 @@ test_overrides(void **state)
 static void
 test_override_limit(void **state)
 {
-    ngx_rl_rule_t      *rule;
-    ngx_rl_limit_t      limit;
-    ngx_rl_temporary_t   o;
+    ngx_rl_limit_t  limit;
 
-    rule = limiter.base->fixed[0];
+    ngx_rl_rule_t *rule = limiter.base->fixed[0];
 
-    memset(&o, 0, sizeof(o));
+    ngx_rl_temporary_t o = { 0 };
     o.millionths = 2500000;
     assert_null(ngx_rl_temporary_limit(&o, &rule->spec, &limit));
     assert_int_equal(limit.capacity, 250);
@@ -594,18 +571,15 @@ static void
 test_match(void **state)
 {
     uint32_t             values[] = { NEVER, NEVER };
-    ngx_rl_clients_t     api_keys;
-    ngx_rl_rule_t       *rule;
-    ngx_rl_policy_t     *policy;
     ngx_rl_subject_t     subject;
     ngx_rl_glob_text_t   host = { (const u_char *) "*.example", 9 };
 
-    policy = policy_make();
-    memset(&api_keys, 0, sizeof(api_keys));
+    ngx_rl_policy_t *policy = policy_make();
+    ngx_rl_clients_t api_keys = { 0 };
     api_keys.globs = globs_make(policy, "sk_*", "sk_1*");
     api_keys.glob_values = values;
 
-    rule = rule_push(policy, "d");
+    ngx_rl_rule_t *rule = rule_push(policy, "d");
     rule->methods = 2;
     rule->tier = str("pro");
     rule->hosts = &host;
@@ -649,11 +623,8 @@ test_match(void **state)
 static void
 test_active(void **state)
 {
-    size_t              i;
-    ngx_time_t          now;
-    ngx_rl_rule_t      *rule;
-    ngx_rl_policy_t    *policy;
-    ngx_rl_subject_t    subject;
+    ngx_time_t        now;
+    ngx_rl_subject_t  subject;
 
     /* Berlin, 2026: its summer time is from 29 March to 25 October */
 
@@ -694,8 +665,8 @@ test_active(void **state)
         { 1792893600, 0x40, 120, 180, 0, "not_active" },
     };
 
-    policy = policy_make();
-    rule = rule_push(policy, "d");
+    ngx_rl_policy_t *policy = policy_make();
+    ngx_rl_rule_t *rule = rule_push(policy, "d");
     rule->timed = 1;
 
     assert_int_equal(ngx_rl_policy_complete(policy), NGX_OK);
@@ -704,7 +675,7 @@ test_active(void **state)
     memset(&now, 0, sizeof(now));
     ngx_cached_time = &now;
 
-    for (i = 0; i < sizeof(sets) / sizeof(sets[0]); i++) {
+    for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++) {
         now.sec = sets[i].now;
         rule->active.days = sets[i].days;
         rule->active.from = sets[i].from;

@@ -9,13 +9,10 @@
 static void
 test_size(void **state)
 {
-    int       leases;
-    map_t     map;
-    size_t    size;
-    uint64_t  n, kept, found, places;
+    uint64_t  n, kept, found;
 
-    for (leases = 0; leases < 2; leases++) {
-        map = table_make(leases, NGX_RL_TABLE_MIN_BYTES);
+    for (int leases = 0; leases < 2; leases++) {
+        map_t map = table_make(leases, NGX_RL_TABLE_MIN_BYTES);
 
         assert_int_equal(table_init(map.table, leases, map.size - 1),
                          NGX_ERROR);
@@ -24,19 +21,19 @@ test_size(void **state)
         assert_int_equal(table_check(map.table, leases, map.size), NGX_OK);
         assert_int_equal(table_check(map.table, !leases, map.size), NGX_ERROR);
 
-        for (size = 0; size < map.size; size += 64) {
+        for (size_t size = 0; size < map.size; size += 64) {
             assert_int_equal(table_check(map.table, leases, size), NGX_ERROR);
         }
 
         table_free(map);
 
         /* any size: the last set stands inside of it (ASan, or the page end) */
-        for (size = NGX_RL_TABLE_MIN_BYTES;
+        for (size_t size = NGX_RL_TABLE_MIN_BYTES;
              size < (size_t) full_or(40, 8) * MIB;
              size += size / 7 + 4096 - (size / 7) % 4096)
         {
             map = table_make(leases, size);
-            places = stat_at(map.table, NOW).places;
+            uint64_t places = stat_at(map.table, NOW).places;
 
             /* nearly all of the memory is places */
             assert_in_range(leases ? places * 64 : places * 64 / 3,
@@ -66,16 +63,11 @@ test_size(void **state)
 static void
 test_layout(void **state)
 {
-    int      leases;
-    map_t    map;
-    u_char  *p;
-    size_t   i;
+    for (int leases = 0; leases < 2; leases++) {
+        map_t map = table_make(leases, MIB);
+        u_char *p = map.table;
 
-    for (leases = 0; leases < 2; leases++) {
-        map = table_make(leases, MIB);
-        p = map.table;
-
-        for (i = 0; i < 40; i++) {
+        for (size_t i = 0; i < 40; i++) {
             p[i] ^= 1;
             assert_int_equal(table_check(p, leases, MIB), NGX_ERROR);
             p[i] ^= 1;
@@ -87,7 +79,7 @@ test_layout(void **state)
         table_free(map);
     }
 
-    map = table_make(0, MIB);
+    map_t map = table_make(0, MIB);
     assert_memory_equal(ngx_rl_table_hash_key(map.table), &hash_key,
                         sizeof(hash_key));
     table_free(map);
@@ -98,15 +90,12 @@ test_layout(void **state)
 static void
 test_untouched(void **state)
 {
-    int             leases;
-    map_t           map;
-    size_t          i, pages, resident;
-    unsigned char  *vec;
+    size_t  i, resident;
 
-    for (leases = 0; leases < 2; leases++) {
-        map = table_make(leases, 64 * MIB);
-        pages = map.size / sysconf(_SC_PAGESIZE);
-        vec = malloc(pages);
+    for (int leases = 0; leases < 2; leases++) {
+        map_t map = table_make(leases, 64 * MIB);
+        size_t pages = map.size / sysconf(_SC_PAGESIZE);
+        unsigned char *vec = malloc(pages);
         assert_non_null(vec);
 
         assert_int_equal(stat_at(map.table, NOW).busy, 0);
@@ -129,21 +118,19 @@ test_untouched(void **state)
 static void
 test_tag_zero(void **state)
 {
-    int          i, leases;
-    map_t        map;
     ngx_rl_id_t  id;
 
-    for (leases = 0; leases < 2; leases++) {
-        map = table_make(leases, MIB);
+    for (int leases = 0; leases < 2; leases++) {
+        map_t map = table_make(leases, MIB);
         id.lo = 0;
 
-        for (i = 0; i < 50; i++) {
+        for (int i = 0; i < 50; i++) {
             id.hi = mix(i);
             assert_int_equal(get_id(map.table, id), 0);
             assert_int_equal(put_id(map.table, id, NOW, LATER + i, 1), 1);
         }
 
-        for (i = 0; i < 50; i++) {
+        for (int i = 0; i < 50; i++) {
             id.hi = mix(i);
             assert_int_equal(get_id(map.table, id), LATER + i);
         }
@@ -156,12 +143,10 @@ test_tag_zero(void **state)
 static void
 test_find(void **state)
 {
-    map_t           map;
-    ngx_rl_id_t     id;
     ngx_rl_entry_t  e;
 
-    map = table_make(0, MIB);
-    id = key(1);
+    map_t map = table_make(0, MIB);
+    ngx_rl_id_t id = key(1);
 
     ngx_rl_table_lock(map.table, &id, NOW, &e);
     assert_int_equal(e.found, 0);
@@ -205,22 +190,15 @@ test_find(void **state)
 static void
 test_candidates(void **state)
 {
-    int              i;
-    map_t            map;
-    size_t           size;
-    uint64_t         n;
-    u_char          *set;
-    ngx_rl_entry_t   e;
+    for (size_t size = NGX_RL_TABLE_MIN_BYTES; size < 9 * MIB; size *= 5) {
+        map_t map = table_make(0, size);
 
-    for (size = NGX_RL_TABLE_MIN_BYTES; size < 9 * MIB; size *= 5) {
-        map = table_make(0, size);
-
-        for (n = 0; n < 10000; n++) {
-            e = entry_of(map.table, key(n));
+        for (uint64_t n = 0; n < 10000; n++) {
+            ngx_rl_entry_t e = entry_of(map.table, key(n));
             assert_ptr_not_equal(e.at.first, e.at.second);
 
-            for (i = 0; i < 2; i++) {
-                set = (u_char *) set_of(&e, 3 * i);
+            for (int i = 0; i < 2; i++) {
+                u_char *set = (u_char *) set_of(&e, 3 * i);
                 assert_int_equal((uintptr_t) set % 64, 0);
                 assert_true(set > (u_char *) e.at.segment);
                 assert_true(set + 64 <= (u_char *) map.table + size);
@@ -236,13 +214,12 @@ test_candidates(void **state)
 static uint64_t
 fill(void *table, uint64_t until, uint32_t loss, int known)
 {
-    int       i;
-    uint64_t  n, places;
+    uint64_t  n;
 
-    places = stat_at(table, NOW).places;
+    uint64_t places = stat_at(table, NOW).places;
 
     for (n = 0; stat_at(table, NOW).busy < places; n++) {
-        for (i = 0; i <= known; i++) {
+        for (int i = 0; i <= known; i++) {
             (void) put_id(table, key(n), NOW, until, loss);
         }
 
@@ -266,30 +243,23 @@ typedef struct {
 static void
 check_victim(counter_t a, counter_t b, int live)
 {
-    int                     i, m;
-    map_t                   map;
-    set_t                  *set;
-    uint64_t                n, used, victim;
-    ngx_rl_entry_t          e;
-    ngx_rl_segments_stat_t  before, after;
+    map_t map = table_make(0, NGX_RL_TABLE_MIN_BYTES);
+    uint64_t used = fill(map.table, b.fresh_us, b.loss, b.known);
 
-    map = table_make(0, NGX_RL_TABLE_MIN_BYTES);
-    used = fill(map.table, b.fresh_us, b.loss, b.known);
-
-    for (n = used; n < used + 200; n++) {
-        e = entry_of(map.table, key(n));
+    for (uint64_t n = used; n < used + 200; n++) {
+        ngx_rl_entry_t e = entry_of(map.table, key(n));
         assert_int_equal(e.found, 0);
 
-        i = mix(n) % 6;
-        set = set_of(&e, i);
-        victim = set->tag[i % 3];
+        int i = mix(n) % 6;
+        set_t *set = set_of(&e, i);
+        uint64_t victim = set->tag[i % 3];
         set->word[i % 3] = a.fresh_us << 12;
         set->loss[i % 3] = a.loss;
         set->known = (set->known & ~(1 << i % 3)) | a.known << i % 3;
 
-        before = stat_at(map.table, NOW);
+        ngx_rl_segments_stat_t before = stat_at(map.table, NOW);
         (void) put_id(map.table, key(n), NOW, b.fresh_us, b.loss);
-        after = stat_at(map.table, NOW);
+        ngx_rl_segments_stat_t after = stat_at(map.table, NOW);
 
         e = entry_of(map.table, key(n));
         assert_int_equal(e.found, 1);
@@ -304,7 +274,7 @@ check_victim(counter_t a, counter_t b, int live)
         }
 
         /* the others are as they were: the next round finds the table full */
-        for (m = 0; m < 6; m++) {
+        for (int m = 0; m < 6; m++) {
             assert_true(set_of(&e, m)->word[m % 3] >> 12 == b.fresh_us);
         }
     }
@@ -316,8 +286,6 @@ check_victim(counter_t a, counter_t b, int live)
 static void
 test_evict(void **state)
 {
-    size_t  i;
-
     static const struct {
         counter_t  a, b;
         int        live;
@@ -341,7 +309,7 @@ test_evict(void **state)
         { { LATER + 1000, 254, 0 }, { LATER, 256, 0 }, 1 }
     };
 
-    for (i = 0; i < COUNT(cases); i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         check_victim(cases[i].a, cases[i].b, cases[i].live);
     }
 }
@@ -350,10 +318,9 @@ test_evict(void **state)
 static void
 mark(void *table, uint64_t n, uint64_t until)
 {
-    ngx_rl_id_t     id;
     ngx_rl_entry_t  e;
 
-    id = key(n);
+    ngx_rl_id_t id = key(n);
     ngx_rl_table_lock(table, &id, NOW, &e);
     state_fill(&e.state, id.lo, until);
     ngx_rl_table_store_mark(&e);
@@ -432,22 +399,17 @@ test_marks(void **state)
 static void
 test_known(void **state)
 {
-    map_t           map;
-    set_t          *set;
-    ngx_rl_id_t     id;
-    ngx_rl_entry_t  e;
-
-    map = table_make(0, MIB);
+    map_t map = table_make(0, MIB);
 
     (void) put(map.table, 1, LATER);
     (void) put(map.table, 1, NOW - 1);
-    e = entry_of(map.table, key(1));
-    set = e.at.set;
+    ngx_rl_entry_t e = entry_of(map.table, key(1));
+    set_t *set = e.at.set;
     assert_int_equal(set->known, 1 << e.at.place);
 
     /* its place is free: force the newcomer there by the same id.hi */
 
-    id = key(1);
+    ngx_rl_id_t id = key(1);
     id.lo ^= 1;
     (void) put_id(map.table, id, NOW, LATER, 1);
     assert_int_equal(get_id(map.table, id), LATER);
@@ -466,11 +428,9 @@ test_known(void **state)
 static void
 flood(uint64_t clients, size_t size, uint64_t want)
 {
-    map_t           map;
-    uint64_t        i, kept;
-    ngx_rl_entry_t  e;
+    uint64_t  i, kept;
 
-    map = table_make(0, size);
+    map_t map = table_make(0, size);
 
     for (i = 0; i < 2 * clients; i++) {
         (void) put(map.table, i % clients, LATER + i % clients);
@@ -482,7 +442,7 @@ flood(uint64_t clients, size_t size, uint64_t want)
     }
 
     for (i = 0, kept = 0; i < clients; i++) {
-        e = entry_of(map.table, key(i));
+        ngx_rl_entry_t e = entry_of(map.table, key(i));
 
         if (e.found) {
             kept++;
@@ -516,12 +476,10 @@ test_flood(void **state)
 static void
 test_load(void **state)
 {
-    map_t                   map;
-    uint64_t                n;
     ngx_rl_segments_stat_t  stat;
 
-    map = table_make(0, 64 * MIB);
-    n = 0;
+    map_t map = table_make(0, 64 * MIB);
+    uint64_t n = 0;
 
     do {
         (void) put(map.table, n++, LATER);

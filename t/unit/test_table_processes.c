@@ -50,10 +50,9 @@ let(void *table, held_t *held)
 static void
 die_locked(void *table, uint64_t n)
 {
-    pid_t   pid;
     held_t  held;
 
-    pid = spawn();
+    pid_t pid = spawn();
 
     if (pid == 0) {
         if (!hold(table, n, &held)) {
@@ -79,11 +78,8 @@ die_locked(void *table, uint64_t n)
 static void
 test_owner_killed(void **state)
 {
-    int    leases;
-    map_t  map;
-
-    for (leases = 0; leases < 2; leases++) {
-        map = table_make(leases, NGX_RL_TABLE_MIN_BYTES);
+    for (int leases = 0; leases < 2; leases++) {
+        map_t map = table_make(leases, NGX_RL_TABLE_MIN_BYTES);
         assert_int_equal(put(map.table, 1, LATER), 1);
         assert_int_equal(put(map.table, 2, LATER), 1);
 
@@ -120,15 +116,12 @@ test_locked_elsewhere(void **state)
 {
     int                      leases, ready[2];
     char                     c;
-    pid_t                    pid;
-    map_t                    map;
     held_t                   held;
-    ngx_rl_segments_stat_t   stat;
 
     for (leases = 0; leases < 2; leases++) {
-        map = table_make(leases, MIB);
+        map_t map = table_make(leases, MIB);
         assert_int_equal(pipe(ready), 0);
-        pid = spawn();
+        pid_t pid = spawn();
 
         if (pid == 0) {
             if (!hold(map.table, 1, &held) || write(ready[1], "x", 1) != 1) {
@@ -150,7 +143,7 @@ test_locked_elsewhere(void **state)
         assert_int_equal(read(ready[0], &c, 1), 1);
         assert_int_equal(stat_at(map.table, NOW).locked, 1);
         reap(pid, 0);
-        stat = stat_at(map.table, NOW);
+        ngx_rl_segments_stat_t stat = stat_at(map.table, NOW);
         assert_int_equal(stat.locked, 0);
         assert_int_equal(stat.busy, 1);
         assert_int_equal(stat.recovered, 0);
@@ -229,18 +222,14 @@ typedef struct {
 static void
 look_at_all(void *data)
 {
-    int              i;
     all_t           *all = data;
-    set_t           *set;
-    uint64_t         n;
-    ngx_rl_entry_t  *e;
 
-    for (n = 0; n < all->n; n++) {
-        e = &all->entries[n];
+    for (uint64_t n = 0; n < all->n; n++) {
+        ngx_rl_entry_t *e = &all->entries[n];
         assert_in_range(copies(e), 0, 1);
 
-        for (i = 0; i < 6; i++) {
-            set = set_of(e, i);
+        for (int i = 0; i < 6; i++) {
+            set_t *set = set_of(e, i);
 
             if (set->tag[i % 3] == e->at.tag) {
                 e->state.fresh_us = set->word[i % 3] >> 12;
@@ -261,9 +250,7 @@ look_at_all(void *data)
 static int
 step(void *table, uint64_t n, uint64_t until, all_t *all, int kill_at)
 {
-    pid_t  pid;
-
-    pid = spawn();
+    pid_t pid = spawn();
 
     if (pid == 0) {
         step_begin();
@@ -282,31 +269,30 @@ step(void *table, uint64_t n, uint64_t until, all_t *all, int kill_at)
 static void
 every_instruction(void *table, uint64_t n, int made)
 {
-    int             i, k, steps, stride, lost;
+    int             i;
     all_t           all;
-    uint64_t        was;
     ngx_rl_entry_t  entries[3];
 
     all.entries = entries;
     all.n = of_leases(table) ? 0 : 3;
-    lost = 0;
+    int lost = 0;
 
     (void) put(table, 1, LATER);
     (void) put(table, 2, LATER);
 
-    for (k = 0; k < (int) all.n; k++) {
+    for (int k = 0; k < (int) all.n; k++) {
         entries[k] = entry_of(table, key(k ? (uint64_t) k : n));
     }
 
-    steps = step(table, n, LATER + 1, &all, MAX_STEPS);
+    int steps = step(table, n, LATER + 1, &all, MAX_STEPS);
     assert_in_range(steps, 50, MAX_STEPS - 1);
     assert_int_equal(get(table, n), LATER + 1);
 
-    stride = step_choose(steps, &i);
+    int stride = step_choose(steps, &i);
 
     for ( /* void */ ; i < steps; i += stride) {
         n += made;
-        was = get(table, n);
+        uint64_t was = get(table, n);
         assert_int_equal(was != 0, !made);
 
         if (all.n) {
@@ -330,13 +316,11 @@ every_instruction(void *table, uint64_t n, int made)
 static void
 test_every_instruction(void **state)
 {
-    int       leases, made;
-    map_t     map;
     uint64_t  n;
 
-    for (leases = 0; leases < 2; leases++) {
-        for (made = 0; made < 2; made++) {
-            map = table_make(leases, MIB);
+    for (int leases = 0; leases < 2; leases++) {
+        for (int made = 0; made < 2; made++) {
+            map_t map = table_make(leases, MIB);
             every_instruction(map.table, made ? 100 : 1, made);
             table_free(map);
         }
@@ -344,7 +328,7 @@ test_every_instruction(void **state)
 
     /* in a place that was another's */
 
-    map = table_make(1, MIB);
+    map_t map = table_make(1, MIB);
 
     for (n = 0; n < 100000; n++) {
         (void) put(map.table, n, NOW);

@@ -11,7 +11,6 @@
 static void
 test_rate(void **state)
 {
-    size_t    i;
     uint64_t  tokens, period;
 
     static const struct {
@@ -25,7 +24,7 @@ test_rate(void **state)
             31622400 }, { "1073741824r/s", NGX_RL_MAX_TOKENS, 1 }
     };
 
-    for (i = 0; i < COUNT(cases); i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         assert_null(ngx_rl_rate_parse((const u_char *) cases[i].text,
                                       strlen(cases[i].text), &tokens, &period));
         assert_int_equal(tokens, cases[i].tokens);
@@ -37,7 +36,6 @@ test_rate(void **state)
 static void
 test_rate_wrong(void **state)
 {
-    size_t       i;
     uint64_t     tokens, period;
     const char  *err;
 
@@ -62,7 +60,7 @@ test_rate_wrong(void **state)
 
     tokens = period = 77;
 
-    for (i = 0; i < COUNT(cases); i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         err = ngx_rl_rate_parse((const u_char *) cases[i].text,
                                 strlen(cases[i].text), &tokens, &period);
 
@@ -136,7 +134,6 @@ number_is(uint64_t value)
 static void
 test_span_write(void **state)
 {
-    size_t   i;
     u_char   out[NGX_RL_SPAN_BYTES], *end;
 
     static const struct {
@@ -151,7 +148,7 @@ test_span_write(void **state)
             "366 days" }, { UINT64_MAX, "18446744073709551615 seconds" }
     };
 
-    for (i = 0; i < COUNT(cases); i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         end = ngx_rl_span_write(out, cases[i].seconds);
 
         assert_int_equal(end - out, strlen(cases[i].text));
@@ -205,7 +202,6 @@ test_seconds_up(void **state)
 static void
 test_name(void **state)
 {
-    int     ok;
     u_char  c, name[65];
 
     assert_int_equal(ngx_rl_name_valid(TEXT("a.B-9_z")), 1);
@@ -217,8 +213,8 @@ test_name(void **state)
 
     for (c = 255; c; c--) {
         name[1] = c;
-        ok = strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-                    "0123456789_.-", c) != NULL;
+        int ok = strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+                        "0123456789_.-", c) != NULL;
         assert_int_equal(ngx_rl_name_valid(name, 3), ok);
     }
 }
@@ -228,7 +224,6 @@ test_name(void **state)
 static void
 test_names(void **state)
 {
-    size_t   len, whole;
     u_char   out[64], *last;
 
     static const char *const  one[] = { "lease", NULL };
@@ -246,11 +241,11 @@ test_names(void **state)
     assert_int_equal(last - out, 7);
 
     last = ngx_rl_names_write(out, out + sizeof(out), names);
-    whole = sizeof("\"lease\", \"strict\" or \"async\"") - 1;
+    size_t whole = sizeof("\"lease\", \"strict\" or \"async\"") - 1;
     assert_int_equal(last - out, whole);
     assert_memory_equal(out, "\"lease\", \"strict\" or \"async\"", whole);
 
-    for (len = 0; len < whole; len++) {
+    for (size_t len = 0; len < whole; len++) {
         last = ngx_rl_names_write(out, out + len, names);
         assert_true(last <= out + len);
     }

@@ -53,7 +53,6 @@ take(bucket_t *tb, const rate_t *rate, uint64_t now, uint32_t cost,
 static void
 test_rate_range(void **state)
 {
-    size_t  i;
     rate_t  rate;
 
     enum { MOST = NGX_RL_MAX_TOKENS };
@@ -71,7 +70,7 @@ test_rate_range(void **state)
         { 1, (1 << 20) + 1, MOST, -1 }, { 1, 1 << 20, MOST, 0 }
     };
 
-    for (i = 0; i < COUNT(cases); i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         assert_int_equal(ngx_rl_rate_init(&rate, cases[i].tokens,
                                           cases[i].period_us,
                                           cases[i].capacity), cases[i].rc);
@@ -84,12 +83,7 @@ test_rate_range(void **state)
 static void
 test_rate_exact(void **state)
 {
-    rate_t    rate;
-    wide_t    wanted, got;
-    uint64_t  tokens, period;
-    unsigned  i;
-
-    rate = rate_of(100, 60 * SECOND, 100);
+    rate_t rate = rate_of(100, 60 * SECOND, 100);
     assert_int_equal(rate.period_us, 600000);
     assert_int_equal(rate.scale, 1);
     assert_int_equal(rate.span_us, 60 * SECOND);
@@ -100,9 +94,9 @@ test_rate_exact(void **state)
     assert_int_equal(rate.span_us, 428571);
     assert_int_equal(rate.span_frac, 3);
 
-    for (i = 0; i < 100000; i++) {
-        tokens = 1 + rnd((uint64_t) 1 << rnd(31));
-        period = 1 + rnd(NGX_RL_MAX_PERIOD_US >> rnd(44));
+    for (unsigned i = 0; i < 100000; i++) {
+        uint64_t tokens = 1 + rnd((uint64_t) 1 << rnd(31));
+        uint64_t period = 1 + rnd(NGX_RL_MAX_PERIOD_US >> rnd(44));
 
         if (ngx_rl_rate_init(&rate, tokens, period, 1) != 0) {
             continue;
@@ -112,8 +106,8 @@ test_rate_exact(void **state)
 
         /* a token takes 0 to 2^-22 us longer; both sides times scale */
 
-        got = (wide_t) rate.period_us * tokens;
-        wanted = (wide_t) period * rate.scale;
+        wide_t got = (wide_t) rate.period_us * tokens;
+        wide_t wanted = (wide_t) period * rate.scale;
         assert_true(got >= wanted);
         assert_true((got - wanted) * NGX_RL_MAX_SCALE
                     <= (wide_t) tokens * rate.scale);
@@ -128,16 +122,12 @@ test_rate_exact(void **state)
 static void
 test_span_code(void **state)
 {
-    rate_t    rate;
-    uint64_t  low, exponent;
-    unsigned  i;
-
-    for (i = 0; i < 100000; i++) {
-        rate = random_rate(NGX_RL_MAX_TOKENS);
+    for (unsigned i = 0; i < 100000; i++) {
+        rate_t rate = random_rate(NGX_RL_MAX_TOKENS);
         assert_in_range(rate.span_code, 1, 4095);
 
-        low = rate.span_code & 63;
-        exponent = rate.span_code >> 6;
+        uint64_t low = rate.span_code & 63;
+        uint64_t exponent = rate.span_code >> 6;
 
         if (exponent) {
             low = (low + 64) << (exponent - 1);
@@ -158,28 +148,25 @@ test_span_code(void **state)
 static void
 check_windows(uint64_t skew_us)
 {
-    rate_t    rate;
-    wide_t    sum, allowed;
-    bucket_t  tb;
+    wide_t    allowed;
     uint64_t  now, at[150], got[150];
-    unsigned  round, i, j;
 
-    for (round = 0; round < 200; round++) {
-        rate = random_rate(40);
-        memset(&tb, 0, sizeof(tb));
+    for (unsigned round = 0; round < 200; round++) {
+        rate_t rate = random_rate(40);
+        bucket_t tb = { 0 };
         now = NOW;
 
-        for (i = 0; i < 150; i++) {
+        for (unsigned i = 0; i < 150; i++) {
             now += rnd(3) ? rnd(rate.step_us + 2) : rnd(4);
             at[i] = now;
             got[i] = take(&tb, &rate, now - rnd(skew_us + 1), rnd(4),
                           rnd(8)).granted;
         }
 
-        for (i = 0; i < 150; i++) {
-            sum = 0;
+        for (unsigned i = 0; i < 150; i++) {
+            wide_t sum = 0;
 
-            for (j = i; j < 150; j++) {
+            for (unsigned j = i; j < 150; j++) {
                 sum += got[j];
                 allowed = (wide_t) rate.capacity * rate.period_us
                           + (wide_t) (at[j] - at[i] + skew_us) * rate.scale;
@@ -202,15 +189,11 @@ test_windows(void **state)
 static void
 test_throughput(void **state)
 {
-    rate_t    rate;
-    bucket_t  tb;
-    uint64_t  granted, i;
+    rate_t rate = rate_of(7, 60 * SECOND, 3);
+    bucket_t tb = { 0 };
+    uint64_t granted = 0;
 
-    rate = rate_of(7, 60 * SECOND, 3);
-    memset(&tb, 0, sizeof(tb));
-    granted = 0;
-
-    for (i = 0; i <= 60000; i++) {
+    for (uint64_t i = 0; i <= 60000; i++) {
         granted += take(&tb, &rate, NOW + i * 10000, 1, 0).granted;
     }
 
@@ -222,11 +205,8 @@ test_throughput(void **state)
 static void
 test_give_much(void **state)
 {
-    rate_t    rate;
-    bucket_t  tb;
-
-    rate = rate_of(1, (uint64_t) 1 << 34, 10);
-    memset(&tb, 0, sizeof(tb));
+    rate_t rate = rate_of(1, (uint64_t) 1 << 34, 10);
+    bucket_t tb = { 0 };
     (void) take(&tb, &rate, NOW, 10, 0);
     ngx_rl_token_bucket_give(&tb, &rate, NOW, NOW, 1 << 30);
     assert_int_equal(take(&tb, &rate, NOW, 0, 0).remaining, 10);
@@ -237,17 +217,14 @@ test_give_much(void **state)
 static void
 test_give_late(void **state)
 {
-    bucket_t  tb, full;
-    rate_t    rate;
+    rate_t rate = rate_of(10, SECOND, 10);
 
-    rate = rate_of(10, SECOND, 10);
-
-    memset(&full, 0, sizeof(full));
+    bucket_t full = { 0 };
     (void) take(&full, &rate, NOW, 10, 0);
 
     /* a microsecond more than a full second ago, and not so long ago */
 
-    tb = full;
+    bucket_t tb = full;
     ngx_rl_token_bucket_give(&tb, &rate, NOW, NOW - SECOND - 1, 9);
     assert_memory_equal(&tb, &full, sizeof(tb));
 
@@ -265,18 +242,15 @@ test_give_late(void **state)
 static void
 test_extremes(void **state)
 {
-    rate_t    rate;
-    bucket_t  tb;
-    answer_t  answer;
     uint32_t  most = NGX_RL_MAX_TOKENS;
     uint64_t  late = ((uint64_t) 1 << 51) - 1;
 
-    rate = rate_of(most, 366 * DAY, most);
-    memset(&tb, 0, sizeof(tb));
+    rate_t rate = rate_of(most, 366 * DAY, most);
+    bucket_t tb = { 0 };
     assert_int_equal(take(&tb, &rate, late, most, 0).granted, most);
     assert_true(tb.tat_us < (uint64_t) 1 << 52);
 
-    answer = take(&tb, &rate, late, most, 0);
+    answer_t answer = take(&tb, &rate, late, most, 0);
     assert_true(answer.retry_us == 366 * DAY);
     answer = take(&tb, &rate, late, 1, 0);
     assert_true(answer.retry_us == 366 * DAY / most + 1);
@@ -302,22 +276,16 @@ test_extremes(void **state)
 static void
 test_span_change(void **state)
 {
-    rate_t    before, after;
-    double    share, got;
-    bucket_t  tb, copy;
-    answer_t  answer;
-    unsigned  i;
-
-    for (i = 0; i < 50000; i++) {
-        before = random_rate(1000);
-        after = random_rate(1000);
+    for (unsigned i = 0; i < 50000; i++) {
+        rate_t before = random_rate(1000);
+        rate_t after = random_rate(1000);
 
         /* spent stays spent */
 
-        memset(&tb, 0, sizeof(tb));
+        bucket_t tb = { 0 };
         (void) take(&tb, &before, NOW, before.capacity, 0);
 
-        answer = take(&tb, &after, NOW, 1, 0);
+        answer_t answer = take(&tb, &after, NOW, 1, 0);
 
         if (before.span_code != after.span_code) {
             assert_int_equal(answer.granted, 0);
@@ -325,7 +293,7 @@ test_span_change(void **state)
 
             /* and the answer is true though nothing was taken */
 
-            copy = tb;
+            bucket_t copy = tb;
             assert_int_equal(take(&copy, &after, NOW + answer.retry_us - 1, 1,
                                   0).granted, 0);
             assert_int_equal(take(&tb, &after, NOW + answer.retry_us, 1,
@@ -335,14 +303,14 @@ test_span_change(void **state)
 
     /* a share stays the share, up to the code's 1/64 */
 
-    before = rate_of(100, 60 * SECOND, 100);
-    after = rate_of(7, 3600 * SECOND, 1000);
-    memset(&tb, 0, sizeof(tb));
+    rate_t before = rate_of(100, 60 * SECOND, 100);
+    rate_t after = rate_of(7, 3600 * SECOND, 1000);
+    bucket_t tb = { 0 };
     (void) take(&tb, &before, NOW, 40, 0);
     (void) take(&tb, &after, NOW, 0, 0);
 
-    share = 0.4;
-    got = (double) (tb.tat_us - NOW) / (double) after.span_us;
+    double share = 0.4;
+    double got = (double) (tb.tat_us - NOW) / (double) after.span_us;
     assert_true(got >= share && got <= share * (1 + 1.0 / 64) + 1e-9);
 
     /* fresh stays fresh */
@@ -370,16 +338,13 @@ test_span_change(void **state)
 static void
 test_clock_steps(void **state)
 {
-    rate_t    rate;
-    bucket_t  tb, empty;
-    answer_t  answer;
     uint64_t  granted;
     unsigned  i;
 
-    rate = rate_of(100, SECOND, 100);
-    memset(&tb, 0, sizeof(tb));
+    rate_t rate = rate_of(100, SECOND, 100);
+    bucket_t tb = { 0 };
     assert_int_equal(take(&tb, &rate, NOW, 100, 0).granted, 100);
-    empty = tb;
+    bucket_t empty = tb;
 
     /* two workers 5 ms apart: nothing is granted twice */
 
@@ -391,7 +356,7 @@ test_clock_steps(void **state)
     assert_int_equal(granted, 0);
     assert_memory_equal(&tb, &empty, sizeof(tb));
 
-    answer = take(&tb, &rate, NOW - 5000, 1, 0);
+    answer_t answer = take(&tb, &rate, NOW - 5000, 1, 0);
     assert_int_equal(answer.remaining, 0);
     assert_int_equal(answer.retry_us, 15000);
     assert_int_equal(answer.reset_us, SECOND + 5000);
@@ -428,14 +393,13 @@ test_clock_steps(void **state)
 static void
 test_used(void **state)
 {
-    uint32_t        i, used, last;
     ngx_rl_limit_t  limit;
 
     limit.capacity = 1000;
-    last = 0;
+    uint32_t last = 0;
 
-    for (i = 0; i <= 1000; i++) {
-        used = ngx_rl_limit_used(&limit, 1000 - i);
+    for (uint32_t i = 0; i <= 1000; i++) {
+        uint32_t used = ngx_rl_limit_used(&limit, 1000 - i);
         assert_true(used >= last);
         assert_true(i < 4 || used > 0);
         assert_int_equal(used == 255, i == 1000);
@@ -453,22 +417,20 @@ test_used(void **state)
 static void
 test_used_time(void **state)
 {
-    size_t    i;
     rate_t    rate;
     uint64_t  us;
-    uint32_t  used, last;
 
     static const uint64_t  rates[][3] = {
         { 1, SECOND, 10 }, { 3, SECOND, 1000 }, { 1, 60 * SECOND, 1 }, { 1, 10,
             40 }, { 1u << 30, SECOND, 1u << 30 }, { 1, DAY, 12000 }, };
 
-    for (i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
+    for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
         assert_int_equal(ngx_rl_rate_init(&rate, rates[i][0],
                                           rates[i][1], rates[i][2]), 0);
-        last = 0;
+        uint32_t last = 0;
 
         for (us = 0; us <= rate.span_us; us += rate.span_us / 1000 + 1) {
-            used = ngx_rl_token_bucket_used(&rate, us);
+            uint32_t used = ngx_rl_token_bucket_used(&rate, us);
             assert_true(used >= last && used <= 255);
             assert_in_range(used + 1, us * 255 / (rate.span_us + 1), 256);
             assert_int_equal(used == 255, us + rate.step_us > rate.span_us);

@@ -76,16 +76,13 @@ key_of(const ngx_rl_top_key_t *key)
 static int
 outside(void)
 {
-    int       n;
     char      listed[KEYS] = { 0 };
-    uint32_t  i;
-    uint64_t  key;
 
     ngx_rl_top_list(&top, &list);
-    n = 0;
+    int n = 0;
 
-    for (i = 0; i < list.nkeys; i++) {
-        key = key_of(&list.keys[i]);
+    for (uint32_t i = 0; i < list.nkeys; i++) {
+        uint64_t key = key_of(&list.keys[i]);
         assert_false(listed[key]);
         listed[key] = 1;
         n += exact[key] < list.keys[i].at_least
@@ -94,7 +91,7 @@ outside(void)
                               <= list.keys[i - 1].at_least);
     }
 
-    for (key = 0; key < KEYS; key++) {
+    for (uint64_t key = 0; key < KEYS; key++) {
         n += !listed[key] && exact[key] > list.others;
     }
 
@@ -105,11 +102,9 @@ outside(void)
 static void
 test_few_keys(void **state)
 {
-    uint64_t  key, i;
-
     begin();
 
-    for (key = 0; key < NGX_RL_TOP_ENTRIES; key++) {
+    for (uint64_t key = 0; key < NGX_RL_TOP_ENTRIES; key++) {
         exact[key] = key + 1;
         count_all(key, (int) key + 1);
     }
@@ -118,8 +113,8 @@ test_few_keys(void **state)
     assert_int_equal(list.nkeys, NGX_RL_TOP_ENTRIES);
     assert_int_equal(list.others, 1);
 
-    for (i = 0; i < list.nkeys; i++) {
-        key = key_of(&list.keys[i]);
+    for (uint64_t i = 0; i < list.nkeys; i++) {
+        uint64_t key = key_of(&list.keys[i]);
         assert_int_equal(key, list.nkeys - 1 - i);
         assert_int_equal(list.keys[i].at_least, key + 1);
         assert_int_equal(list.keys[i].at_most, key + 1);
@@ -131,9 +126,7 @@ test_few_keys(void **state)
 static uint64_t
 stream(uint64_t random)
 {
-    int  i;
-
-    for (i = 0; i < 10; i++) {
+    for (int i = 0; i < 10; i++) {
         if (random >> i & 1) {
             return i;
         }
@@ -147,14 +140,12 @@ stream(uint64_t random)
 static void
 test_every_one(void **state)
 {
-    uint64_t  i, key, n;
-
     seed_new();
     begin();
-    n = full_or(2000000, 300000);
+    uint64_t n = full_or(2000000, 300000);
 
-    for (i = 0; i < n; i++) {
-        key = stream(rnd(UINT64_MAX));
+    for (uint64_t i = 0; i < n; i++) {
+        uint64_t key = stream(rnd(UINT64_MAX));
         exact[key]++;
         count(key, 1);
     }
@@ -162,7 +153,7 @@ test_every_one(void **state)
     assert_int_equal(outside(), 0);
     assert_int_equal(list.total, n);
 
-    for (i = 0; i < 6; i++) {
+    for (uint64_t i = 0; i < 6; i++) {
         assert_int_equal(key_of(&list.keys[i]), i);
         assert_true(list.keys[i].at_most - list.keys[i].at_least
                     <= n / NGX_RL_TOP_ENTRIES);
@@ -177,17 +168,16 @@ test_every_one(void **state)
 static void
 test_sample(void **state)
 {
-    uint64_t  i, n, second, key, total;
     uint64_t  rates[] = { 10, 50, 100, 1000, 20000, 20000, 300, 0, 5000 };
 
     seed_init();
 
-    for (n = 0; n < 5; n++) {
+    for (uint64_t n = 0; n < 5; n++) {
         begin();
-        total = 0;
+        uint64_t total = 0;
 
-        for (second = 0; second < COUNT(rates); second++) {
-            for (i = 0; i < rates[second]; i++) {
+        for (uint64_t second = 0; second < COUNT(rates); second++) {
+            for (uint64_t i = 0; i < rates[second]; i++) {
                 see(stream(rnd(UINT64_MAX)));
             }
 
@@ -202,8 +192,8 @@ test_sample(void **state)
         assert_in_range(outside(), 0, 3);
         assert_in_range(list.total, total * 8 / 10, total * 12 / 10);
 
-        for (i = 0; i < 2; i++) {
-            key = key_of(&list.keys[i]);
+        for (uint64_t i = 0; i < 2; i++) {
+            uint64_t key = key_of(&list.keys[i]);
             assert_int_equal(key, i);
             assert_in_range(list.keys[i].count, exact[i] * 3 / 4,
                             exact[i] * 5 / 4);
@@ -216,17 +206,17 @@ test_sample(void **state)
 static void
 test_sampler(void **state)
 {
-    uint64_t  i, rate, second, taken, weight, sum;
+    uint64_t  taken, weight, sum;
 
     seed_init();
 
-    for (rate = 50; rate <= 5000000; rate *= 10) {
+    for (uint64_t rate = 50; rate <= 5000000; rate *= 10) {
         ngx_rl_sampler_init(&sampler);
 
-        for (second = 0; second < 4; second++) {
+        for (uint64_t second = 0; second < 4; second++) {
             taken = sum = 0;
 
-            for (i = 0; i < rate; i++) {
+            for (uint64_t i = 0; i < rate; i++) {
                 if (--sampler.left == 0) {
                     weight = ngx_rl_sampler_take(&sampler, rnd(UINT64_MAX));
                     assert_true(rate > 200 || weight == 1);
@@ -260,10 +250,8 @@ test_sampler(void **state)
 static void
 test_carry(void **state)
 {
-    uint64_t  weight;
-
     ngx_rl_sampler_init(&sampler);
-    weight = ngx_rl_sampler_take(&sampler, 0);
+    uint64_t weight = ngx_rl_sampler_take(&sampler, 0);
     ngx_rl_sampler_carry(&sampler, weight);
     assert_int_equal(ngx_rl_sampler_take(&sampler, 0), 2);
     assert_int_equal(ngx_rl_sampler_take(&sampler, 0), 1);
@@ -314,15 +302,13 @@ test_turns(void **state)
 static void
 test_other_turn(void **state)
 {
-    uint64_t  key;
-
     begin();
     exact[1] = 1001;
     count_all(1, 1000);
     ngx_rl_top_turn(&top, 1 + MINUTE);
     count_all(1, 1);
 
-    for (key = 10; key < 10 + 3 * NGX_RL_TOP_ENTRIES; key++) {
+    for (uint64_t key = 10; key < 10 + 3 * NGX_RL_TOP_ENTRIES; key++) {
         exact[key] = 1;
         count_all(key, 1);
     }

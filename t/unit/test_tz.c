@@ -57,13 +57,10 @@ static const char *const  not_rules[] = {
 static const char *
 copy_read(ngx_rl_tz_t *tz, const u_char *data, size_t len)
 {
-    u_char      *copy;
-    const char  *error;
-
-    copy = malloc(len + 1);
+    u_char *copy = malloc(len + 1);
     assert_non_null(copy);
     memcpy(copy + 1, data, len);
-    error = ngx_rl_tz_read(tz, copy + 1, len, NOW);
+    const char *error = ngx_rl_tz_read(tz, copy + 1, len, NOW);
     free(copy);
 
     return error;
@@ -104,11 +101,10 @@ clock_check(const ngx_rl_tz_t *tz, const char *name, int64_t when)
 {
     time_t     t = (time_t) when, before;
     int64_t    next;
-    int32_t    offset;
     struct tm  tm;
 
     assert_non_null(localtime_r(&t, &tm));
-    offset = ngx_rl_tz_offset(tz, when, &next);
+    int32_t offset = ngx_rl_tz_offset(tz, when, &next);
 
     if (offset != tm.tm_gmtoff) {
         fail_msg("%s: %lld: %d, not %ld", name, (long long) when, offset,
@@ -135,11 +131,10 @@ clock_check(const ngx_rl_tz_t *tz, const char *name, int64_t when)
 static void
 test_clocks(void **state)
 {
-    size_t       i;
     int64_t      next;
     ngx_rl_tz_t  tz;
 
-    for (i = 0; i < COUNT(clocks); i++) {
+    for (size_t i = 0; i < COUNT(clocks); i++) {
         zone_read(&tz, clocks[i].name, NOW, 1);
         assert_int_equal(ngx_rl_tz_offset(&tz, clocks[i].when, &next),
                          clocks[i].offset);
@@ -153,9 +148,6 @@ test_clocks(void **state)
 static void
 test_zones_random(void **state)
 {
-    int          i;
-    size_t       n;
-    int64_t      years;
     ngx_rl_tz_t  tz;
 
     static const char *const  names[] = {
@@ -167,15 +159,15 @@ test_zones_random(void **state)
 
     seed_set(1);
 
-    for (n = 0; n < COUNT(names); n++) {
+    for (size_t n = 0; n < COUNT(names); n++) {
         zone_read(&tz, names[n], NOW, 1);
         clock_set(names[n]);
 
         /* a month without summer time, Ramadan, is in no rule */
 
-        years = (n == 7 || n == 13) ? 14 : 60;
+        int64_t years = (n == 7 || n == 13) ? 14 : 60;
 
-        for (i = 0; i < full_or(20000, 2000); i++) {
+        for (int i = 0; i < full_or(20000, 2000); i++) {
             clock_check(&tz, names[n],
                         NOW - YEAR + (int64_t) rnd((uint64_t)
                                                             years * YEAR));
@@ -187,23 +179,21 @@ test_zones_random(void **state)
 static void
 test_rules(void **state)
 {
-    int          k;
-    size_t       i;
     u_char       buf[256];
     ngx_rl_tz_t  tz;
 
-    for (i = 0; i < COUNT(rules); i++) {
+    for (size_t i = 0; i < COUNT(rules); i++) {
         assert_null(copy_read(&tz, buf, rule_write(buf, rules[i])));
         clock_set(rules[i]);
 
-        for (k = 0; k < 2000; k++) {
+        for (int k = 0; k < 2000; k++) {
             clock_check(&tz, rules[i],
                         NOW - YEAR + (int64_t) rnd((uint64_t) 100
                                                             * YEAR));
         }
     }
 
-    for (i = 0; i < COUNT(not_rules); i++) {
+    for (size_t i = 0; i < COUNT(not_rules); i++) {
         assert_string_equal(copy_read(&tz, buf,
                                       rule_write(buf, not_rules[i])),
                             "its rule for later years is none");
@@ -232,17 +222,16 @@ static void
 test_damaged(void **state)
 {
     int64_t       next;
-    size_t        i, len;
     u_char        buf[NGX_RL_TZ_FILE];
     ngx_rl_tz_t   tz;
 
-    len = zone_file("Europe/Berlin", buf);
+    size_t len = zone_file("Europe/Berlin", buf);
 
-    for (i = 0; i < len; i++) {
+    for (size_t i = 0; i < len; i++) {
         assert_non_null(copy_read(&tz, buf, i));
     }
 
-    for (i = 0; i < len; i++) {
+    for (size_t i = 0; i < len; i++) {
         buf[i] ^= 0xff;
 
         if (copy_read(&tz, buf, len) == NULL) {
@@ -280,8 +269,6 @@ test_instants(void **state)
 static void
 test_names(void **state)
 {
-    size_t  i;
-
     static const char *const  good[] = {
         "UTC", "Europe/Berlin", "Etc/GMT+5", "America/Argentina/Ushuaia" };
 
@@ -291,11 +278,11 @@ test_names(void **state)
         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
     };
 
-    for (i = 0; i < COUNT(good); i++) {
+    for (size_t i = 0; i < COUNT(good); i++) {
         assert_true(ngx_rl_tz_name_valid((u_char *) good[i], strlen(good[i])));
     }
 
-    for (i = 0; i < COUNT(bad); i++) {
+    for (size_t i = 0; i < COUNT(bad); i++) {
         assert_false(ngx_rl_tz_name_valid((u_char *) bad[i], strlen(bad[i])));
     }
 }

@@ -25,7 +25,6 @@ days(const char *text, uint32_t *bits)
 static void
 test_days(void **state)
 {
-    size_t    i;
     uint32_t  bits;
 
     static const struct {
@@ -40,7 +39,7 @@ test_days(void **state)
             { "mon-fry", 0 }, { "mo-friday", 0 }, { "mon-tue-wed", 0 },
             { "mon, tue", 0 }, { "monday", 0 }, { "weekday", 0 }, };
 
-    for (i = 0; i < COUNT(sets); i++) {
+    for (size_t i = 0; i < COUNT(sets); i++) {
         assert_int_equal(days(sets[i].text, &bits), sets[i].bits ? 0 : -1);
 
         if (sets[i].bits) {
@@ -53,7 +52,6 @@ test_days(void **state)
 static void
 test_minute(void **state)
 {
-    size_t    i;
     uint32_t  minute;
 
     static const struct {
@@ -65,7 +63,7 @@ test_minute(void **state)
             { "09:3", -1 }, { "09:300", -1 }, { "09.30", -1 }, { "+9:30", -1 },
             { "09:-1", -1 }, { "", -1 }, };
 
-    for (i = 0; i < COUNT(sets); i++) {
+    for (size_t i = 0; i < COUNT(sets); i++) {
         minute = 7777;
 
         assert_int_equal(
@@ -94,8 +92,6 @@ has(const char *text, uint32_t from, uint32_t to, uint64_t local)
 static void
 test_has(void **state)
 {
-    size_t  i;
-
     static const struct {
         const char  *days;
         uint32_t     from;
@@ -136,7 +132,7 @@ test_has(void **state)
         { "wed", 1320, 360, 6 * 3600, 0 },
     };
 
-    for (i = 0; i < COUNT(sets); i++) {
+    for (size_t i = 0; i < COUNT(sets); i++) {
         assert_int_equal(has(sets[i].days, sets[i].from, sets[i].to,
                              sets[i].local), sets[i].has);
     }
@@ -147,15 +143,12 @@ test_has(void **state)
 static void
 test_table(void **state)
 {
-    int             n;
     u_char          table[7 * 1440];
-    uint32_t        day, m, length;
-    uint64_t        local;
     ngx_rl_week_t   week;
 
     seed_new();
 
-    for (n = 0; n < full_or(2000, 50); n++) {
+    for (int n = 0; n < full_or(2000, 50); n++) {
         memset(table, 0, sizeof(table));
 
         week.days = 1 + (uint32_t) rnd(NGX_RL_WEEK_ALL);
@@ -165,20 +158,20 @@ test_table(void **state)
             week.to = (uint32_t) rnd(NGX_RL_DAY_MINUTES + 1);
         } while (week.to == week.from);
 
-        length = (week.to + NGX_RL_DAY_MINUTES - week.from)
-                 % NGX_RL_DAY_MINUTES;
+        uint32_t length = (week.to + NGX_RL_DAY_MINUTES - week.from)
+                          % NGX_RL_DAY_MINUTES;
         length = length ? length : NGX_RL_DAY_MINUTES;
 
-        for (day = 0; day < 7; day++) {
-            for (m = 0; (week.days >> day & 1) && m < length; m++) {
+        for (uint32_t day = 0; day < 7; day++) {
+            for (uint32_t m = 0; (week.days >> day & 1) && m < length; m++) {
                 table[(day * NGX_RL_DAY_MINUTES + week.from + m)
                       % sizeof(table)] = 1;
             }
         }
 
-        local = MONDAY + rnd(3000) * 7 * 86400 + rnd(60);
+        uint64_t local = MONDAY + rnd(3000) * 7 * 86400 + rnd(60);
 
-        for (m = 0; m < sizeof(table); m++) {
+        for (uint32_t m = 0; m < sizeof(table); m++) {
             assert_int_equal(ngx_rl_week_has(&week, local + m * 60), table[m]);
         }
     }

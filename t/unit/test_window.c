@@ -11,32 +11,26 @@
 static void
 test_months(void **state)
 {
-    int        year, month;
-    limit_t    limit;
-    uint64_t   begin, end, at;
-    unsigned   i;
-    struct tm  tm;
+    limit_t limit = limit_of_calendar(NGX_RL_CALENDAR_MONTH, 10);
 
-    limit = limit_of_calendar(NGX_RL_CALENDAR_MONTH, 10);
-
-    for (year = 1970; year < 2405; year++) {
-        for (month = 0; month < 12; month++) {
-            memset(&tm, 0, sizeof(tm));
+    for (int year = 1970; year < 2405; year++) {
+        for (int month = 0; month < 12; month++) {
+            struct tm tm = { 0 };
             tm.tm_year = year - 1900;
             tm.tm_mon = month;
             tm.tm_mday = 1;
-            begin = timegm(&tm) * SECOND;
+            uint64_t begin = timegm(&tm) * SECOND;
 
             memset(&tm, 0, sizeof(tm));
             tm.tm_year = year - 1900 + month / 11;
             tm.tm_mon = (month + 1) % 12;
             tm.tm_mday = 1;
-            end = timegm(&tm) * SECOND;
+            uint64_t end = timegm(&tm) * SECOND;
 
-            for (i = 0; i < 6; i++) {
-                at = (i == 0) ? begin
-                     : (i == 1) ? end - 1
-                     : (i == 2) ? end - DAY : begin + rnd(end - begin);
+            for (unsigned i = 0; i < 6; i++) {
+                uint64_t at = (i == 0) ? begin
+                              : (i == 1) ? end - 1
+                              : (i == 2) ? end - DAY : begin + rnd(end - begin);
 
                 assert_true(window_left(&limit, at) == end - at);
                 assert_true(window_passed(&limit, at) == at - begin);
@@ -49,18 +43,14 @@ test_months(void **state)
 static void
 test_days_and_spans(void **state)
 {
-    time_t     t;
-    limit_t    day, span;
-    uint64_t   at, window_us;
-    unsigned   i;
     struct tm  tm;
 
-    day = limit_of_calendar(NGX_RL_CALENDAR_DAY, 10);
+    limit_t day = limit_of_calendar(NGX_RL_CALENDAR_DAY, 10);
 
-    for (i = 0; i < 100000; i++) {
-        at = rnd((uint64_t) 1 << 51);
+    for (unsigned i = 0; i < 100000; i++) {
+        uint64_t at = rnd((uint64_t) 1 << 51);
 
-        t = at / SECOND;
+        time_t t = at / SECOND;
         gmtime_r(&t, &tm);
 
         assert_true(window_passed(&day, at)
@@ -68,8 +58,8 @@ test_days_and_spans(void **state)
                        * SECOND + at % SECOND);
         assert_true(window_left(&day, at) == DAY - window_passed(&day, at));
 
-        window_us = 1 + rnd(366 * DAY);
-        span = limit_of(NGX_RL_FIXED_WINDOW, 1, window_us);
+        uint64_t window_us = 1 + rnd(366 * DAY);
+        limit_t span = limit_of(NGX_RL_FIXED_WINDOW, 1, window_us);
 
         assert_true(window_left(&span, at)
                     == (at / window_us + 1) * window_us - at);
@@ -82,12 +72,10 @@ test_days_and_spans(void **state)
 static void
 check_begin(const limit_t *limit, uint64_t at)
 {
-    int        last;
-    time_t     t, before;
     struct tm  tm, yesterday;
 
-    t = (time_t) (at / SECOND);
-    before = t - 1;
+    time_t t = (time_t) (at / SECOND);
+    time_t before = t - 1;
     assert_non_null(localtime_r(&t, &tm));
     assert_non_null(localtime_r(&before, &yesterday));
 
@@ -103,9 +91,9 @@ check_begin(const limit_t *limit, uint64_t at)
     }
 
     if (limit->calendar == NGX_RL_CALENDAR_MONTH) {
-        last = (tm.tm_mon == 1) ? (tm.tm_year % 4 == 0 ? 29 : 28)
-               : (tm.tm_mon == 3 || tm.tm_mon == 5 || tm.tm_mon == 8
-                  || tm.tm_mon == 10) ? 30 : 31;
+        int last = (tm.tm_mon == 1) ? (tm.tm_year % 4 == 0 ? 29 : 28)
+                   : (tm.tm_mon == 3 || tm.tm_mon == 5 || tm.tm_mon == 8
+                      || tm.tm_mon == 10) ? 30 : 31;
 
         assert_int_equal(tm.tm_mday, (int) limit->month_day < last
                                      ? (int) limit->month_day : last);
@@ -117,24 +105,21 @@ check_begin(const limit_t *limit, uint64_t at)
 static void
 test_zones(void **state)
 {
-    int              i, k;
-    uint64_t         at, most;
     limit_t          limit;
     ngx_rl_tz_t      tz;
-    ngx_rl_spec_t    spec;
-    ngx_rl_bounds_t  bounds, next;
+    ngx_rl_bounds_t  next;
 
     static const char *const  names[] = {
         "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Africa/Cairo",
         "Australia/Lord_Howe", "Antarctica/Troll", "America/Havana", "UTC"
     };
 
-    for (i = 0; i < 200; i++) {
+    for (int i = 0; i < 200; i++) {
         zone_read(&tz, names[i % COUNT(names)], 1700000000, 1);
         assert_int_equal(setenv("TZ", names[i % COUNT(names)], 1), 0);
         tzset();
 
-        memset(&spec, 0, sizeof(spec));
+        ngx_rl_spec_t spec = { 0 };
         spec.algorithm = NGX_RL_FIXED_WINDOW;
         spec.calendar = 1 + rnd(3);
         spec.month_day = 1 + rnd(31);
@@ -142,10 +127,10 @@ test_zones(void **state)
         spec.tz = &tz;
         assert_null(ngx_rl_limit_init(&limit, &spec));
 
-        for (k = 0; k < 100; k++) {
-            at = 1700000000 * SECOND + rnd(43 * 366 * DAY);
-            bounds = ngx_rl_calendar_bounds(&limit, at);
-            most = limit.window_us;
+        for (int k = 0; k < 100; k++) {
+            uint64_t at = 1700000000 * SECOND + rnd(43 * 366 * DAY);
+            ngx_rl_bounds_t bounds = ngx_rl_calendar_bounds(&limit, at);
+            uint64_t most = limit.window_us;
 
             assert_true(bounds.start_us <= at && at < bounds.end_us);
             assert_true(bounds.end_us - bounds.start_us <= most);
@@ -168,10 +153,8 @@ test_zones(void **state)
 static void
 test_clock_changes(void **state)
 {
-    size_t           i;
     limit_t          limit;
     ngx_rl_tz_t      tz;
-    ngx_rl_spec_t    spec;
     ngx_rl_bounds_t  bounds;
 
     static const struct {
@@ -198,8 +181,8 @@ test_clock_changes(void **state)
 
     zone_read(&tz, "Europe/Berlin", 1770000000, 1);
 
-    for (i = 0; i < COUNT(cases); i++) {
-        memset(&spec, 0, sizeof(spec));
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        ngx_rl_spec_t spec = { 0 };
         spec.algorithm = NGX_RL_FIXED_WINDOW;
         spec.calendar = cases[i].calendar;
         spec.month_day = cases[i].month_day;
@@ -218,22 +201,15 @@ test_clock_changes(void **state)
 static void
 test_fixed_exact(void **state)
 {
-    limit_t   limit;
-    window_t  w;
-    answer_t  answer;
-    uint32_t  used, cost;
-    uint64_t  now, next, taken;
-    unsigned  i, k;
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        limit_t limit = random_limit(NGX_RL_FIXED_WINDOW);
+        window_t w = { 0 };
+        uint32_t used = 0;
+        uint64_t now = NOW + rnd(400 * DAY);
+        uint64_t taken = now;
 
-    for (i = 0; i < ROUNDS; i++) {
-        limit = random_limit(NGX_RL_FIXED_WINDOW);
-        memset(&w, 0, sizeof(w));
-        used = 0;
-        now = NOW + rnd(400 * DAY);
-        taken = now;
-
-        for (k = 0; k < TAKES; k++) {
-            next = later(&limit, now);
+        for (unsigned k = 0; k < TAKES; k++) {
+            uint64_t next = later(&limit, now);
 
             if (start(&limit, next) != start(&limit, now)) {
                 used = 0;
@@ -246,8 +222,8 @@ test_fixed_exact(void **state)
                 used -= (used && taken >= start(&limit, now));
             }
 
-            cost = rnd(limit.capacity / 4 + 2);
-            answer = take(&w, &limit, now, cost, 0);
+            uint32_t cost = rnd(limit.capacity / 4 + 2);
+            answer_t answer = take(&w, &limit, now, cost, 0);
 
             if (used + cost <= limit.capacity) {
                 assert_int_equal(answer.granted, cost);
@@ -275,25 +251,21 @@ test_fixed_exact(void **state)
 static void
 test_sliding_bounds(void **state)
 {
-    limit_t   limit;
-    window_t  w;
-    answer_t  answer;
-    uint64_t  now, next, window_us, count, before, used, left_ms, window_ms;
+    uint64_t  count, before, used;
     uint64_t  at[TAKES], any;
     uint32_t  granted[TAKES], want;
-    unsigned  i, k, oldest;
 
-    for (i = 0; i < ROUNDS; i++) {
-        limit = random_limit(NGX_RL_SLIDING_WINDOW);
-        window_us = limit.window_us;
-        window_ms = (window_us + 999) / 1000;
-        memset(&w, 0, sizeof(w));
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        limit_t limit = random_limit(NGX_RL_SLIDING_WINDOW);
+        uint64_t window_us = limit.window_us;
+        uint64_t window_ms = (window_us + 999) / 1000;
+        window_t w = { 0 };
         count = before = any = 0;
-        oldest = 0;
-        now = NOW + rnd(400 * DAY);
+        unsigned oldest = 0;
+        uint64_t now = NOW + rnd(400 * DAY);
 
-        for (k = 0; k < TAKES; k++) {
-            next = later(&limit, now);
+        for (unsigned k = 0; k < TAKES; k++) {
+            uint64_t next = later(&limit, now);
 
             if (next / window_us != now / window_us) {
                 before = (next / window_us == now / window_us + 1) ? count : 0;
@@ -301,11 +273,11 @@ test_sliding_bounds(void **state)
             }
 
             now = next;
-            left_ms = (window_us - now % window_us + 999) / 1000;
+            uint64_t left_ms = (window_us - now % window_us + 999) / 1000;
             used = count + (before * left_ms + window_ms - 1) / window_ms;
 
             want = rnd(limit.capacity + 1);
-            answer = take(&w, &limit, now, 0, want);
+            answer_t answer = take(&w, &limit, now, 0, want);
 
             assert_true(used <= limit.capacity);
             assert_int_equal(answer.granted, want < limit.capacity - used
@@ -332,20 +304,17 @@ test_sliding_bounds(void **state)
 static void
 test_extremes(void **state)
 {
-    limit_t   limit;
-    window_t  w;
-    answer_t  answer;
     uint32_t  most = NGX_RL_MAX_TOKENS;
     uint64_t  late = ((uint64_t) 1 << 51) - 1;
     uint64_t  longest = ((uint64_t) 1 << 23) * 1000;
 
     /* the heaviest window, full, and then half over */
 
-    limit = limit_of(NGX_RL_SLIDING_WINDOW, most, longest);
+    limit_t limit = limit_of(NGX_RL_SLIDING_WINDOW, most, longest);
     late -= late % longest;
-    memset(&w, 0, sizeof(w));
+    window_t w = { 0 };
     assert_int_equal(take(&w, &limit, late - 1, most, 0).granted, most);
-    answer = take(&w, &limit, late, 1, 0);
+    answer_t answer = take(&w, &limit, late, 1, 0);
     assert_int_equal(answer.granted, 0);
     assert_int_equal(answer.retry_us, 1000);
     answer = take(&w, &limit, late + longest / 2, 1, 0);
@@ -387,34 +356,30 @@ test_extremes(void **state)
 static void
 test_give_late(void **state)
 {
-    int        round, sliding;
-    limit_t    limit;
-    window_t   w;
-    answer_t   answer;
-    uint64_t   window_us, taken, end, way, behind, sent, age, runs;
+    uint64_t  age;
 
-    for (round = 0; round < 20 * ROUNDS; round++) {
-        sliding = round % 2;
-        window_us = (1 + rnd(100)) * SECOND;
-        limit = limit_of(algorithms[sliding], 100, window_us);
-        memset(&w, 0, sizeof(w));
+    for (int round = 0; round < 20 * ROUNDS; round++) {
+        int sliding = round % 2;
+        uint64_t window_us = (1 + rnd(100)) * SECOND;
+        limit_t limit = limit_of(algorithms[sliding], 100, window_us);
+        window_t w = { 0 };
 
-        taken = NOW + rnd(10 * window_us);
-        end = taken - taken % window_us + window_us;
-        way = rnd(window_us / 8 - 2000);
+        uint64_t taken = NOW + rnd(10 * window_us);
+        uint64_t end = taken - taken % window_us + window_us;
+        uint64_t way = rnd(window_us / 8 - 2000);
         way = way < taken % window_us ? way : taken % window_us;
-        behind = rnd(NOW / 2);
+        uint64_t behind = rnd(NOW / 2);
 
         assert_int_equal(take(&w, &limit, taken, 5, 0).granted, 5);
-        answer = take(&w, &limit, taken, 0, 0);
+        answer_t answer = take(&w, &limit, taken, 0, 0);
 
-        sent = taken + way + rnd(window_us / 2);
+        uint64_t sent = taken + way + rnd(window_us / 2);
         age = ngx_rl_window_answer_age_us(&limit, sent - behind,
                                           taken - way - behind, &answer);
         age = (age + 999) / 1000 * 1000;
         assert_true(age >= sent - taken);
 
-        runs = sent + rnd(window_us * 3 / 4);
+        uint64_t runs = sent + rnd(window_us * 3 / 4);
 
         if (runs / window_us > end / window_us) {
             continue;
@@ -441,25 +406,19 @@ test_give_late(void **state)
 static void
 test_give_month(void **state)
 {
-    limit_t    limit;
-    window_t   w;
-    answer_t   answer;
-    uint64_t   start, at, age;
-    struct tm  tm;
+    limit_t limit = limit_of_calendar(NGX_RL_CALENDAR_MONTH, 100);
 
-    limit = limit_of_calendar(NGX_RL_CALENDAR_MONTH, 100);
-
-    memset(&tm, 0, sizeof(tm));
+    struct tm tm = { 0 };
     tm.tm_year = 2026 - 1900;
     tm.tm_mon = 1;
     tm.tm_mday = 1;
-    start = timegm(&tm) * SECOND;
+    uint64_t start = timegm(&tm) * SECOND;
 
-    for (at = start; at < start + 28 * DAY; at += 6 * 3600 * SECOND) {
-        memset(&w, 0, sizeof(w));
+    for (uint64_t at = start; at < start + 28 * DAY; at += 6 * 3600 * SECOND) {
+        window_t w = { 0 };
         assert_int_equal(take(&w, &limit, at, 5, 0).granted, 5);
-        answer = take(&w, &limit, at, 0, 0);
-        age = ngx_rl_window_answer_age_us(&limit, at, at, &answer);
+        answer_t answer = take(&w, &limit, at, 0, 0);
+        uint64_t age = ngx_rl_window_answer_age_us(&limit, at, at, &answer);
 
         state_give(&w, &limit, at + 1000, at + 1000 - age, 5);
         assert_int_equal(w.count, 0);
@@ -474,27 +433,21 @@ test_give_month(void **state)
 static void
 test_give_whenever(void **state)
 {
-    unsigned  i, k;
-    limit_t   limit;
-    uint32_t  before, after, tokens;
-    uint64_t  now;
-    window_t  w;
-
     unit_seed = 12;
 
-    for (i = 0; i < ROUNDS; i++) {
-        limit = random_limit(algorithms[rnd(2)]);
-        memset(&w, 0, sizeof(w));
-        now = NOW;
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        limit_t limit = random_limit(algorithms[rnd(2)]);
+        window_t w = { 0 };
+        uint64_t now = NOW;
 
-        for (k = 0; k < TAKES; k++) {
+        for (unsigned k = 0; k < TAKES; k++) {
             now += rnd(limit.window_us < DAY ? limit.window_us : DAY);
             (void) take(&w, &limit, now, rnd(limit.capacity) + 1, 0);
 
-            before = take(&w, &limit, now, 0, 0).remaining;
-            tokens = rnd(limit.capacity) + 1;
+            uint32_t before = take(&w, &limit, now, 0, 0).remaining;
+            uint32_t tokens = rnd(limit.capacity) + 1;
             state_give(&w, &limit, now, NGX_RL_WHENEVER, tokens);
-            after = take(&w, &limit, now, 0, 0).remaining;
+            uint32_t after = take(&w, &limit, now, 0, 0).remaining;
 
             assert_int_equal(after, before + tokens < limit.capacity
                                     ? before + tokens : limit.capacity);
@@ -503,8 +456,8 @@ test_give_whenever(void **state)
 
     /* what the current window has used comes back first */
 
-    limit = limit_of(NGX_RL_SLIDING_WINDOW, 100, 10 * SECOND);
-    memset(&w, 0, sizeof(w));
+    limit_t limit = limit_of(NGX_RL_SLIDING_WINDOW, 100, 10 * SECOND);
+    window_t w = { 0 };
     (void) take(&w, &limit, NOW, 60, 0);
     (void) take(&w, &limit, NOW + 15 * SECOND, 20, 0);
     state_give(&w, &limit, NOW + 15 * SECOND, NGX_RL_WHENEVER, 25);

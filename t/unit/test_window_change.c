@@ -10,33 +10,26 @@
 static void
 test_limit_change(void **state)
 {
-    limit_t   old, limit;
-    window_t  w;
-    answer_t  answer;
-    uint32_t  used, left;
-    uint64_t  now;
-    unsigned  i, a;
-
-    for (a = 0; a < 2; a++) {
-        for (i = 0; i < 20 * ROUNDS; i++) {
-            old = random_limit(algorithms[a]);
-            limit = random_limit(algorithms[a]);
+    for (unsigned a = 0; a < 2; a++) {
+        for (unsigned i = 0; i < 20 * ROUNDS; i++) {
+            limit_t old = random_limit(algorithms[a]);
+            limit_t limit = random_limit(algorithms[a]);
 
             if (rnd(4) == 0) {
                 limit = old;
                 limit.capacity = 1 + rnd(2 * old.capacity);
             }
 
-            now = NOW + rnd(400 * DAY);
-            w = random_counter(&old, &now);
+            uint64_t now = NOW + rnd(400 * DAY);
+            window_t w = random_counter(&old, &now);
 
             if (rnd(2)) {
                 (void) take(&w, &old, now, 0, old.capacity);
             }
 
-            answer = take(&w, &old, now, 0, 0);
-            used = old.capacity - answer.remaining;
-            left = (used < limit.capacity) ? limit.capacity - used : 0;
+            answer_t answer = take(&w, &old, now, 0, 0);
+            uint32_t used = old.capacity - answer.remaining;
+            uint32_t left = (used < limit.capacity) ? limit.capacity - used : 0;
 
             answer = take(&w, &limit, now, 1, 0);
 
@@ -66,20 +59,15 @@ test_limit_change(void **state)
 static void
 test_limit_change_examples(void **state)
 {
-    limit_t   minute, hour, odd;
-    window_t  w;
-    answer_t  answer;
-    uint64_t  now;
-
-    minute = limit_of(NGX_RL_FIXED_WINDOW, 10, 60 * SECOND);
-    hour = limit_of(NGX_RL_FIXED_WINDOW, 100, 3600 * SECOND);
-    now = NOW + 20 * SECOND;
+    limit_t minute = limit_of(NGX_RL_FIXED_WINDOW, 10, 60 * SECOND);
+    limit_t hour = limit_of(NGX_RL_FIXED_WINDOW, 100, 3600 * SECOND);
+    uint64_t now = NOW + 20 * SECOND;
 
     assert_int_equal(NOW % DAY, 8 * 3600 * SECOND);
-    memset(&w, 0, sizeof(w));
+    window_t w = { 0 };
     assert_int_equal(take(&w, &minute, now, 10, 0).remaining, 0);
 
-    answer = take(&w, &hour, now + SECOND, 1, 0);
+    answer_t answer = take(&w, &hour, now + SECOND, 1, 0);
     assert_int_equal(answer.remaining, 89);
     assert_true(answer.reset_us == 3600 * SECOND - 21 * SECOND);
 
@@ -89,7 +77,7 @@ test_limit_change_examples(void **state)
 
     /* 60 s to 60.2 s is the same code: the end stays where it is */
 
-    odd = limit_of(NGX_RL_FIXED_WINDOW, 12, 60200000);
+    limit_t odd = limit_of(NGX_RL_FIXED_WINDOW, 12, 60200000);
     assert_int_equal(odd.code, minute.code);
     answer = take(&w, &odd, now + 3 * SECOND, 1, 0);
     assert_int_equal(answer.granted, 1);
@@ -120,17 +108,14 @@ test_limit_change_examples(void **state)
 static void
 test_clock_steps(void **state)
 {
-    limit_t   limit;
-    window_t  w, spent;
     answer_t  answer;
-    uint64_t  left_us;
 
     /* a wall clock that jumps opens no other window */
 
-    limit = limit_of(NGX_RL_FIXED_WINDOW, 10, 60 * SECOND);
-    memset(&w, 0, sizeof(w));
+    limit_t limit = limit_of(NGX_RL_FIXED_WINDOW, 10, 60 * SECOND);
+    window_t w = { 0 };
 
-    for (left_us = 1; left_us < 60 * SECOND; left_us += 1234567) {
+    for (uint64_t left_us = 1; left_us < 60 * SECOND; left_us += 1234567) {
         ngx_rl_fixed_window_take(&w, &limit, NOW, 60 * SECOND - left_us,
                                  60 * SECOND, 0, 3, &answer);
     }
@@ -143,7 +128,7 @@ test_clock_steps(void **state)
     limit = limit_of(NGX_RL_SLIDING_WINDOW, 10, 60 * SECOND);
     memset(&w, 0, sizeof(w));
     (void) take(&w, &limit, NOW, 10, 0);
-    spent = w;
+    window_t spent = w;
 
     answer = take(&w, &limit, NOW - 5000, 1, 0);
     assert_int_equal(answer.granted, 0);
@@ -182,21 +167,19 @@ test_clock_steps(void **state)
 static void
 test_give_windows(void **state)
 {
-    limit_t   limit;
-    window_t  w, spent, zero;
     answer_t  answer;
     uint64_t  now = NOW - NOW % (60 * SECOND);
     uint64_t  march = (uint64_t) 1772323200 * SECOND;
 
-    memset(&zero, 0, sizeof(zero));
+    window_t zero = { 0 };
 
     /* one that has ended gets nothing of its successor's */
 
-    limit = limit_of(NGX_RL_FIXED_WINDOW, 10, 60 * SECOND);
-    w = zero;
+    limit_t limit = limit_of(NGX_RL_FIXED_WINDOW, 10, 60 * SECOND);
+    window_t w = zero;
     (void) take(&w, &limit, NOW - 1, 10, 0);
     (void) take(&w, &limit, NOW, 10, 0);
-    spent = w;
+    window_t spent = w;
     state_give(&w, &limit, NOW + SECOND, NOW - 1, 1);
     assert_same(&w, &spent);
     state_give(&w, &limit, NOW + SECOND, NOW, 1);

@@ -86,9 +86,7 @@ mix(uint64_t x)
 static inline uint64_t
 rnd(uint64_t n)
 {
-    uint64_t  x;
-
-    x = mix(unit_seed);
+    uint64_t x = mix(unit_seed);
     unit_seed += 0x9e3779b97f4a7c15;
 
     return x % n;

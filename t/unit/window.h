@@ -30,14 +30,13 @@ assert_same(const window_t *one, const window_t *two)
 static inline limit_t
 random_limit(ngx_rl_algorithm_e algorithm)
 {
-    limit_t        limit;
-    ngx_rl_spec_t  spec;
+    limit_t  limit;
 
     static const uint64_t  periods[] = {
         1, 999, 1000, 1100, 2500, SECOND, 60 * SECOND, DAY, 366 * DAY };
 
     if (algorithm == NGX_RL_FIXED_WINDOW && rnd(4) == 0) {
-        memset(&spec, 0, sizeof(spec));
+        ngx_rl_spec_t spec = { 0 };
         spec.algorithm = algorithm;
         spec.calendar = 1 + rnd(3);
         spec.month_day = rnd(32);
@@ -56,9 +55,7 @@ static inline answer_t
 take(window_t *w, const limit_t *limit, uint64_t now, uint32_t cost,
     uint32_t want)
 {
-    answer_t  answer;
-
-    answer = state_take(w, limit, now, cost, want);
+    answer_t answer = state_take(w, limit, now, cost, want);
 
     assert_true(w->fresh_us < (uint64_t) 1 << 52);
     assert_true(w->count <= limit->capacity || answer.granted == 0);
@@ -96,10 +93,8 @@ start(const limit_t *limit, uint64_t now)
 static inline uint64_t
 later(const limit_t *limit, uint64_t now)
 {
-    uint64_t  len, edge;
-
-    len = length(limit, now);
-    edge = start(limit, now) + len;
+    uint64_t len = length(limit, now);
+    uint64_t edge = start(limit, now) + len;
 
     switch (rnd(8)) {
 
@@ -125,13 +120,10 @@ later(const limit_t *limit, uint64_t now)
 static inline window_t
 random_counter(const limit_t *limit, uint64_t *now)
 {
-    unsigned  i, n;
-    window_t  w;
+    window_t w = { 0 };
+    unsigned n = rnd(12);
 
-    memset(&w, 0, sizeof(w));
-    n = rnd(12);
-
-    for (i = 0; i < n; i++) {
+    for (unsigned i = 0; i < n; i++) {
         (void) take(&w, limit, *now, 0, 1 + rnd(limit->capacity));
 
         *now = later(limit, *now);

@@ -13,17 +13,15 @@
 static inline size_t
 zone_file(const char *name, u_char *buf)
 {
-    FILE    *f;
     char     path[256];
-    size_t   n;
 
     snprintf(path, sizeof(path), ZONES "%s", name);
-    f = fopen(path, "rb");
+    FILE *f = fopen(path, "rb");
     if (f == NULL) {
         fail_msg("no %s: package tzdata", path);
     }
 
-    n = fread(buf, 1, NGX_RL_TZ_FILE, f);
+    size_t n = fread(buf, 1, NGX_RL_TZ_FILE, f);
     fclose(f);
 
     return n;
@@ -45,8 +43,6 @@ zone_read(ngx_rl_tz_t *tz, const char *name, int64_t now, uint32_t n)
 static inline const ngx_rl_tz_t *
 zone_random(void)
 {
-    size_t  i;
-
     static ngx_rl_tz_t  zones[8];
     static const char *const   names[COUNT(zones)] = {
         "Europe/Berlin", "America/New_York", "Asia/Kolkata",
@@ -54,7 +50,7 @@ zone_random(void)
         "America/Havana", "Pacific/Apia"
     };
 
-    i = rnd(COUNT(zones) + 2);
+    size_t i = rnd(COUNT(zones) + 2);
 
     if (i >= COUNT(zones)) {
         return NULL;
