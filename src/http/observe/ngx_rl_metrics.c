@@ -891,7 +891,7 @@ static const ngx_rl_metric_t  ngx_rl_item_metrics[] =
       "Bytes of messages to other gateways." },
 
     { "ratelimit_peers_refused_total", NULL, ngx_rl_at(strangers),
-      "Connections without the secret." },
+      "Connections of what is no peer." },
 
     { "ratelimit_peers_dropped_total", NULL, ngx_rl_at(slow),
       "Other gateways that could not keep up, and began anew." },
