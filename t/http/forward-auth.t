@@ -8,7 +8,7 @@ use t::Ports qw( free_port );
 # the gateway of docs/check.md, and an API
 my $gateway = t::Gateway->limited(
     zone => 'key=$ratelimit_api_key limit=2 window=1h algorithm=fixed_window',
-    http => 'ratelimit_deny zone=z key=bad;',
+    http => 'ratelimit_deny zone=z key:bad;',
     server => 'set_real_ip_from 127.0.0.1; real_ip_header X-Forwarded-For;',
     locations => { '/' => 'ratelimit zone=z; try_files /none @allowed;',
                    '@allowed' => 'return 200;' });
@@ -25,6 +25,10 @@ sub example {
     my $text = do { local (@ARGV, $/) = "examples/forward/$name"; <> };
     $text =~ s/:8000\b/:$port/g;
     $text =~ s/:9000\b/:$api->{port}/g;
+    $text =~ s/:8080\b/:$gateway->{port}/g;
+    # a busy machine is slow to answer
+    $text =~ s/timeout = 200\b/timeout = 9000/;
+    $text =~ s/timeout=0\.2\b/timeout=9/;
     $text =~ s{(?<=load )haproxy\.lua}{$gateway->{dir}/haproxy.lua}g;
     $text =~ s{/usr/local/bin/}{$gateway->{dir}/}g;
     $gateway->write($name, $to ? $to->($text) : $text);
@@ -59,8 +63,6 @@ sub proxy_ok {
     $gateway->start;
 }
 
-$ENV{GATEWAY} = "http://127.0.0.1:$gateway->{port}";
-
 SKIP: {
     skip 'no haproxy', 1 if !$haproxy;
     my $port = free_port();
@@ -68,8 +70,6 @@ SKIP: {
     my $file = example('haproxy.cfg', $port);
     proxy_ok('haproxy', $port, $haproxy, '-db', '-f', $file);
 }
-
-$ENV{GATEWAY} = "127.0.0.1:$gateway->{port}";
 
 SKIP: {
     skip 'no apache2', 1 if !$apache;
