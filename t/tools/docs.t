@@ -55,6 +55,8 @@ my @NAMES = (
       sub { qr/\bratelimit_rule\s+\Q$_[0]\E\s[^;]*;/ } ],
     [ qr/\bredis=([\w.-]+)/,
       sub { qr/\bratelimit_redis\s+\Q$_[0]\E\s*\{[^}]*\}/ } ],
+    [ qr/\bpeers=([\w.-]+)/,
+      sub { qr/\bratelimit_peers\s+\Q$_[0]\E\s*\{[^}]*\}/ } ],
     [ qr/\$(\w+)/, sub { qr/\bmap\s+\S+\s+\$\Q$_[0]\E\s*\{[^}]*\}/ } ],
     [ qr/\baccess_log\s+\S+\s+(\w+)[\s;]/,
       sub { qr/\blog_format\s+\Q$_[0]\E\s[^;]*;/ } ],
