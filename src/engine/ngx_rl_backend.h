@@ -110,6 +110,13 @@ ngx_rl_id_vary(const ngx_rl_id_t *id, uint64_t n)
 }
 
 /*
+ * While Redis does not answer for a counter of a rule with regions=n, this
+ * gateway spends a share-th of its limit: an n-th is for the gateways of a
+ * region together, so it is the number of gateways in all regions, n at least.
+ */
+uint32_t ngx_rl_counter_share(const ngx_rl_counter_t *counter);
+
+/*
  * The weight of one of the counter's tokens here, in half tokens: two or, if
  * this gateway counts alone, as many as there are gateways.
  */

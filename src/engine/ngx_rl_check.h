@@ -96,6 +96,8 @@ struct ngx_rl_counter_s {
     unsigned                 in_local:1;   /* async: also taken from this
                                               gateway's table */
     unsigned                 emergency:1;  /* its limit is in force */
+    unsigned                 cut:1;        /* async: Redis does not answer, and
+                                              this gateway has a share */
     uint32_t                 charge;       /* of settle: more tokens, */
     uint32_t                 refund;       /* or tokens back */
     ngx_rl_answer_t          answer;

@@ -75,8 +75,25 @@ ngx_rl_check_answered(ngx_rl_check_t *check)
 
 
 uint32_t
+ngx_rl_counter_share(const ngx_rl_counter_t *counter)
+{
+    ngx_uint_t             gateways;
+    const ngx_rl_redis_t  *redis;
+
+    redis = counter->client->limiter->redis;
+    gateways = ngx_rl_redis_fleet(redis);
+
+    return (uint32_t) ngx_max(gateways, counter->rule->regions);
+}
+
+
+uint32_t
 ngx_rl_counter_weight(const ngx_rl_counter_t *counter)
 {
+    if (counter->cut) {
+        return 2 * ngx_rl_counter_share(counter);
+    }
+
     if (counter->source != NGX_RL_SOURCE_FALLBACK || counter->emergency) {
         return 2;
     }

@@ -118,6 +118,8 @@ struct ngx_rl_redis_s {
     ngx_str_t               sentinel_password;
     ngx_str_t               sentinel_password_file;
     ngx_msec_t              timeout;    /* a call waits no longer */
+    ngx_msec_t              interval;   /* async: a counter's debits are so far
+                                           apart */
     ngx_uint_t              buckets;    /* hash keys, a power of two */
     ngx_str_t               username;   /* empty: AUTH password */
     ngx_str_t               password;   /* empty: no AUTH; else as it was when

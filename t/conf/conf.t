@@ -14,8 +14,8 @@ my $REDIS = 'server 127.0.0.1:6379;';
 my $NAME = '1 to 64 of A-Z, a-z, 0-9, "_", ".", "-"';
 my $LONG = 'n' x 65;
 my @LIMIT = qw( algorithm= rate= limit= window= tz= month_day= capacity= burst=
-                nodelay delay= sync= shards= fail_mode= emergency= dry_run cost=
-                cost_header= cost_end= cost_every= count_status= retry= group= priority=
+                nodelay delay= sync= shards= fail_mode= emergency= regions= dry_run
+                cost= cost_header= cost_end= cost_every= count_status= retry= group= priority=
                 percent= );
 my @RULE = qw( zone= key= match= methods= tier= host= api_key= network= header=
                arg= if= active= tiers= );
@@ -207,6 +207,9 @@ refused(with_rate('1r/s %1'),
         (map { [$_, $_] } 'sync=lease', 'sync=strict', 'sync=async'),
         ['fail_mode=open sync=lease', 'fail_mode=open']);
 invalid(with_rate('10r/s shards=%1'), 'ratelimit_zone', 'shards=',
+        'a whole number from 2 to 64',
+        '', '0', '1', '65', '-2', '2.5', 'x', '$arg_n');
+invalid(with_rate('10r/s sync=async regions=%1'), 'ratelimit_zone', 'regions=',
         'a whole number from 2 to 64',
         '', '0', '1', '65', '-2', '2.5', 'x', '$arg_n');
 
@@ -424,6 +427,9 @@ like($gateway->verdict(with_rule('rate=1r/s match=~[a')),
 
 refused(with_rule('rate=1r/s cost_every=1m'),
         '"ratelimit_rule" "r" has "cost_every=1m", expected "cost_end" with it');
+refused(with_rule("rate=1r/s $_ %1"), '"ratelimit_rule" "r" has "%1", expected '
+        . '"sync=async" with it', ['regions=3'])
+    for '', 'sync=lease', 'sync=strict';
 refused(with_rule('rate=1r/s active=%1'),
         '"ratelimit_rule" "r" has "active=%1", expected two different times',
         'mon,09:00-09:00', '00:00-00:00');
@@ -449,7 +455,7 @@ refused(with_rule('rate=1r/s %1'), '"ratelimit_rule" has "%1", but "%n" is a '
 refused(with_rule('rate=1r/s %1 %1'),
         '"ratelimit_rule" has "%1", expected one "%n"',
         'rate=2r/s', 'key=$arg_a', 'match=/a', 'methods=GET', 'capacity=1',
-        'sync=strict', 'shards=2', 'algorithm=token_bucket', 'window=1m',
+        'sync=strict', 'shards=2', 'regions=2', 'algorithm=token_bucket', 'window=1m',
         'burst=1', 'nodelay', 'delay=1', 'dry_run', 'cost=1', 'cost_header=a',
         'cost_end=$arg_c', 'cost_every=1m', 'count_status=401', 'retry=growth',
         'group=g', 'priority=1', 'percent=1', 'tier=a',
@@ -627,7 +633,7 @@ refused(in_redis($REDIS) . in_redis($REDIS),
 refused(in_redis('host a;'),
         'unknown directive "host" in "ratelimit_redis" "r", expected '
         . join ', ', map { "\"$_\"" } qw( server cluster sentinel
-            sentinel_username sentinel_password_file timeout username
+            sentinel_username sentinel_password_file timeout interval username
             password_file secret_file prefix buckets database tls tls_ca tls_name
             tls_certificate tls_certificate_key ));
 refused(in_redis('%1 a;'), 'unknown directive "%1" in "ratelimit_redis" "r", did '
@@ -668,6 +674,8 @@ refused('%1' . in_redis('%2%3;'), '"ratelimit_redis" "r" has an invalid address 
 
 for (['timeout', 'a time from 1ms to 10s, as in "50ms": a number alone is '
       . 'seconds', '0', '50', '11s', '10001ms', 'x', '-1'],
+     ['interval', 'a time from 100ms to 10s, as in "500ms"',
+      '99ms', '0', '11s', '10001ms', 'x', '-1'],
      ['buckets', 'a power of two from 1 to 1048576',
       '0', '3', '2097152', '-2', 'x'],
      ['prefix', $NAME, 'a:b', 'a/b', $LONG],
@@ -712,7 +720,7 @@ refused(in_redis('%1'), '"ratelimit_redis" "r" has %2',
      '"tls on" and "unix:", expected "tls_name" with it']);
 refused(in_redis("$REDIS %1 %2; %1 %2;"),
         '"%1" has another "%2", expected one "%1"', map { [split] }
-        'timeout 1s', 'buckets 2', 'prefix a', 'username u', 'password_file pw',
+        'timeout 1s', 'interval 1s', 'buckets 2', 'prefix a', 'username u', 'password_file pw',
         'secret_file pw', 'sentinel_username u', 'sentinel_password_file pw',
         'database 0', 'database 5', 'tls off', 'tls on', 'tls_ca a',
         'tls_name a', 'tls_certificate a', 'tls_certificate_key a');
@@ -802,6 +810,7 @@ accepted(in_redis($_))
         'cluster 127.0.0.1:7001 127.0.0.1:7002;',
         "$REDIS timeout 1ms; prefix a.b-c_D; buckets 1;",
         "$REDIS timeout 10s; buckets 1048576;",
+        "$REDIS interval 100ms;", "$REDIS interval 10s;",
         'sentinel m.1 127.0.0.1 127.0.0.2:7000;',
         'sentinel m 127.0.0.1; sentinel_password_file pw;',
         'sentinel_username u; sentinel_password_file pw; '
@@ -824,6 +833,7 @@ accepted("ratelimit zone=z; $ZONE");
 for my $more ('sync=lease', 'sync=lease fail_mode=local', 'sync=async cost=2',
               'sync=lease cost=$arg_c cost_header=X-Cost',
               'sync=async cost_header=X-Cost dry_run',
+              'sync=async regions=2', 'sync=async regions=64',
               'sync=strict emergency=1r/s')
 {
     accepted('ratelimit_zone $arg_k zone=z:1m redis=r ' . "$more $_;"

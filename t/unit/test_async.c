@@ -206,6 +206,108 @@ test_share(void **state)
 }
 
 
+/*
+ * An interval is for what others hardly miss: not where little is left, of a
+ * short window or behind a call that has failed.
+ */
+static void
+test_interval(void **state)
+{
+    ledger_t  l;
+
+    known(&l, fixed(1000, 60), 0, 1000, 59000);
+    l.env.interval_ms = 2000;
+
+    assert_int_equal(spend(&l, 1, 3), PAID);
+    assert_int_equal(l.ask, SOON);
+    assert_int_equal(due(&l, 1899), 0);
+    assert_int_equal(due(&l, 1900), 1);
+    assert_int_equal(call(&l, 1900), 3);
+    answered(&l, 1990, 1900, 900, 57100, 0);
+
+    assert_int_equal(spend(&l, 1990, 1), PAID);
+    assert_int_equal(l.ask, SOON);
+    assert_int_equal(spend(&l, 3700, 480), PAID);
+    assert_int_equal(l.ask, 1);
+    assert_int_equal(due(&l, 3799), 0);
+    assert_int_equal(due(&l, 3800), 1);
+
+    known(&l, fixed(1000, 8), 0, 1000, 7900);
+    l.env.interval_ms = 2000;
+    assert_int_equal(spend(&l, 1, 3), PAID);
+    assert_int_equal(due(&l, 899), 0);
+    assert_int_equal(due(&l, 900), 1);
+
+    assert_int_equal(call(&l, 900), 3);
+    ngx_rl_ledger_failed(&l.async, &l.limit, &l.env, &l.told);
+    assert_int_equal(due(&l, 999), 0);
+    assert_int_equal(due(&l, 1000), 1);
+
+    /* what a bucket spent in an interval is no debt of an outage */
+
+    known(&l, bucket(100, 100), 0, 100, 0);
+    l.env.interval_ms = 5000;
+    assert_int_equal(spend(&l, 1, 3), PAID);
+    assert_int_equal(due(&l, 4900), 1);
+    assert_int_equal(call(&l, 4900), 3);
+}
+
+
+/* From a failed call to the next answer a token weighs more. */
+static void
+test_regions(void **state)
+{
+    size_t    i;
+    uint32_t  n;
+    ledger_t  l;
+
+    limit_t  limits[] = { bucket(90, 90), fixed(90, 3600), sliding(90, 3600) };
+
+    for (i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+
+        known(&l, limits[i], 0, 60, i ? 3000000 : 30000);
+        l.env.share = 3;
+
+        assert_int_equal(spend(&l, 10, 3), PAID);
+        assert_int_equal(call(&l, 10), 3);
+        assert_int_equal(spend(&l, 11, 1), PAID);
+        assert_int_equal(l.answer.remaining, 56);
+        ngx_rl_ledger_failed(&l.async, &l.limit, &l.env, &l.told);
+
+        for (n = 0; spend(&l, 20, 1) == PAID; n++) { /* void */ }
+
+        assert_int_equal(n, 18);
+        assert_int_equal(l.answer.remaining, 0);
+
+        assert_int_equal(give(&l, 21, 20, 1), 1);
+        assert_int_equal(spend(&l, 21, 1), PAID);
+        assert_int_equal(spend(&l, 21, 1), DENIED);
+
+        /* all of it is told, and the whole is there again */
+
+        assert_int_equal(call(&l, 200), 22);
+        answered(&l, 280, 200, 38, i ? 2999800 : 52000, 0);
+        assert_int_equal(spend(&l, 281, 38), PAID);
+        assert_int_equal(spend(&l, 281, 1), DENIED);
+    }
+
+    /* a third of the rate; the outage does not make a debt of more than that */
+
+    known(&l, bucket(90, 90), 0, 3, 87000);
+    l.env.share = 3;
+    assert_int_equal(spend(&l, 0, 3), PAID);
+
+    for (n = 0, i = 0; i <= 900; i++) {
+        n += (spend(&l, 100 * i, 1) == PAID);
+        (void) call(&l, 100 * i);
+        ngx_rl_ledger_failed(&l.async, &l.limit, &l.env, &l.told);
+    }
+
+    assert_in_range(n, 29, 31);
+    assert_in_range(call(&l, 100 * i), 29, 30);
+}
+
+
 /* The gateway's own counter denies: Redis is asked, once a second. */
 static void
 test_denied_alone(void **state)

@@ -447,6 +447,13 @@ sim_oracle_arrived_ns(uint64_t request)
 
 
 void
+sim_oracle_lag(uint64_t lag_ns)
+{
+    (void) lag_ns;
+}
+
+
+void
 sim_oracle_decide(uint64_t request, sim_outcome_e outcome, uint64_t moment_ns)
 {
     assert_int_equal(decided[THE_MODEL][request], SIM_PENDING);

@@ -292,6 +292,47 @@ ngx_rl_ledger_epoch(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 }
 
 
+/* Behind: for how much longer than of HOLD_MS tokens may wait to be told. */
+static inline uint32_t
+ngx_rl_ledger_slower_ms(const ngx_rl_ledger_env_t *env)
+{
+    return env->interval_ms > NGX_RL_LEDGER_HOLD_MS
+           ? env->interval_ms - NGX_RL_LEDGER_HOLD_MS : 0;
+}
+
+
+/*
+ * Behind: calls that debit are so far apart. Sweeps come each HOLD_MS: the last
+ * one before the interval is over calls. What is told after its window says
+ * nothing to others, so of a short one it is told more often. Nobody decides by
+ * what Redis has not said: until it has, it is asked each HOLD_MS.
+ */
+static uint32_t
+ngx_rl_ledger_apart_ms(const ngx_rl_ledger_t *ledger,
+    const ngx_rl_limit_t *limit, const ngx_rl_ledger_env_t *env)
+{
+    uint32_t  ms;
+
+    if (!ledger->answered || ledger->away) {
+        return NGX_RL_LEDGER_HOLD_MS;
+    }
+
+    ms = ngx_rl_ledger_min(limit->window_us / 1000 / NGX_RL_LEDGER_REST_SHARE,
+                           env->interval_ms);
+
+    return ngx_rl_max(ms, 2 * NGX_RL_LEDGER_HOLD_MS) - NGX_RL_LEDGER_HOLD_MS;
+}
+
+
+/* Behind: what a token weighs that is spent now. */
+static inline int64_t
+ngx_rl_ledger_weight(const ngx_rl_ledger_t *ledger,
+    const ngx_rl_ledger_env_t *env)
+{
+    return ledger->away ? ngx_rl_max(env->share, 1) : 1;
+}
+
+
 /* Behind: the counter equals a fresh one then; left: of a window. */
 static void
 ngx_rl_ledger_set(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
@@ -386,11 +427,16 @@ ngx_rl_ledger_pass(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 /* Behind: what is spent stays spent under another limit. */
 static void
 ngx_rl_ledger_begin_behind(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
-    uint64_t now_us)
+    const ngx_rl_ledger_env_t *env)
 {
+    uint64_t  now_us;
     unsigned  bucket;
 
-    ngx_rl_ledger_busy(ledger, now_us + NGX_RL_LEDGER_BUSY_US);
+    now_us = env->now_us;
+    ledger->away &= (now_us < ledger->busy_us);
+
+    ngx_rl_ledger_busy(ledger, now_us + NGX_RL_LEDGER_BUSY_US
+                               + ngx_rl_ledger_slower_ms(env) * 1000);
 
     bucket = ngx_rl_limit_is_bucket(limit);
 
@@ -448,36 +494,52 @@ ngx_rl_ledger_begin(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     const ngx_rl_ledger_env_t *env)
 {
     if (env->behind) {
-        ngx_rl_ledger_begin_behind(ledger, limit, env->now_us);
+        ngx_rl_ledger_begin_behind(ledger, limit, env);
     } else {
         ngx_rl_ledger_begin_in_hand(ledger, limit, env);
     }
 }
 
 
-/* Behind: takes the cost of what is known to be left; 0: looks. */
+/*
+ * Behind: takes the cost of what is known to be left; 0: looks. If a token
+ * weighs more, a request within the limit is admitted by what is fresh, however
+ * small the share is.
+ */
 static void
 ngx_rl_ledger_spend(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
-    uint64_t now_us, uint32_t cost, ngx_rl_answer_t *answer)
+    const ngx_rl_ledger_env_t *env, uint32_t cost, ngx_rl_answer_t *answer)
 {
+    int64_t   weight;
+    uint32_t  weighed;
+
+    weight = ngx_rl_ledger_weight(ledger, env);
+    weighed = ngx_rl_ledger_min(cost * weight,
+                                ngx_rl_max(limit->capacity, cost));
+
     if (ngx_rl_limit_is_bucket(limit)) {
-        ngx_rl_token_bucket_take(&ledger->tb, &limit->rate, now_us, cost, 0,
-                                 answer);
-        return;
+        ngx_rl_token_bucket_take(&ledger->tb, &limit->rate, env->now_us,
+                                 weighed, 0, answer);
+        answer->granted = answer->granted ? cost : 0;
+
+    } else {
+        memset(answer, 0, sizeof(ngx_rl_answer_t));
+
+        if (cost && (int64_t) ledger->left >= weighed) {
+            ngx_rl_ledger_count(ledger, limit, env->now_us, weighed);
+            answer->granted = cost;
+        }
+
+        answer->remaining = ledger->left > 0 ? (uint32_t) ledger->left : 0;
+
+        if (ledger->left < (int32_t) limit->capacity
+            && ledger->fresh_us > env->now_us)
+        {
+            answer->reset_us = ledger->fresh_us - env->now_us;
+        }
     }
 
-    memset(answer, 0, sizeof(ngx_rl_answer_t));
-
-    if (cost && (int64_t) ledger->left >= cost) {
-        ngx_rl_ledger_count(ledger, limit, now_us, cost);
-        answer->granted = cost;
-    }
-
-    answer->remaining = ledger->left > 0 ? (uint32_t) ledger->left : 0;
-
-    if (ledger->left < (int32_t) limit->capacity && ledger->fresh_us > now_us) {
-        answer->reset_us = ledger->fresh_us - now_us;
-    }
+    answer->remaining /= (uint32_t) weight;
 }
 
 
@@ -875,13 +937,14 @@ ngx_rl_ledger_owe(ngx_rl_ledger_t *ledger, uint64_t now_us, int64_t tokens)
 
 /* Behind: whether to call, or sweep, now that cost is owed, too. */
 static unsigned
-ngx_rl_ledger_owing(const ngx_rl_ledger_t *ledger,
+ngx_rl_ledger_owing(const ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     const ngx_rl_ledger_env_t *env, unsigned swept, uint32_t cost,
     uint32_t left)
 {
-    uint32_t  since_ms;
+    uint32_t  since_ms, apart_ms;
 
     since_ms = ngx_rl_ledger_passed_ms(env->now_us, ledger->asked_ms);
+    apart_ms = ngx_rl_ledger_apart_ms(ledger, limit, env);
 
     /*
      * A sweep tells Redis only while the ledger is of its own limit. If limits
@@ -891,9 +954,10 @@ ngx_rl_ledger_owing(const ngx_rl_ledger_t *ledger,
     if (ledger->owed > 0
         && !ngx_rl_ledger_asking(ledger, env->now_us)
         && ((uint64_t) ledger->owed * 2 * env->gateways >= left
-            || (since_ms >= NGX_RL_LEDGER_LOST_MS
+            || (since_ms >= NGX_RL_LEDGER_LOST_MS + apart_ms
+                            - NGX_RL_LEDGER_HOLD_MS
                 && (uint32_t) ledger->owed > cost))
-        && (since_ms >= NGX_RL_LEDGER_HOLD_MS
+        && (since_ms >= apart_ms
             || (ledger->answered && ledger->owed >= NGX_RL_LEDGER_SHARE)))
     {
         return NGX_RL_LEDGER_CALL;
@@ -904,7 +968,7 @@ ngx_rl_ledger_owing(const ngx_rl_ledger_t *ledger,
      * its call is late, it may have been killed.
      */
 
-    return swept && since_ms < NGX_RL_LEDGER_HOLD_MS ? 0 : NGX_RL_LEDGER_SWEEP;
+    return swept && since_ms < apart_ms ? 0 : NGX_RL_LEDGER_SWEEP;
 }
 
 
@@ -936,7 +1000,7 @@ ngx_rl_ledger_take_behind(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     swept = (ledger->mark == limit->mark && ledger->owed != 0);
     answered = (ledger->mark == limit->mark && ledger->answered);
 
-    ngx_rl_ledger_begin_behind(ledger, limit, env->now_us);
+    ngx_rl_ledger_begin_behind(ledger, limit, env);
 
     if (!ledger->answered) {
         rc = NGX_RL_LEDGER_ASK;
@@ -959,11 +1023,11 @@ ngx_rl_ledger_take_behind(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
         return rc;
     }
 
-    ngx_rl_ledger_spend(ledger, limit, env->now_us, cost, answer);
+    ngx_rl_ledger_spend(ledger, limit, env, cost, answer);
 
     if (answer->granted) {
         ngx_rl_ledger_owe(ledger, env->now_us, cost);
-        *next = ngx_rl_ledger_owing(ledger, env, swept, cost,
+        *next = ngx_rl_ledger_owing(ledger, limit, env, swept, cost,
                                     answer->remaining);
         return NGX_RL_LEDGER_PAID;
     }
@@ -1057,7 +1121,9 @@ ngx_rl_ledger_spent(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     /* Redis may have answered since the gateway's own counter was asked */
 
     if (ledger->answered) {
-        ngx_rl_ledger_count(ledger, limit, env->now_us, answer->granted);
+        ngx_rl_ledger_count(ledger, limit, env->now_us,
+                            answer->granted
+                            * ngx_rl_ledger_weight(ledger, env));
 
     } else {
         ngx_rl_ledger_set(ledger, limit, env->now_us + answer->reset_us, left);
@@ -1065,7 +1131,7 @@ ngx_rl_ledger_spent(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 
     ngx_rl_ledger_owe(ledger, env->now_us, answer->granted);
 
-    *next = ngx_rl_ledger_owing(ledger, env, swept, answer->granted,
+    *next = ngx_rl_ledger_owing(ledger, limit, env, swept, answer->granted,
                                 ledger->answered ? left : 0);
 }
 
@@ -1119,7 +1185,7 @@ ngx_rl_ledger_look(const ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 
     if (env->behind) {
         if (!now.answered || !forgot) {
-            ngx_rl_ledger_spend(&now, limit, env->now_us, 0, answer);
+            ngx_rl_ledger_spend(&now, limit, env, 0, answer);
         }
 
     } else if (now.mark == limit->mark && now.answered && !forgot) {
@@ -1210,7 +1276,8 @@ ngx_rl_ledger_give(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
         return 0;
     }
 
-    ngx_rl_ledger_count(ledger, limit, env->now_us, -(int64_t) tokens);
+    ngx_rl_ledger_count(ledger, limit, env->now_us,
+                        -(int64_t) tokens * ngx_rl_ledger_weight(ledger, env));
     ngx_rl_ledger_owe(ledger, env->now_us, -(int64_t) tokens);
 
     return tokens;
@@ -1239,7 +1306,8 @@ ngx_rl_ledger_charge(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     ngx_rl_ledger_begin(ledger, limit, env);
 
     if (env->behind) {
-        ngx_rl_ledger_count(ledger, limit, env->now_us, tokens);
+        ngx_rl_ledger_count(ledger, limit, env->now_us,
+                            tokens * ngx_rl_ledger_weight(ledger, env));
         ngx_rl_ledger_owe(ledger, env->now_us, tokens);
         return tokens;
     }
@@ -1324,7 +1392,7 @@ ngx_rl_ledger_stale(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 /* Behind, tokens, rounded up; more than the capacity if there are debts. */
 static int64_t
 ngx_rl_ledger_used(const ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
-    uint64_t now_us)
+    const ngx_rl_ledger_env_t *env)
 {
     unsigned __int128  wide;
     ngx_rl_answer_t    answer;
@@ -1335,7 +1403,7 @@ ngx_rl_ledger_used(const ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     }
 
     now = *ledger;
-    ngx_rl_ledger_spend(&now, limit, now_us, 0, &answer);
+    ngx_rl_ledger_spend(&now, limit, env, 0, &answer);
 
     wide = answer.reset_us;
     wide = wide * limit->rate.scale + limit->rate.period_us - 1;
@@ -1349,15 +1417,16 @@ static void
 ngx_rl_ledger_debit(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     const ngx_rl_ledger_env_t *env, int64_t most, ngx_rl_ledger_call_t *call)
 {
-    int64_t  used;
+    int64_t  used, weight;
 
     /* what was spent while Redis was away has come back, if it is not used */
 
     if (ledger->owed > 0
         && ngx_rl_ledger_passed_ms(env->now_us, ledger->owed_ms)
-           >= NGX_RL_LEDGER_LOST_MS)
+           >= NGX_RL_LEDGER_LOST_MS + ngx_rl_ledger_slower_ms(env))
     {
-        used = ngx_rl_ledger_used(ledger, limit, env->now_us);
+        weight = ngx_rl_ledger_weight(ledger, env);
+        used = (ngx_rl_ledger_used(ledger, limit, env) + weight - 1) / weight;
         ledger->owed = (int32_t) (ledger->owed < used ? ledger->owed : used);
     }
 
@@ -1667,6 +1736,14 @@ ngx_rl_ledger_fill_behind(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 {
     ledger->asking = 0;
 
+    /* what is left by tokens that weighed more is no bound of the answer */
+
+    if (ngx_rl_ledger_weight(ledger, env) > 1) {
+        ledger->answered = 0;
+    }
+
+    ledger->away = 0;
+
     /* a fixed window's that is over says nothing of this one */
 
     if (limit->algorithm == NGX_RL_FIXED_WINDOW
@@ -1811,6 +1888,7 @@ ngx_rl_ledger_lost(const ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     /* another worker's answer may have come between; their clocks differ */
 
     if (!ledger->answered || ledger->mark != limit->mark
+        || ngx_rl_ledger_weight(ledger, env) > 1
         || (int32_t) (ngx_rl_ledger_ms(asked_us) - ledger->answered_ms)
            < NGX_RL_LEDGER_SPACE_MS)
     {
@@ -1824,7 +1902,7 @@ ngx_rl_ledger_lost(const ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 
         /* what Redis had before the call */
 
-        used = ngx_rl_ledger_used(ledger, limit, env->now_us) - ledger->owed
+        used = ngx_rl_ledger_used(ledger, limit, env) - ledger->owed
                - call->debit;
 
         if (ngx_rl_limit_is_bucket(limit)) {
@@ -1860,6 +1938,7 @@ ngx_rl_ledger_failed(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 
     ngx_rl_ledger_begin(ledger, limit, env);
     ledger->asked_ms = ngx_rl_ledger_ms(env->now_us);
+    ledger->away = 1;
 
     /* what was spent of a fixed window is none of the next one's */
 
@@ -1899,11 +1978,11 @@ ngx_rl_ledger_sweep_behind(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
         ngx_rl_ledger_busy(ledger, env->now_us + NGX_RL_LEDGER_BUSY_US);
     }
 
-    /* several workers sweep: one of them calls in HOLD_MS */
+    /* several workers sweep: one of them calls in an interval */
 
     return ledger->owed != 0 && !asking
            && ngx_rl_ledger_passed_ms(env->now_us, ledger->asked_ms)
-              >= NGX_RL_LEDGER_HOLD_MS;
+              >= ngx_rl_ledger_apart_ms(ledger, limit, env);
 }
 
 

@@ -19,7 +19,8 @@
 
 #include "ngx_rl_limit.h"
 
-/* unspent tokens go back after so long; calls that debit are so far apart */
+/* unspent tokens go back after so long; calls that debit are so far apart, or
+   further */
 #define NGX_RL_LEDGER_HOLD_MS  100
 
 /*
@@ -89,6 +90,7 @@ typedef struct {
     unsigned          overtaken:2;  /* answers that may have overtaken tokens on
                                        their way back to Redis */
     unsigned          bucket:1;     /* debits behind: it is not a window */
+    unsigned          away:1;       /* the same: the last call has failed */
 } ngx_rl_ledger_t;
 
 typedef enum {
@@ -107,6 +109,11 @@ typedef struct {
     uint64_t  forgot_us;    /* a counter was reset: what Redis said until then
                                rejects nothing; 0: none was */
     unsigned  behind;       /* of the ledger: sync=async */
+    uint32_t  interval_ms;  /* behind: calls that debit are so far apart; below
+                               HOLD_MS: HOLD_MS */
+    uint32_t  share;        /* behind: with more than 1 a gateway spends a
+                               share-th of what it knew to be left, and of the
+                               rate, from a failed call to the next answer */
 } ngx_rl_ledger_env_t;
 
 /* What a call says to Redis. */

@@ -134,8 +134,13 @@ ngx_rl_leased_lock(const ngx_rl_counter_t *counter, ngx_uint_t make,
 
     /* one that debits behind has no tokens in hand, nor has a strict one */
 
-    if (make && counter->rule->sync == NGX_RL_SYNC_LEASE) {
-        make = NGX_RL_LEASE_HOLDS;
+    if (counter->rule->sync == NGX_RL_SYNC_LEASE) {
+        make = make ? NGX_RL_LEASE_HOLDS : 0;
+
+    } else if (env->behind) {
+        env->interval_ms = limiter->redis->interval;
+        env->share = counter->rule->regions ? ngx_rl_counter_share(counter)
+                                            : 1;
     }
 
     return ngx_rl_leases_lock(leases, ngx_rl_leased_id(counter), make,
@@ -1000,6 +1005,12 @@ ngx_rl_leased_local(ngx_rl_counter_t *counter, unsigned next)
     uint32_t          owed;
     ngx_rl_ledger_t  *ledger;
     ngx_rl_locked_t   locked;
+
+    if (counter->rule->regions) {
+        ledger = ngx_rl_leased_lock(counter, 0, &locked);
+        counter->cut = ledger && ledger->away;
+        ngx_rl_leased_unlock(&locked);
+    }
 
     ngx_memzero(&counter->answer, sizeof(ngx_rl_answer_t));
     ngx_rl_local_take(counter);

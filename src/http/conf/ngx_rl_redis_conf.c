@@ -12,7 +12,8 @@
 
 #define NGX_RL_REDIS_BUCKETS           65536
 #define NGX_RL_REDIS_TIMEOUT           50
-#define NGX_RL_REDIS_MAX_TIMEOUT       10000
+#define NGX_RL_REDIS_MAX_TIME          10000
+#define NGX_RL_REDIS_INTERVAL          100
 #define NGX_RL_REDIS_RESOLVER_TIMEOUT  30000   /* as in nginx */
 
 #define NGX_RL_REDIS_LINE  "a file whose first line has 1 to 1023 bytes"
@@ -231,20 +232,20 @@ ngx_rl_row_line(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
 
 
 static const char *
-ngx_rl_redis_timeout(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
+ngx_rl_redis_time(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
     ngx_str_t *value)
 {
-    ngx_rl_redis_t *redis = target;
+    ngx_int_t    ms;
+    ngx_msec_t  *time;
 
-    ngx_int_t  timeout;
+    ms = ngx_parse_time(value, 0);
 
-    timeout = ngx_parse_time(value, 0);
-
-    if (timeout < 1 || timeout > NGX_RL_REDIS_MAX_TIMEOUT) {
+    if (ms < (ngx_int_t) row->min || ms > NGX_RL_REDIS_MAX_TIME) {
         return row->expected;
     }
 
-    redis->timeout = timeout;
+    time = ngx_rl_row_at(target, row);
+    *time = ms;
 
     return NULL;
 }
@@ -306,9 +307,12 @@ static const ngx_rl_row_t  ngx_rl_redis_rows[] = {
       NGX_RL_REDIS_AT(sentinel_password),
       .other = NGX_RL_REDIS_AT(sentinel_password_file),
       .expected = NGX_RL_REDIS_LINE },
-    { ngx_string("timeout"), ngx_rl_redis_timeout,
-      .expected = "a time from 1ms to 10s, as in \"50ms\": a number alone is "
-                  "seconds" },
+    { ngx_string("timeout"), ngx_rl_redis_time, NGX_RL_REDIS_AT(timeout),
+      .min = 1, .expected = "a time from 1ms to 10s, as in \"50ms\": a number "
+                            "alone is seconds" },
+    { ngx_string("interval"), ngx_rl_redis_time, NGX_RL_REDIS_AT(interval),
+      .min = NGX_RL_REDIS_INTERVAL,
+      .expected = "a time from 100ms to 10s, as in \"500ms\"" },
     { ngx_string("username"), ngx_rl_row_text, NGX_RL_REDIS_AT(username),
       .expected = "a name" },
     { ngx_string("password_file"), ngx_rl_row_line, NGX_RL_REDIS_AT(password),
@@ -529,6 +533,7 @@ ngx_rl_redis_block(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     redis->name = *name;
     redis->timeout = NGX_RL_REDIS_TIMEOUT;
+    redis->interval = NGX_RL_REDIS_INTERVAL;
     redis->buckets = NGX_RL_REDIS_BUCKETS;
     redis->database = NGX_CONF_UNSET_UINT;
     ngx_str_set(&redis->prefix, "rl");

@@ -264,6 +264,11 @@ ngx_rl_draft_combine(ngx_rl_draft_t *draft)
     {
         rule->sync = NGX_RL_SYNC_STRICT;
     }
+
+    if (rule->sync != NGX_RL_SYNC_ASYNC) {
+        ngx_rl_draft_alone(draft, NGX_RL_PARAM_REGIONS,
+                           "\"sync=async\" with it");
+    }
 }
 
 

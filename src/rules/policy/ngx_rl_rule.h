@@ -60,6 +60,7 @@ typedef enum {
 } ngx_rl_sync_e;
 
 #define NGX_RL_MAX_SHARDS  64   /* of one counter */
+#define NGX_RL_MAX_REGIONS 64   /* with one limit */
 
 /*
  * Bits of the steps that a rule needs at each request, beside reading its key.
@@ -194,6 +195,8 @@ typedef struct {
     /* while Redis has no answer */
     ngx_rl_fail_mode_e  fail_mode;
     ngx_rl_limit_t     *emergency;  /* of requests; NULL: none */
+    uint32_t            regions;    /* async: that share the limit; 0: each
+                                       gateway has all of it */
 
     /* made by ngx_rl_policy_complete(); numbers by the engine */
     ngx_rl_policy_t *policy;      /* whose it is */
