@@ -116,6 +116,15 @@ sim_oracle_arrived_ns(uint64_t request)
 
 
 void
+sim_oracle_lag(uint64_t lag_ns)
+{
+    if (lag_ns > sim_sums.lag_ns) {
+        sim_sums.lag_ns = lag_ns;
+    }
+}
+
+
+void
 sim_oracle_decide(uint64_t number, sim_outcome_e outcome, uint64_t moment_ns)
 {
     uint64_t        wait_ns;

@@ -39,6 +39,8 @@ sim_refill_env(const sim_refill_t *refill, ngx_rl_ledger_env_t *env)
     env->rtt_ms = refill->node->rtt / 16 + 1;
     env->forgot_us = 0;
     env->behind = (sim.cell.sync == SIM_ASYNC);
+    env->interval_ms = (uint32_t) sim.cell.interval_ms;
+    env->share = 1;
 }
 
 
@@ -473,6 +475,12 @@ sim_refill_answer(sim_call_t *call, const int64_t *values)
     }
 
     took_ns = (sim_node_now_us(refill->node) - call->sent_us) * SIM_US;
+
+    if (call->says.debit > 0) {
+        sim_oracle_lag(took_ns + (uint32_t) (call->says.asked_ms
+                                             - call->says.owed_ms) * SIM_MS);
+    }
+
     took_ns = took_ns < sim.cell.timeout_ms * SIM_MS
               ? took_ns : sim.cell.timeout_ms * SIM_MS;
     refill->node->rtt += (uint32_t) (2 * took_ns / SIM_MS)

@@ -66,6 +66,8 @@ static const sim_parameter_t  sim_parameters[] = {
     { "lost", offsetof(sim_cell_t, lost_ms), NULL, 1000 },
     { "seconds", offsetof(sim_cell_t, seconds), NULL, 1 },
     { "delay", offsetof(sim_cell_t, delay_us), NULL, 1000000 },
+    { "rtt", offsetof(sim_cell_t, rtt_us), NULL, 1000000 },
+    { "interval", offsetof(sim_cell_t, interval_ms), NULL, 1000 },
     { "timeout", offsetof(sim_cell_t, timeout_ms), NULL, 1000 },
     { "shards", offsetof(sim_cell_t, shards), NULL, 1 },
     { "seed", offsetof(sim_cell_t, seed), NULL, 1 },
@@ -283,7 +285,7 @@ sim_cell(char **words, unsigned n)
 
     sim_run(&result);
 
-    printf("%9.4f %9.4f %9.4f %9.5f %8.3f %6.1f %6.1f %9.1f %8.3f |",
+    printf("%9.4f %9.4f %9.4f %9.5f %8.3f %6.1f %6.1f %9.1f %8.3f",
            sim_percent(result.over, result.worth), 100 * result.worst,
            sim_percent(result.under, result.checks * sim.cell.cost),
            (double) result.calls / (double) result.checks,
@@ -291,6 +293,12 @@ sim_cell(char **words, unsigned n)
            (double) result.wait_p99_ns / 1e6, (double) result.wait_max_ns / 1e6,
            (double) result.enforced_ns / 1e6, sim_percent(result.unanswered,
                                                           result.checks));
+
+    if (sim.cell.rtt_us) {
+        printf(" %9.1f", (double) result.lag_ns / 1e6);
+    }
+
+    printf(" |");
 
     for (i = 0; i < n; i++) {
         printf(" %s", words[i]);

@@ -97,6 +97,9 @@ typedef struct {
     uint64_t                   seconds;
     uint64_t                   delay_us;    /* at least, each way, and as much
                                                again and a third at most */
+    uint64_t                   rtt_us;      /* between regions, to Redis and
+                                               back; besides the delay */
+    uint64_t                   interval_ms; /* async */
     uint64_t                   timeout_ms;
     uint64_t                   shards;      /* of Redis, a core each */
     uint64_t                   seed;
@@ -128,6 +131,8 @@ typedef struct {
                                   it had too much, as a share of the limit */
     uint64_t  enforced_ns;     /* from when a window's limit was spent to the
                                   last that was admitted in it */
+    uint64_t  lag_ns;          /* async: the longest from a token's spending
+                                  to the answer of the call that debits it */
     uint64_t  wait_p99_ns;
     uint64_t  wait_max_ns;
 } sim_result_t;
@@ -288,6 +293,9 @@ void sim_oracle_stop(sim_result_t *result);
 /* A request has come. Returns its number. */
 uint64_t sim_oracle_arrival(uint64_t key);
 uint64_t sim_oracle_arrived_ns(uint64_t request);
+
+/* A call debits what was spent so long ago, by now answered. */
+void sim_oracle_lag(uint64_t lag_ns);
 
 /* moment_ns is when Redis decided, or SIM_NO_WAIT. */
 void sim_oracle_decide(uint64_t request, sim_outcome_e outcome,

@@ -16,7 +16,7 @@ my $SIM = 'build/sim/sim' . ($ENV{SAN} ? '-' . $ENV{SAN} =~ tr/,/-/r : '');
 
 # columns of the simulator, and what a group of cells may have of them at most
 my @COLUMNS = qw( overage worst denials calls waited p99 max enforced
-                  unanswered );
+                  unanswered lag );
 
 my $ALL = 'algorithm=token_bucket,fixed_window,sliding_window';
 
@@ -57,6 +57,11 @@ my @GROUPS = (
       { overage => 5, worst => 10, denials => 0.2 } ],
     [ 'async', "$ALL limit=1000 load=2 nodes=3 sync=async",
       { overage => 2, worst => 3, denials => 0.5, waited => 0 } ],
+    (map { [ "regions $_ ms apart",
+             "$ALL limit=6000 window=60 load=2 nodes=3,5 sync=async timeout=1 "
+             . 'seconds=120 interval=0.5 rtt=' . $_ / 1000,
+             { overage => $_ > 80 ? 1.5 : 0.5, worst => $_ > 80 ? 2 : 0.6,
+               denials => 0.5, waited => 0, lag => 500 + $_ } ] } 20, 80, 250),
     [ 'async, many gateways', "$ALL limit=1000 load=2 nodes=10,100 sync=async",
       { overage => 3, worst => 11, denials => 0.5, calls => 0.9, waited => 0 } ],
     [ 'peers', 'limit=100 window=60 seconds=600 nodes=2,10,50 load=0.5,3,30 '

@@ -89,7 +89,8 @@ sim_delay(void)
 
     least_ns = sim.cell.delay_us * SIM_US;
 
-    return least_ns + sim_below(&sim_wire_chance, least_ns * 4 / 3 + 1);
+    return least_ns + sim_below(&sim_wire_chance, least_ns * 4 / 3 + 1)
+           + sim.cell.rtt_us * SIM_US / 2;
 }
 
 
