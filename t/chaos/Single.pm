@@ -22,6 +22,7 @@ use t::FakeRedis;
 use t::Gateway;
 use t::RateLimit;
 use t::chaos::Oracle;
+use t::chaos::Regions;
 
 use constant { TIMEOUT_MS => 50 };
 
@@ -39,6 +40,8 @@ sub table {
           wanted => '100 answered' },
         { name => 'more calls than redis can answer', do => \&overload,
           wanted => 'opened 2' },
+        { name => 'two regions, 80 ms, and a cut', net => 1,
+          do => \&t::chaos::Regions::figure, wanted => '0.5 %, 580 ms' },
     );
 }
 

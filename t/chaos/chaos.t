@@ -26,7 +26,8 @@ my $only = $ENV{RATELIMIT_FAULT} || '';
 
 my @faults = grep { $_->{$form} && index($_->{name}, $only) >= 0 }
              t::chaos::Faults::table();
-my @single = grep { $form eq 'full' && index($_->{name}, $only) >= 0 }
+my @single = grep { $form eq 'full' && index($_->{name}, $only) >= 0
+                    && !($_->{net} && t::chaos::Net::missing()) }
              t::chaos::Single::table();
 
 my $done = 0;
