@@ -73,7 +73,7 @@ ngx_rl_fleet_told(ngx_rl_peers_t *peers, uint64_t peer, ngx_rl_told_e kind,
 
         if (kind == NGX_RL_TOLD_STATE) {
             ngx_rl_local_told(limiter->zone.table, &told->id, told->limit, 0,
-                              0, &answer);
+                              left_us, &answer);
             tokens -= ngx_rl_told_used(told->limit, &answer, 1);
             tokens = ngx_max(tokens, 0);
         }
@@ -130,8 +130,8 @@ ngx_rl_fleet_read(const ngx_rl_fleet_t *fleet, const ngx_rl_change_t *change,
     }
 
     if (kind == NGX_RL_TOLD_STATE) {
-        ngx_rl_local_told(limiter->zone.table, &change->id, &limit, 0, 0,
-                          &answer);
+        ngx_rl_local_told(limiter->zone.table, &change->id, &limit, 0,
+                          (uint64_t) *left_ms * 1000, &answer);
         used = (int64_t) ngx_rl_told_used(&limit, &answer, 0) - change->tokens;
         *tokens = (int32_t) ngx_max(ngx_min(used, INT32_MAX), 0);
     }

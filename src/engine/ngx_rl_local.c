@@ -269,10 +269,12 @@ ngx_rl_local_fixed_window(const ngx_rl_local_op_t *op, ngx_rl_state_t *state)
     /*
      * A window that ended inside the window of now has ended too early, since
      * the wall clock was set back: it goes on. Where more than half of that is
-     * left, the clock was set ahead, and it ended too late.
+     * left, the clock was set ahead, and it ended too late. Another gateway's
+     * clock says nothing of this one.
      */
 
     if (w.code == limit->code
+        && op->left_us == 0
         && w.fresh_us <= op->now_us
         && w.fresh_us + passed_us > op->now_us + NGX_RL_WINDOW_SLACK_US
         && left_us < limit->window_us / 2)

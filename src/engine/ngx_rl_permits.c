@@ -294,18 +294,17 @@ void
 ngx_rl_permit_told(const ngx_rl_limiter_t *limiter, const ngx_rl_id_t *id,
     uint64_t peer, uint32_t permits)
 {
-    uint32_t          held, others;
+    uint32_t          held;
     ngx_rl_permits_t  p;
 
     ngx_rl_permit_lock(limiter, *id, &p);
 
     held = ngx_rl_permit_inner(&p, peer, 0);
-    others = p.entry.found                  /* NOLINT(clang-analyzer-*) */
-             ? p.entry.state.extra : ngx_rl_permit_count(&p, 1);
-    others -= ngx_min(others, held);
+
+    /* the outer counter may have been added up while the peer was away */
 
     (void) ngx_rl_permit_inner(&p, peer, (ngx_int_t) permits - held);
-    ngx_rl_permit_store(&p.entry, others + permits, p.now_us);
+    ngx_rl_permit_store(&p.entry, ngx_rl_permit_count(&p, 1), p.now_us);
 }
 
 

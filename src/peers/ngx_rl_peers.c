@@ -8,7 +8,6 @@
 
 /* names are asked again after so long */
 #define NGX_RL_PEERS_RESOLVE_MS  10000
-#define NGX_RL_PEERS_LISTEN_MS   1000
 
 /* a gateway that is gone is tried again each second */
 #define NGX_RL_PEERS_LOG_MS      10000

@@ -186,6 +186,7 @@ ngx_rl_peers_gateways(ngx_rl_peers_shared_t *shared)
 #define NGX_RL_PEERS_STRANGERS  16      /* accepted, without a proof */
 #define NGX_RL_PEERS_CONNS      (NGX_RL_PEERS_MOST + NGX_RL_PEERS_STRANGERS)
 #define NGX_RL_PEERS_SHAKE_MS   2000    /* until both have proved */
+#define NGX_RL_PEERS_LISTEN_MS  1000    /* until it tries to listen again */
 #define NGX_RL_PEERS_OUT        (16 * NGX_RL_TOLD_MOST)
 
 typedef enum {

@@ -688,6 +688,7 @@ ngx_rl_peers_accept_one(ngx_rl_peers_t *peers, ngx_socket_t fd,
 static void
 ngx_rl_peers_accept_handler(ngx_event_t *ev)
 {
+    ngx_err_t          err;
     ngx_uint_t         i;
     socklen_t          socklen;
     ngx_socket_t       fd;
@@ -705,6 +706,17 @@ ngx_rl_peers_accept_handler(ngx_event_t *ev)
                      SOCK_NONBLOCK|SOCK_CLOEXEC);
 
         if (fd == (ngx_socket_t) -1) {
+            err = ngx_socket_errno;
+
+            /* no descriptor is left: it listens again a little later */
+
+            if (err == NGX_EMFILE || err == NGX_ENFILE) {
+                peers->net->listening = NULL;
+                peers->net->listen_ms = ngx_current_msec
+                                        + NGX_RL_PEERS_LISTEN_MS;
+                ngx_close_connection(c);
+            }
+
             return;
         }
 

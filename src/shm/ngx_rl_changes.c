@@ -22,7 +22,9 @@ ngx_rl_changes_place(ngx_rl_changes_set_t *set, const ngx_rl_id_t *id)
             return place;
         }
 
-        if (!place->changed
+        /* a worker that was killed here has left a place without its id */
+
+        if ((!place->changed || place->id.lo == 0)
             && (oldest == NULL || place->used_ms < oldest->used_ms))
         {
             oldest = place;

@@ -125,3 +125,28 @@ test_set_ahead(void **state)
 
     local_free(&local);
 }
+
+
+/* A peer whose clock is ahead tells what it has spent: yesterday stays over. */
+static void
+test_told(void **state)
+{
+    ngx_rl_id_t      id;
+    ngx_rl_answer_t  answer;
+    local_request_t  r;
+
+    make_day();
+
+    at(-HOUR, 0);
+    assert_int_equal(granted(), LIMIT);
+
+    at(20 * HOUR, 0);
+    local_request(&local, &r, 1);
+    id = ngx_rl_counter_id(&r.counter);
+    ngx_rl_local_told(local.map.table, &id, &local.limit, 1,
+                      (4 * HOUR - 100) * 1000, &answer);
+    assert_int_equal(answer.remaining, LIMIT - 1);
+    assert_int_equal(granted(), LIMIT - 1);
+
+    local_free(&local);
+}

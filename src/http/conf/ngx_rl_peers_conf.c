@@ -36,7 +36,7 @@ ngx_rl_peers_listen_line(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
     u.listen = 1;
     u.no_resolve = 1;
 
-    if (ngx_parse_url(cf->pool, &u) != NGX_OK || u.naddrs == 0
+    if (ngx_parse_url(cf->pool, &u) != NGX_OK || u.naddrs != 1
         || u.family == AF_UNIX)
     {
         return row->expected;
