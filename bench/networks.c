@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "ngx_rl_networks.h"
+#include "ngx_rl_match.h"
 
 #define ROUNDS     11
 #define OPS        400000

@@ -35,7 +35,7 @@ my @TESTS = (
     [qr{core/algorithm|lua/.*(?:window|log|bucket|check)},
      qw( engine/algorithm engine/leaky-bucket )],
     [qr{core/ngx_rl_breaker}, 'redis/breaker'],
-    [qr{core/ngx_rl_top}, 'api/top'],
+    [qr{core/ngx_rl_tally}, 'api/top'],
     [qr{core/match}, qw( http/route http/rule-match http/evade )],
     [qr{penalt}, qw( http/penalty engine/penalty-fleet )],
     [qr{remote/ngx_rl_leased},

@@ -4,7 +4,7 @@
 
 #include "ngx_rl_penalty.h"
 #include "ngx_rl_backend.h"
-#include "ngx_rl_networks.h"
+#include "ngx_rl_match.h"
 
 /* of an address of IPv6 the bytes of its /64 */
 #define NGX_RL_PENALTY_V6  8

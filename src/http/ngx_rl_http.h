@@ -11,7 +11,7 @@
 #include "ngx_rl_value.h"
 
 #include "ngx_rl_check.h"
-#include "ngx_rl_log_limit.h"
+#include "ngx_rl_tally.h"
 #include "ngx_rl_param.h"
 #include "ngx_rl_penalty.h"
 #include "ngx_rl_subject.h"

@@ -20,7 +20,7 @@
 #include <ngx_core.h>
 #include <ngx_event.h>
 
-#include "ngx_rl_log_limit.h"
+#include "ngx_rl_tally.h"
 #include "ngx_rl_told.h"
 
 #include <stdatomic.h>

@@ -8,7 +8,7 @@
 
 #include <ngx_event_connect.h>
 
-#include "ngx_rl_backoff.h"
+#include "ngx_rl_breaker.h"
 
 #include <openssl/rand.h>
 

@@ -14,7 +14,7 @@
 #include <ngx_event.h>
 
 #include "ngx_rl_breaker.h"
-#include "ngx_rl_histogram.h"
+#include "ngx_rl_tally.h"
 #include "ngx_rl_hash.h"
 #include "ngx_rl_types.h"
 

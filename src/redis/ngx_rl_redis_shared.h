@@ -11,8 +11,7 @@
 
 #include "ngx_rl_blob.h"
 #include "ngx_rl_breaker.h"
-#include "ngx_rl_histogram.h"
-#include "ngx_rl_log_limit.h"
+#include "ngx_rl_tally.h"
 
 #include <stdatomic.h>
 

@@ -17,7 +17,7 @@
 #include <ngx_config.h>
 #include <ngx_core.h>
 
-#include "ngx_rl_histogram.h"
+#include "ngx_rl_tally.h"
 #include "ngx_rl_lock.h"
 
 #define NGX_RL_COUNTS_LAYOUT  3    /* another one: memory of its own */

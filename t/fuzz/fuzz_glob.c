@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#include "ngx_rl_glob.h"
+#include "ngx_rl_match.h"
 
 #define must(condition)  do { if (!(condition)) abort(); } while (0)
 

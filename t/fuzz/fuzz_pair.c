@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "ngx_rl_pair.h"
+#include "ngx_rl_text.h"
 
 #define must(condition)  do { if (!(condition)) abort(); } while (0)
 

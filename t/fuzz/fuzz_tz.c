@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "ngx_rl_tz.h"
+#include "ngx_rl_date.h"
 
 #define must(condition)  do { if (!(condition)) abort(); } while (0)
 

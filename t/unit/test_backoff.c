@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-#include "ngx_rl_backoff.h"
+#include "ngx_rl_breaker.h"
 
 #define CLIENTS      1600
 #define SECONDS      120

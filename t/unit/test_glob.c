@@ -2,7 +2,7 @@
 
 #include "unit.h"
 
-#include "ngx_rl_glob.h"
+#include "ngx_rl_match.h"
 
 #define GLOB(text)  ((const u_char *) (text)), strlen(text)
 

@@ -5,8 +5,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-
-#include "ngx_rl_log_limit.h"
+#include "ngx_rl_tally.h"
 
 #define MS          NGX_RL_LOG_MS
 #define PROCESSES   4

@@ -2,7 +2,7 @@
 
 #include "unit.h"
 
-#include "ngx_rl_map.h"
+#include "ngx_rl_match.h"
 
 #define N  20000
 

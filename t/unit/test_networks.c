@@ -2,7 +2,7 @@
 
 #include "unit.h"
 
-#include "ngx_rl_networks.h"
+#include "ngx_rl_match.h"
 
 #include <arpa/inet.h>
 

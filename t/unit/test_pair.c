@@ -2,7 +2,7 @@
 
 #include "unit.h"
 
-#include "ngx_rl_pair.h"
+#include "ngx_rl_text.h"
 
 #include <ctype.h>
 

@@ -5,7 +5,7 @@
 
 #include "unit.h"
 
-#include "ngx_rl_top.h"
+#include "ngx_rl_tally.h"
 
 #define KEYS    100000
 #define MINUTE  NGX_RL_TOP_TURN_MS

@@ -2,7 +2,7 @@
 
 #include "unit.h"
 
-#include "ngx_rl_week.h"
+#include "ngx_rl_date.h"
 
 /* Monday, 5 January 1970, 00:00 of a local clock */
 #define MONDAY  (4 * 86400)

@@ -5,7 +5,7 @@
 
 #include "unit.h"
 
-#include "ngx_rl_tz.h"
+#include "ngx_rl_date.h"
 
 #define ZONES  "/usr/share/zoneinfo/"
 

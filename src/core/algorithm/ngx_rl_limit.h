@@ -9,7 +9,7 @@
 #define NGX_RL_LIMIT_H_INCLUDED
 
 #include "ngx_rl_token_bucket.h"
-#include "ngx_rl_tz.h"
+#include "ngx_rl_date.h"
 
 #define NGX_RL_MAX_LOG     10000   /* requests in a sliding_log */
 

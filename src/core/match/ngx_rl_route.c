@@ -6,7 +6,7 @@
 
 #include "ngx_rl_route.h"
 
-#include "ngx_rl_map.h"
+#include "ngx_rl_match.h"
 #include "ngx_rl_text.h"
 
 /* a reading: bits, of which none is the first one */

@@ -9,7 +9,7 @@
 #include "ngx_rl_key.h"
 #include "ngx_rl_conf.h"
 
-#include "ngx_rl_pair.h"
+#include "ngx_rl_text.h"
 
 #include <openssl/evp.h>
 

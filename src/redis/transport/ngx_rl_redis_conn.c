@@ -12,7 +12,7 @@
 
 #include <ngx_event_connect.h>
 
-#include "ngx_rl_backoff.h"
+#include "ngx_rl_breaker.h"
 #include "ngx_rl_redis_conn.h"
 
 #define NGX_RL_REDIS_RETRY_MS        1000

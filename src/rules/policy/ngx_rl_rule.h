@@ -31,15 +31,12 @@
 #include <ngx_core.h>
 
 #include "ngx_rl_limit.h"
-#include "ngx_rl_glob.h"
+#include "ngx_rl_match.h"
 #include "ngx_rl_limit.h"
-#include "ngx_rl_map.h"
-#include "ngx_rl_networks.h"
 #include "ngx_rl_redis.h"
 #include "ngx_rl_store.h"
-#include "ngx_rl_tz.h"
+#include "ngx_rl_date.h"
 #include "ngx_rl_watch.h"
-#include "ngx_rl_week.h"
 #include "ngx_rl_zone.h"
 
 #define NGX_RL_RULE_FIELD  8   /* bytes of a counter's name in Redis */

@@ -9,7 +9,7 @@
 /* nginx's headers first: they say what libc offers */
 #include "ngx_rl_policy.h"
 
-#include "ngx_rl_log_limit.h"
+#include "ngx_rl_tally.h"
 
 typedef struct {
     ngx_uint_t                method;      /* bit */

@@ -1,19 +1,78 @@
 /*
- * Space-Saving: each key that is kept has a count. A key that is new takes the
- * place of the one with the least count, and goes on from that: so the count is
- * too large by at most what the other had. With n places the error is at most
- * an n-th of all that was counted.
+ * The heaviest keys, by Space-Saving: each key that is kept has a count. A key
+ * that is new takes the place of the one with the least count, and goes on from
+ * that: so the count is too large by at most what the other had. With n places
+ * the error is at most an n-th of all that was counted.
  */
 
-#include "ngx_rl_top.h"
+#include "ngx_rl_tally.h"
+#include "ngx_rl_text.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
 /* how far a sample may be off, in standard deviations, */
 #define NGX_RL_TOP_DEVIATIONS  3
 /* and how many of the stream may pass a key by */
 #define NGX_RL_TOP_MISSED      6
+
+/* from a fast Redis nearby to a long delay */
+const uint64_t
+ngx_rl_histogram_bounds_us[NGX_RL_HISTOGRAM_BOUNDS] = {
+    100, 250, 500, 1000, 2500, 5000, 10000, 25000, 50000, 100000, 250000,
+    500000, 1000000, 2500000, 5000000, 10000000
+};
+
+
+unsigned
+ngx_rl_histogram_bucket(uint64_t us)
+{
+    unsigned  i;
+
+    for (i = 0; i < NGX_RL_HISTOGRAM_BOUNDS; i++) {
+        if (us <= ngx_rl_histogram_bounds_us[i]) {
+            break;
+        }
+    }
+
+    return i;
+}
+
+
+int
+ngx_rl_log_due(ngx_rl_log_limit_t *limit, uint64_t now_ms, uint64_t interval_ms,
+    char note[NGX_RL_LOG_NOTE])
+{
+    u_char    *p;
+    uint64_t   last, apart, suppressed;
+
+    /* 0 means that there was no line */
+
+    now_ms = now_ms ? now_ms : 1;
+    last = atomic_load(&limit->written_ms);
+
+    /* processes cache the time, so the last line may seem to be ahead */
+
+    apart = (now_ms > last) ? now_ms - last : last - now_ms;
+
+    if ((last && apart < interval_ms)
+        || !atomic_compare_exchange_strong(&limit->written_ms, &last, now_ms))
+    {
+        (void) atomic_fetch_add(&limit->suppressed, 1);
+        return 0;
+    }
+
+    suppressed = atomic_exchange(&limit->suppressed, 0);
+    *note = '\0';
+
+    if (suppressed) {
+        memcpy(note, " (", 2);
+        p = ngx_rl_number_write((u_char *) note + 2, suppressed);
+        strcpy((char *) p, suppressed == 1 ? " similar line suppressed)"
+                                           : " similar lines suppressed)");
+    }
+
+    return 1;
+}
 
 
 void

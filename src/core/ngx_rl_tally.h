@@ -1,17 +1,67 @@
 /*
- * The heaviest keys of a stream, in bounded memory: Space-Saving (Metwally,
- * Agrawal, El Abbadi, "Efficient computation of frequent and top-k elements in
- * data streams") over a sample of it.
+ * What operators are shown of a stream of events: a histogram of times, log
+ * lines with a limit, the heaviest keys.
  *
- * Two summaries take turns, of a minute each: the list is of the last one to
- * two minutes. The caller locks. If it dies inside, a key is missing, or counts
- * for a little more or less, for these minutes.
+ * The heaviest keys, in bounded memory: Space-Saving (Metwally, Agrawal, El
+ * Abbadi, "Efficient computation of frequent and top-k elements in data
+ * streams") over a sample of it. Two summaries take turns, of a minute each:
+ * the list is of the last one to two minutes. The caller locks. If it dies
+ * inside, a key is missing, or counts for a little more or less, for these
+ * minutes.
  */
 
-#ifndef NGX_RL_TOP_H_INCLUDED
-#define NGX_RL_TOP_H_INCLUDED
+#ifndef NGX_RL_TALLY_H_INCLUDED
+#define NGX_RL_TALLY_H_INCLUDED
+
+#include <stdatomic.h>
 
 #include "ngx_rl_types.h"
+
+/* A histogram of times: words that a caller keeps. */
+
+#define NGX_RL_HISTOGRAM_BOUNDS  16
+
+/* the buckets, the last one above all bounds; then the sum in microseconds */
+#define NGX_RL_HISTOGRAM_SUM    (NGX_RL_HISTOGRAM_BOUNDS + 1)
+#define NGX_RL_HISTOGRAM_WORDS  (NGX_RL_HISTOGRAM_BOUNDS + 2)
+
+/* the greatest time of each bucket, in microseconds, increasing */
+extern const uint64_t ngx_rl_histogram_bounds_us[NGX_RL_HISTOGRAM_BOUNDS];
+
+/* The number of the bucket of a time. */
+unsigned ngx_rl_histogram_bucket(uint64_t us);
+
+/*
+ * Limits log lines: of one kind, one line in an interval. The next line says
+ * how many were suppressed. A kind lives in the memory of a worker or in
+ * memory that workers share: no lock is held, so a process may die anywhere.
+ *
+ *     char  note[NGX_RL_LOG_NOTE];
+ *
+ *     if (ngx_rl_log_due(&limit, ngx_current_msec, NGX_RL_LOG_MS, note)) {
+ *         ngx_log_error(level, log, 0, "... \"%V\"%s", &value, note);
+ *     }
+ */
+
+#define NGX_RL_LOG_MS    1000   /* the interval of most kinds */
+
+/* bytes of the longest note, with its NUL */
+#define NGX_RL_LOG_NOTE                                                       \
+    sizeof(" (18446744073709551615 similar lines suppressed)")
+
+/* zeroed: no line so far */
+typedef struct {
+    _Atomic uint64_t  written_ms;   /* the last line; 0: none */
+    _Atomic uint64_t  suppressed;   /* since then */
+} ngx_rl_log_limit_t;
+
+/*
+ * Whether a line of this kind may be written at now_ms, of a clock that all
+ * who share it read. Returns 1, and the text to end the line with: empty, or
+ * how many lines were suppressed. Returns 0 and counts the line otherwise.
+ */
+int ngx_rl_log_due(ngx_rl_log_limit_t *limit, uint64_t now_ms,
+    uint64_t interval_ms, char note[NGX_RL_LOG_NOTE]);
 
 #define NGX_RL_TOP_ENTRIES  256
 #define NGX_RL_TOP_NAME     80       /* bytes, the caller's */
@@ -67,7 +117,6 @@ typedef struct {
     ngx_rl_top_key_t   keys[2 * NGX_RL_TOP_ENTRIES];
 } ngx_rl_top_list_t;
 
-
 /* The first one of the stream is taken. */
 void ngx_rl_sampler_init(ngx_rl_sampler_t *sampler);
 
@@ -104,4 +153,4 @@ void ngx_rl_top_enter(ngx_rl_top_t *top, const ngx_rl_id_t *id, uint64_t weight,
  */
 void ngx_rl_top_list(const ngx_rl_top_t *top, ngx_rl_top_list_t *list);
 
-#endif /* NGX_RL_TOP_H_INCLUDED */
+#endif /* NGX_RL_TALLY_H_INCLUDED */
