@@ -9,7 +9,7 @@
  * the one that it wants.
  */
 
-#include "ngx_rl_ring.h"
+#include "ngx_rl_watch.h"
 
 typedef struct {
     ngx_rl_lock_t     lock;

@@ -11,7 +11,7 @@
 
 #include "ngx_rl_counts.h"
 #include "ngx_rl_leases.h"
-#include "ngx_rl_life.h"
+#include "ngx_rl_lock.h"
 #include "ngx_rl_penalties.h"
 #include "ngx_rl_table.h"
 

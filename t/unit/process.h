@@ -15,7 +15,7 @@
 #include <sys/types.h>
 #include <sys/wait.h>
 
-#include "ngx_rl_life.h"
+#include "ngx_rl_lock.h"
 
 static ngx_rl_lives_t  *lives;
 

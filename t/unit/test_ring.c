@@ -10,7 +10,7 @@
 
 #include <sys/mman.h>
 
-#include "ngx_rl_ring.h"
+#include "ngx_rl_watch.h"
 #include "nginx.h"
 #include "process.h"
 
