@@ -7,7 +7,7 @@
 #define NGX_RL_LOOK_H_INCLUDED
 
 #include "ngx_rl_check.h"
-#include "ngx_rl_redis_control.h"
+#include "ngx_rl_redis.h"
 
 typedef struct ngx_rl_look_s  ngx_rl_look_t;
 

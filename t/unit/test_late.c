@@ -20,6 +20,7 @@ volatile ngx_msec_t    ngx_current_msec;
 volatile ngx_time_t   *ngx_cached_time;
 ngx_rbtree_t           ngx_event_timer_rbtree;
 ngx_queue_t            ngx_posted_events, ngx_posted_next_events;
+ngx_uint_t             ngx_exiting;
 
 /* with more workers than blocks, some share one */
 ngx_uint_t             ngx_worker = NGX_RL_REDIS_WORKERS + 3;
@@ -70,17 +71,9 @@ STUB(ngx_rbtree_insert, ngx_rbtree_t *tree, ngx_rbtree_node_t *node)
 STUB(ngx_rbtree_delete, ngx_rbtree_t *tree, ngx_rbtree_node_t *node)
 STUB(ngx_log_error_core, ngx_uint_t level, ngx_log_t *log, ngx_err_t err,
      const char *text, ...)
-STUB(ngx_rl_redis_breaker_report, ngx_rl_redis_call_t *call,
-     ngx_rl_breaker_outcome_e outcome,
-     ngx_rl_redis_status_e status)
-STUB(ngx_rl_redis_breaker_expired, ngx_rl_redis_call_t *call)
-STUB(ngx_rl_redis_breaker_unsent, ngx_rl_redis_call_t *call,
-     ngx_rl_redis_node_t *n)
-STUB(ngx_rl_redis_breaker_heard, ngx_rl_redis_node_t *n,
-     ngx_rl_breaker_reply_e reply)
-STUB(ngx_rl_redis_breaker_neutral, ngx_rl_redis_call_t *call)
-STUB(ngx_rl_redis_breaker_mapped, ngx_rl_redis_client_t *c)
-STUB(ngx_rl_redis_breaker_doubt, ngx_rl_redis_node_t *n)
+STUB(ngx_rl_redis_log, ngx_rl_redis_client_t *c, ngx_rl_log_limit_t *limit,
+     ngx_msec_t interval_ms, ngx_uint_t level, ngx_err_t err, const char *fmt,
+     ...)
 STUB(ngx_rl_redis_node_log_reply, ngx_rl_redis_node_t *n,
      const char *command)
 STUB(ngx_rl_redis_node_known, ngx_rl_redis_node_t *n)
@@ -107,11 +100,6 @@ STUB_OF(ngx_int_t, NGX_OK, ngx_handle_read_event, ngx_event_t *rev,
         ngx_uint_t flags)
 STUB_OF(ngx_int_t, NGX_OK, ngx_handle_write_event, ngx_event_t *ev,
         size_t lowat)
-STUB_OF(ngx_uint_t, 1, ngx_rl_redis_breaker_ask,
-        ngx_rl_redis_call_t *call, ngx_rl_redis_place_t *place,
-        uint32_t *credit)
-STUB_OF(ngx_uint_t, 0, ngx_rl_redis_breaker_recovered,
-        ngx_rl_redis_node_t *n)
 STUB_OF(ngx_int_t, NGX_OK, ngx_rl_redis_conn_connected,
         ngx_rl_redis_conn_t *c)
 STUB_OF(ngx_str_t, ngx_rl_redis_error_word(&n->reply),

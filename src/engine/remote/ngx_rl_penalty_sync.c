@@ -8,7 +8,7 @@
 #include "ngx_rl_penalty.h"
 
 #include "ngx_rl_lua.h"
-#include "ngx_rl_redis_control.h"
+#include "ngx_rl_redis.h"
 
 /* looks for changes here; asks for those of others; looks for a leader */
 #define NGX_RL_PENALTY_LOOK_MS   50

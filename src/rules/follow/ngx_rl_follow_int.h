@@ -14,7 +14,7 @@
 #include "ngx_rl_document.h"
 #include "ngx_rl_follow.h"
 #include "ngx_rl_job.h"
-#include "ngx_rl_redis_control.h"
+#include "ngx_rl_redis.h"
 #include "ngx_rl_store.h"
 
 #define NGX_RL_FOLLOW_LATEST     ((uint64_t) 1 << 53)
