@@ -306,32 +306,29 @@ sim_refill_call(sim_refill_t *refill)
 static void
 sim_refill_ask(sim_refill_t *refill)
 {
-    uint32_t               back;
-    uint64_t               age_us;
+    unsigned               asks;
     sim_call_t            *call;
-    ngx_rl_ledger_t       *ledger;
     ngx_rl_ledger_env_t    env;
     ngx_rl_ledger_call_t  *says;
     const ngx_rl_limit_t  *limit;
 
-    ledger = &refill->leased->ledger;
     limit = refill->node->limit;
 
     sim_refill_env(refill, &env);
 
-    back = ngx_rl_ledger_stale(ledger, limit, &env, &age_us);
-
-    if (back) {
-        sim_refill_give(refill, limit, back, age_us);
-    }
-
     call = sim_refill_call(refill);
     says = &call->says;
 
-    if (!ngx_rl_ledger_ask(ledger, limit, &env,
-                           refill->used ? (uint32_t) sim.cell.cost : 0,
-                           (uint32_t) (refill->used * sim.cell.cost), says))
-    {
+    asks = ngx_rl_ledger_ask(&refill->leased->ledger, limit, &env,
+                             refill->used ? (uint32_t) sim.cell.cost : 0,
+                             (uint32_t) (refill->used * sim.cell.cost), says);
+
+    if (!env.behind && says->debit) {
+        sim_refill_give(refill, limit, (uint32_t) -says->debit, says->age_us);
+        says->debit = 0;
+    }
+
+    if (!asks) {
         free(call);
         return;
     }

@@ -190,7 +190,6 @@ step_lease(lease_t *lease, const limit_t *limit, const step_t *s,
     const env_t *env, answer_t *answer)
 {
     int       filled;
-    uint64_t  age_us;
 
     ask_t ask = { 0 };
 
@@ -220,7 +219,8 @@ step_lease(lease_t *lease, const limit_t *limit, const step_t *s,
         return -ask.debit;
 
     case STALE_STEP:
-        return ngx_rl_ledger_stale(lease, limit, env, &age_us);
+        (void) ngx_rl_ledger_ask(lease, limit, env, 0, 0, &ask);
+        return -ask.debit;
 
     case SIZE_STEP:
         assert_int_equal(ngx_rl_ledger_ask(lease, limit, env, s->n, s->queued,

@@ -161,8 +161,7 @@ admit(unsigned node, int64_t ms, int64_t lag, uint32_t cost)
 static void
 worker_ask(unsigned node, unsigned worker, int64_t ms, unsigned ahead)
 {
-    ask_t     ask;
-    uint64_t  age_us;
+    ask_t  ask;
 
     node_t *n = &nodes[node];
     worker_t *w = &n->workers[worker];
@@ -174,16 +173,14 @@ worker_ask(unsigned node, unsigned worker, int64_t ms, unsigned ahead)
     env_t env = at(ms - w->lag);
     env.gateways = NODES;
 
-    uint32_t back = ngx_rl_ledger_stale(&n->lease, &limit, &env, &age_us);
-
-    if (back) {
-        n->out += back;
-        give_back(node, ms, (uint32_t) (env.now_us / 1000)
-                            - n->lease.answered_ms, back);
-    }
-
     ngx_rl_ledger_ask(&n->lease, &limit, &env,
                       w->n ? w->queue[0] : 0, w->cost, &ask);
+
+    if (ask.debit) {
+        n->out += (uint32_t) -ask.debit;
+        give_back(node, ms, (uint32_t) (env.now_us / 1000)
+                            - n->lease.answered_ms, (uint32_t) -ask.debit);
+    }
 
     if (ask.cost == 0 && ask.ahead == 0) {
         return;

@@ -108,13 +108,19 @@ ngx_rl_ledger_passed_ms(uint64_t now_us, uint32_t since_ms)
 }
 
 
-/* Whether a worker asks Redis, or did so a moment ago in vain. */
+/*
+ * Whether no worker asks Redis, or did so less than space_ms ago. A call of
+ * LOST_MS ago may be lost.
+ */
 static inline unsigned
-ngx_rl_ledger_asking(const ngx_rl_ledger_t *ledger, uint64_t now_us)
+ngx_rl_ledger_may_ask(const ngx_rl_ledger_t *ledger, uint64_t now_us,
+    uint32_t space_ms)
 {
-    return ledger->asking
-           && ngx_rl_ledger_passed_ms(now_us, ledger->asked_ms)
-              < NGX_RL_LEDGER_LOST_MS;
+    if (ledger->asking) {
+        space_ms = ngx_rl_max(space_ms, NGX_RL_LEDGER_LOST_MS);
+    }
+
+    return ngx_rl_ledger_passed_ms(now_us, ledger->asked_ms) >= space_ms;
 }
 
 
@@ -145,30 +151,23 @@ ngx_rl_ledger_busy(ngx_rl_ledger_t *ledger, uint64_t until_us)
 }
 
 
-/* Where the window ends that tokens are taken from. */
+/*
+ * Where the window ends that tokens are taken from. Behind, they are taken
+ * while a sliding window turns into the one before.
+ */
 static inline uint64_t
-ngx_rl_ledger_end_us(const ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
-    unsigned before)
+ngx_rl_ledger_until(const ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
+    const ngx_rl_ledger_env_t *env)
 {
-    if (limit->algorithm != NGX_RL_SLIDING_WINDOW || before) {
+    if (limit->algorithm != NGX_RL_SLIDING_WINDOW
+        || (env->behind ? ledger->fresh_us <= env->now_us + limit->window_us
+                        : ledger->before))
+    {
         return ledger->fresh_us;
     }
 
     return ledger->fresh_us > limit->window_us
            ? ledger->fresh_us - limit->window_us : 0;
-}
-
-
-/* Behind, they are taken while a sliding window turns into the one before. */
-static uint64_t
-ngx_rl_ledger_until(const ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
-    const ngx_rl_ledger_env_t *env)
-{
-    return ngx_rl_ledger_end_us(ledger, limit,
-                                env->behind
-                                ? ledger->fresh_us
-                                  <= env->now_us + limit->window_us
-                                : ledger->before);
 }
 
 
@@ -274,10 +273,10 @@ ngx_rl_ledger_renew(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
  */
 static inline void
 ngx_rl_ledger_epoch(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
-    uint64_t now_us)
+    const ngx_rl_ledger_env_t *env)
 {
     if (!ledger->answered || ngx_rl_limit_is_bucket(limit)
-        || now_us < ngx_rl_ledger_end_us(ledger, limit, ledger->before))
+        || env->now_us < ngx_rl_ledger_until(ledger, limit, env))
     {
         return;
     }
@@ -483,7 +482,7 @@ ngx_rl_ledger_begin_in_hand(ngx_rl_ledger_t *ledger,
     }
 
     if (ledger->mark == limit->mark) {
-        ngx_rl_ledger_epoch(ledger, limit, env->now_us);
+        ngx_rl_ledger_epoch(ledger, limit, env);
     }
 }
 
@@ -577,6 +576,26 @@ ngx_rl_ledger_answer(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
         ledger->shown = ngx_rl_ledger_min(ledger->shown, answer->remaining);
         answer->remaining = ledger->shown;
     }
+}
+
+
+/* Out of the tokens in hand. */
+static ngx_rl_inline unsigned
+ngx_rl_ledger_pays(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
+    uint64_t now_us, uint32_t cost, ngx_rl_answer_t *answer)
+{
+    if (ledger->mark != limit->mark || !ledger->answered
+        || ledger->tokens < cost)
+    {
+        return 0;
+    }
+
+    ledger->tokens -= cost;
+
+    ngx_rl_ledger_answer(ledger, limit, now_us, answer);
+    answer->granted = cost;
+
+    return 1;
 }
 
 
@@ -916,8 +935,7 @@ ngx_rl_ledger_low(const ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
         }
     }
 
-    return ngx_rl_ledger_passed_ms(env->now_us, ledger->asked_ms)
-           >= (ledger->asking ? NGX_RL_LEDGER_LOST_MS : NGX_RL_LEDGER_SPACE_MS);
+    return ngx_rl_ledger_may_ask(ledger, env->now_us, NGX_RL_LEDGER_SPACE_MS);
 }
 
 
@@ -952,7 +970,7 @@ ngx_rl_ledger_owing(const ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
      */
 
     if (ledger->owed > 0
-        && !ngx_rl_ledger_asking(ledger, env->now_us)
+        && ngx_rl_ledger_may_ask(ledger, env->now_us, 0)
         && ((uint64_t) ledger->owed * 2 * env->gateways >= left
             || (since_ms >= NGX_RL_LEDGER_LOST_MS + apart_ms
                             - NGX_RL_LEDGER_HOLD_MS
@@ -1016,10 +1034,8 @@ ngx_rl_ledger_take_behind(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
         /* if the gateway's own counter rejects, Redis may have more */
 
         ledger->rejected_cost = ngx_rl_ledger_min(cost, limit->capacity);
-        *next = !ngx_rl_ledger_asking(ledger, env->now_us)
-                && ngx_rl_ledger_passed_ms(env->now_us, ledger->asked_ms)
-                   >= NGX_RL_LEDGER_LOST_MS;
-
+        *next = ngx_rl_ledger_may_ask(ledger, env->now_us,
+                                      NGX_RL_LEDGER_LOST_MS);
         return rc;
     }
 
@@ -1045,9 +1061,8 @@ ngx_rl_ledger_take_behind(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
      */
 
     *next = ledger->rejected_cost
-            && !ngx_rl_ledger_asking(ledger, env->now_us)
-            && ngx_rl_ledger_passed_ms(env->now_us, ledger->asked_ms)
-               >= (ledger->retry_ms || ngx_rl_limit_is_bucket(limit)
+            && ngx_rl_ledger_may_ask(ledger, env->now_us,
+                   ledger->retry_ms || ngx_rl_limit_is_bucket(limit)
                    ? NGX_RL_LEDGER_LOST_MS : NGX_RL_LEDGER_HOLD_MS);
 
     return NGX_RL_LEDGER_REJECTED;
@@ -1075,33 +1090,29 @@ ngx_rl_ledger_take(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     ledger->count += ngx_rl_ledger_min(cost, NGX_RL_LEDGER_MAX_COUNT
                                              - ledger->count);
 
-    if (!ledger->answered || ledger->tokens < cost) {
+    if (ngx_rl_ledger_pays(ledger, limit, env->now_us, cost, answer)) {
 
-        if (ngx_rl_ledger_forgot(ledger, env)) {
-            ngx_rl_ledger_forget(ledger);
+        if (ngx_rl_ledger_low(ledger, limit, env)) {
+            ngx_rl_ledger_asks(ledger, env->now_us);
+            *next = NGX_RL_LEDGER_CALL;
         }
 
-        if (!(ledger->answered && cost > limit->capacity)
-            && !ngx_rl_ledger_rejected(ledger, limit, env, cost))
-        {
-            return NGX_RL_LEDGER_ASK;
-        }
-
-        ngx_rl_ledger_reject(ledger, limit, env, cost, answer);
-        return NGX_RL_LEDGER_REJECTED;
+        return NGX_RL_LEDGER_PAID;
     }
 
-    ledger->tokens -= cost;
-
-    if (ngx_rl_ledger_low(ledger, limit, env)) {
-        ngx_rl_ledger_asks(ledger, env->now_us);
-        *next = NGX_RL_LEDGER_CALL;
+    if (ngx_rl_ledger_forgot(ledger, env)) {
+        ngx_rl_ledger_forget(ledger);
     }
 
-    ngx_rl_ledger_answer(ledger, limit, env->now_us, answer);
-    answer->granted = cost;
+    if (!(ledger->answered && cost > limit->capacity)
+        && !ngx_rl_ledger_rejected(ledger, limit, env, cost))
+    {
+        return NGX_RL_LEDGER_ASK;
+    }
 
-    return NGX_RL_LEDGER_PAID;
+    ngx_rl_ledger_reject(ledger, limit, env, cost, answer);
+
+    return NGX_RL_LEDGER_REJECTED;
 }
 
 
@@ -1200,18 +1211,7 @@ ngx_rl_ledger_pay(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 {
     ngx_rl_ledger_begin(ledger, limit, env);
 
-    if (ledger->mark != limit->mark || !ledger->answered
-        || ledger->tokens < cost)
-    {
-        return 0;
-    }
-
-    ledger->tokens -= cost;
-
-    ngx_rl_ledger_answer(ledger, limit, env->now_us, answer);
-    answer->granted = cost;
-
-    return 1;
+    return ngx_rl_ledger_pays(ledger, limit, env->now_us, cost, answer);
 }
 
 
@@ -1335,7 +1335,7 @@ ngx_rl_ledger_alone(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 {
     if (ledger->mark != limit->mark || ledger->tokens
         || ngx_rl_ledger_hold(ledger, limit, env)
-        || ngx_rl_ledger_asking(ledger, env->now_us))
+        || !ngx_rl_ledger_may_ask(ledger, env->now_us, 0))
     {
         return 0;
     }
@@ -1366,26 +1366,6 @@ ngx_rl_ledger_age_us(const ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
                                   ngx_rl_ledger_until(ledger, limit, env));
 
     return !env->behind && passed_us > age_us ? passed_us : age_us;
-}
-
-
-uint32_t
-ngx_rl_ledger_stale(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
-    const ngx_rl_ledger_env_t *env, uint64_t *age_us)
-{
-    uint32_t  back;
-
-    ngx_rl_ledger_begin(ledger, limit, env);
-
-    if (env->behind || ledger->mark != limit->mark || ledger->answered) {
-        return 0;
-    }
-
-    back = ledger->tokens;
-    *age_us = ngx_rl_ledger_age_us(ledger, limit, env);
-    ledger->tokens = 0;
-
-    return back;
 }
 
 
@@ -1461,7 +1441,7 @@ ngx_rl_ledger_ask(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 
     if (env->behind) {
 
-        if (ngx_rl_ledger_asking(ledger, env->now_us)) {
+        if (!ngx_rl_ledger_may_ask(ledger, env->now_us, 0)) {
             return 0;
         }
 
@@ -1479,6 +1459,14 @@ ngx_rl_ledger_ask(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 
     if (ledger->mark != limit->mark) {
         return head != 0;
+    }
+
+    /* of a sliding window that is over */
+
+    if (!ledger->answered && ledger->tokens) {
+        call->debit = -(int32_t) ledger->tokens;
+        call->age_us = ngx_rl_ledger_age_us(ledger, limit, env);
+        ledger->tokens = 0;
     }
 
     if (head && ledger->answered) {
@@ -1506,8 +1494,7 @@ ngx_rl_ledger_ask(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 static uint64_t
 ngx_rl_ledger_fresh_us(uint64_t asked_us, const ngx_rl_answer_t *answer)
 {
-    return asked_us + answer->reset_us
-           - (answer->reset_us >= 1000 ? 1000 : answer->reset_us);
+    return asked_us + answer->reset_us - ngx_rl_min(answer->reset_us, 1000);
 }
 
 
@@ -1958,8 +1945,6 @@ static unsigned
 ngx_rl_ledger_sweep_behind(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     const ngx_rl_ledger_env_t *env, unsigned all, ngx_rl_ledger_call_t *call)
 {
-    unsigned  asking;
-
     /* nobody hears the answer to a worker that ends */
 
     if (all) {
@@ -1970,19 +1955,17 @@ ngx_rl_ledger_sweep_behind(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
 
     ngx_rl_ledger_pass(ledger, limit, env->now_us);
 
-    asking = ngx_rl_ledger_asking(ledger, env->now_us);
-
     /* nobody takes the place of one that is still to give back */
 
-    if (ledger->owed < 0 || asking) {
+    if (ledger->owed < 0 || !ngx_rl_ledger_may_ask(ledger, env->now_us, 0)) {
         ngx_rl_ledger_busy(ledger, env->now_us + NGX_RL_LEDGER_BUSY_US);
     }
 
     /* several workers sweep: one of them calls in an interval */
 
-    return ledger->owed != 0 && !asking
-           && ngx_rl_ledger_passed_ms(env->now_us, ledger->asked_ms)
-              >= ngx_rl_ledger_apart_ms(ledger, limit, env);
+    return ledger->owed != 0
+           && ngx_rl_ledger_may_ask(ledger, env->now_us,
+                                    ngx_rl_ledger_apart_ms(ledger, limit, env));
 }
 
 
@@ -2015,7 +1998,7 @@ ngx_rl_ledger_sweep(ngx_rl_ledger_t *ledger, const ngx_rl_limit_t *limit,
     }
 
     if (ledger->mark == limit->mark) {
-        ngx_rl_ledger_epoch(ledger, limit, env->now_us);
+        ngx_rl_ledger_epoch(ledger, limit, env);
 
     } else if (!all) {
         return 0;

@@ -233,19 +233,15 @@ unsigned ngx_rl_ledger_alone(ngx_rl_ledger_t *ledger,
     const ngx_rl_limit_t *limit, const ngx_rl_ledger_env_t *env);
 
 /*
- * Before ask(): takes out the tokens of a sliding window that is over, which
- * nobody can spend, and returns how many, to be given back with their age.
- * Tokens of another limit go back under that limit, by the worker that sweeps
- * for it: in a bucket with another rate they would be worth something else.
- */
-uint32_t ngx_rl_ledger_stale(ngx_rl_ledger_t *ledger,
-    const ngx_rl_limit_t *limit, const ngx_rl_ledger_env_t *env,
-    uint64_t *age_us);
-
-/*
  * A call is made now: what it says; returns 0: nothing. head is the cost of the
  * first request that waits, queued that of all. Both are 0 if nobody waits.
  * ledger NULL: there is no place for one, and the call asks for queued alone.
+ *
+ * In hand, also where it returns 0, a debit below 0 is of tokens of a sliding
+ * window that is over, which nobody can spend: the caller gives them back, by
+ * another call. Tokens of another limit go back under that limit, by the worker
+ * that sweeps for it: in a bucket with another rate they would be worth
+ * something else.
  *
  * A debit is owed no more from here on. It is at most one capacity, the rest
  * comes with the next call; there is none while another is under way.

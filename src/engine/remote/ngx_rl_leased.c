@@ -517,8 +517,7 @@ ngx_rl_refill_handler(void *data, const ngx_rl_redis_result_t *result)
 static void
 ngx_rl_refill_ask(ngx_rl_refill_t *refill)
 {
-    uint32_t               back, owed;
-    uint64_t               age_us;
+    uint32_t               owed;
     ngx_uint_t             asks;
     ngx_queue_t           *q;
     ngx_rl_ledger_t       *ledger;
@@ -534,8 +533,6 @@ ngx_rl_refill_ask(ngx_rl_refill_t *refill)
 
     call->refill = refill;
     call->head = 0;
-    back = 0;
-    age_us = 0;
 
     if (!ngx_queue_empty(&refill->waiting)) {
         q = ngx_queue_head(&refill->waiting);
@@ -547,21 +544,17 @@ ngx_rl_refill_ask(ngx_rl_refill_t *refill)
     ledger = ngx_rl_leased_lock(&refill->counter, 1, &locked);
     call->asked_us = locked.env.now_us;
 
-    if (ledger) {
-        back = ngx_rl_ledger_stale(ledger, &refill->limit, &locked.env,
-                                   &age_us);
-    }
-
     asks = ngx_rl_ledger_ask(ledger, &refill->limit, &locked.env, call->head,
                              ngx_min(refill->queued, NGX_RL_MAX_TOKENS),
                              &call->says);
     ngx_rl_leased_unlock(&locked);
 
-    if (back) {
-        ngx_rl_refill_give(refill, back, age_us);
-    }
+    if (!locked.env.behind && call->says.debit) {
+        ngx_rl_refill_give(refill, (uint32_t) -call->says.debit,
+                           call->says.age_us);
+        call->says.debit = 0;
 
-    if (locked.env.behind && call->says.debit >= 0) {
+    } else if (locked.env.behind && call->says.debit >= 0) {
         owed = refill->limit.capacity - (uint32_t) call->says.debit;
         owed = ngx_min(owed, refill->owed);
 
