@@ -3,7 +3,7 @@
  * Redis; then the outcome.
  */
 
-#include "ngx_rl_script.h"
+#include "ngx_rl_backend.h"
 
 
 ngx_int_t

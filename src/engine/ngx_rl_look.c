@@ -4,9 +4,7 @@
  * calls of the script.
  */
 
-#include "ngx_rl_look.h"
-
-#include "ngx_rl_script.h"
+#include "ngx_rl_backend.h"
 
 static ngx_int_t ngx_rl_look_begin(ngx_rl_look_t *look);
 

@@ -10,7 +10,6 @@
 #include <ngx_core.h>
 
 #include "ngx_rl_counts.h"
-#include "ngx_rl_leases.h"
 #include "ngx_rl_lock.h"
 #include "ngx_rl_penalties.h"
 #include "ngx_rl_table.h"

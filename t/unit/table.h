@@ -13,7 +13,6 @@
 
 #include <sys/mman.h>
 
-#include "ngx_rl_leases.h"
 #include "ngx_rl_table.h"
 
 #define NOW    1000000

@@ -671,7 +671,7 @@ test_place(void **state)
 {
     ask_t  ask;
 
-    /* ngx_rl_leases.h: what a place has, and reads */
+    /* ngx_rl_table.h: what a place has, and reads */
 
     assert_true(sizeof(lease_t) <= 64);
     assert_int_equal(offsetof(lease_t, busy_us), 0);

@@ -11,7 +11,7 @@
  */
 
 #include "ngx_rl_policy.h"
-#include "ngx_rl_script.h"
+#include "ngx_rl_backend.h"
 #include "ngx_rl_window.h"
 
 /* paid under one lock */

@@ -13,7 +13,7 @@
  * counter.
  */
 
-#include "ngx_rl_script.h"
+#include "ngx_rl_backend.h"
 
 #include "ngx_rl_hash.h"
 #include "ngx_rl_text.h"

@@ -3,7 +3,7 @@
  * its answer are.
  */
 
-#include "ngx_rl_script.h"
+#include "ngx_rl_backend.h"
 
 #include "ngx_rl_text.h"
 #include "ngx_rl_window.h"

@@ -3,7 +3,7 @@
  * call, and Redis takes all of them or none.
  */
 
-#include "ngx_rl_script.h"
+#include "ngx_rl_backend.h"
 
 
 /* An async counter, of a worker that ends, has no lease. */

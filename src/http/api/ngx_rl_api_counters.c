@@ -7,7 +7,7 @@
 
 #include "ngx_rl_api.h"
 
-#include "ngx_rl_look.h"
+#include "ngx_rl_check.h"
 
 #include <jansson.h>
 

@@ -7,7 +7,7 @@
 #define NGX_RL_JSON_H_INCLUDED
 
 #include "ngx_rl_http.h"
-#include "ngx_rl_look.h"
+#include "ngx_rl_check.h"
 
 struct json_t;
 

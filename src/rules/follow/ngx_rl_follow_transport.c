@@ -7,7 +7,7 @@
 
 #include "ngx_rl_follow_int.h"
 
-#include "ngx_rl_leases.h"
+#include "ngx_rl_table.h"
 #include "ngx_rl_lua.h"
 #include "ngx_rl_state.h"
 
