@@ -783,13 +783,7 @@ ngx_rl_local_drop(ngx_rl_table_t *table, const ngx_rl_id_t *id,
         ngx_rl_table_lock(table, id, ngx_rl_local_now_us(), &entry);
     }
 
-    if (!entry.found) {
-        ngx_rl_table_unlock(&entry);
-        return;
-    }
-
-    ngx_memzero(&entry.state, sizeof(ngx_rl_state_t));
-    ngx_rl_table_store(&entry, 0);
+    ngx_rl_table_drop(&entry);
 }
 
 

@@ -236,14 +236,7 @@ ngx_rl_retry_forget(const ngx_rl_counter_t *counter)
 
     for (i = 0; i < NGX_RL_RETRY_ENTRIES; i++) {
         ngx_rl_retry_lock(counter, i, &entry);
-
-        if (!entry.found) {
-            ngx_rl_table_unlock(&entry);
-            continue;
-        }
-
-        ngx_memzero(&entry.state, sizeof(ngx_rl_state_t));
-        ngx_rl_table_store(&entry, 0);
+        ngx_rl_table_drop(&entry);
     }
 }
 

@@ -251,6 +251,14 @@ ngx_rl_table_unlock(ngx_rl_entry_t *entry)
 }
 
 
+void
+ngx_rl_table_drop(ngx_rl_entry_t *entry)
+{
+    ngx_memzero(&entry->state, sizeof(ngx_rl_state_t));
+    ngx_rl_table_store(entry, 0);
+}
+
+
 /* The place of a set whose counter is missed least. */
 static ngx_rl_place_t
 ngx_rl_table_least(void *data, uint64_t now_us)

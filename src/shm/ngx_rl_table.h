@@ -269,7 +269,7 @@ ngx_rl_table_name(ngx_rl_table_t *table, const ngx_rl_hash_key_t *hash_key)
 /*
  * Finds the counter and returns with its segment locked; a counter not there
  * has found = 0 and a zero state. The caller decides on the state, soon, and
- * ends with exactly one of store and unlock. now_us < 2^51, monotonic. A
+ * ends with exactly one of store, drop and unlock. now_us < 2^51, monotonic. A
  * caller that has a counter locked must not lock another but an inner one.
  */
 static ngx_inline void ngx_rl_table_lock(ngx_rl_table_t *table,
@@ -306,10 +306,11 @@ static ngx_inline void ngx_rl_table_store(ngx_rl_entry_t *entry, uint32_t loss);
  */
 void ngx_rl_table_store_mark(ngx_rl_entry_t *entry);
 
-/* Unlocks and leaves the counter as it was. */
+/* Unlocks and leaves the counter as it was, or ends it, if there is one. */
 void ngx_rl_table_unlock(ngx_rl_entry_t *entry);
+void ngx_rl_table_drop(ngx_rl_entry_t *entry);
 
-/* busy: not equal to a fresh counter now. See ngx_rl_segments_stat(). */
+/* The figures; max: STAT_SETS. busy: not equal to a fresh counter now. */
 void ngx_rl_table_stat(ngx_rl_table_t *table, uint64_t now_us, uint64_t max,
     ngx_rl_segments_stat_t *stat);
 

@@ -150,15 +150,6 @@ ngx_rl_parts_rejected(const ngx_rl_counter_t *counter)
 }
 
 
-/* Ends it, and the entry's lock. */
-static void
-ngx_rl_parts_forget_all(ngx_rl_entry_t *entry)
-{
-    ngx_memzero(&entry->state, sizeof(ngx_rl_state_t));
-    ngx_rl_table_store(entry, 0);
-}
-
-
 /*
  * For how long all parts reject the cost, by the table of counters; 0: nothing
  * is known. What is over, or of another limit, must not be found again: ticks
@@ -178,7 +169,7 @@ ngx_rl_parts_wait_us(const ngx_rl_counter_t *counter)
                 & NGX_RL_TICK_MASK)
                >= NGX_RL_PARTS_TICKS))
     {
-        ngx_rl_parts_forget_all(&entry);
+        ngx_rl_table_drop(&entry);
         return 0;
     }
 
@@ -501,7 +492,7 @@ ngx_rl_parts_give(ngx_rl_counter_t *counter, uint32_t tokens)
     ngx_rl_leased_gave(&part.counter, tokens);
 
     ngx_rl_parts_lock_all(counter, &entry);
-    ngx_rl_parts_forget_all(&entry);
+    ngx_rl_table_drop(&entry);
 }
 
 
