@@ -144,7 +144,7 @@ typedef enum {
     NGX_RL_REDIS_HEARTBEAT,
     NGX_RL_REDIS_PROBE,    /* its breaker is open */
 
-    NGX_RL_REDIS_CONTROL,  /* any command of control.c; a worker learns how
+    NGX_RL_REDIS_CONTROL,  /* any of the control client; a worker learns how
                               what stands above ends */
 
     /* commands of this layer, each of one connection */
@@ -481,13 +481,6 @@ struct ngx_rl_redis_client_s {
 };
 
 
-/*
- * Connects to the server, or begins to search for the slot map. Returns NGX_OK,
- * or NGX_ERROR: memory is out.
- */
-ngx_int_t ngx_rl_redis_client_connect(ngx_rl_redis_client_t *client);
-
-
 /* auth.c */
 
 /*
@@ -542,10 +535,7 @@ const char *ngx_rl_redis_reply_feed(ngx_rl_redis_conn_t *conn, u_char *data,
 void ngx_rl_redis_reply_setup(ngx_rl_redis_node_t *node, const char *command);
 
 
-/* control.c */
-
-/* The timer of the connection that listens. */
-void ngx_rl_redis_subscriber_handler(ngx_event_t *ev);
+/* client.c */
 
 /* Queues the first command of a node that listens; NGX_ERROR: no memory. */
 ngx_int_t ngx_rl_redis_control_subscribe(ngx_rl_redis_node_t *node);
