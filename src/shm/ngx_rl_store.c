@@ -1,9 +1,7 @@
 /* The store: a header, and behind it the records. */
 
-#include <ngx_config.h>
-#include <ngx_core.h>
-
 #include "ngx_rl_store.h"
+#include "ngx_rl_hash.h"
 
 
 static ngx_inline ngx_rl_blob_t *
@@ -168,18 +166,15 @@ ngx_rl_store_read(const ngx_rl_store_t *store, ngx_pool_t *pool,
 }
 
 
-/* FNV-1a: the operator chooses the names, so nobody forges a collision. */
+/* No secret key: the operator chooses the names. */
 void
 ngx_rl_store_set_file(ngx_rl_store_t *store, const ngx_str_t *name)
 {
-    size_t    i;
     uint64_t  file;
 
-    file = 0xcbf29ce484222325ULL;
+    static const u_char  key[NGX_RL_SIPHASH_KEY_BYTES];
 
-    for (i = 0; i < name->len; i++) {
-        file = (file ^ name->data[i]) * 0x100000001b3ULL;
-    }
+    file = ngx_rl_siphash(key, name->data, name->len, 1, 3).lo;
 
     if (store->file != file) {
         store->written = 0;
