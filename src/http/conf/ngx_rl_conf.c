@@ -307,19 +307,22 @@ char *
 ngx_rl_rows_read(ngx_conf_t *cf, const ngx_rl_row_t *rows, void *target,
     ngx_uint_t from, const char *usage)
 {
+    uint64_t             seen, bit;
     ngx_str_t           *arg, value;
-    ngx_uint_t           i, seen, bit;
+    ngx_uint_t           i;
     const char          *expected;
     ngx_rl_hint_t        hint;
-    const ngx_rl_row_t  *row;
+    const ngx_rl_row_t  *row, *end;
 
     arg = cf->args->elts;
     seen = 0;
 
+    for (end = rows; end->name.len; end++) { /* void */ }
+
     for (i = from; i < cf->args->nelts; i++) {
 
         row = ngx_rl_row_find(rows, &arg[i], &value, &hint);
-        bit = row ? (ngx_uint_t) 1 << (row - rows) : 0;
+        bit = row ? (uint64_t) 1 << (row - rows) : 0;
 
         if (row && !(seen & bit)) {
             expected = row->set(cf, target, row, &value);
@@ -347,10 +350,11 @@ ngx_rl_rows_read(ngx_conf_t *cf, const ngx_rl_row_t *rows, void *target,
         return row ? ngx_rl_wrong(cf, "has \"%V\", expected one \"%V\"",
                                   &arg[i], &row->name)
                    : ngx_rl_wrong(cf, "has an unknown parameter \"%V\", %V",
-                                  &arg[i], ngx_rl_hint_text(&hint, ""));
+                                  &arg[i], ngx_rl_hint_text(&hint,
+                                      end->expected ? end->expected : ""));
     }
 
-    for (row = rows; row->name.len; row++) {
+    for (row = rows; row < end; row++) {
         if (row->needed && !(seen >> (row - rows) & 1)) {
             return ngx_rl_wrong(cf, "\"%V\" has no \"%V\"", &arg[1],
                                 &row->name);

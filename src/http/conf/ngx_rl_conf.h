@@ -63,9 +63,10 @@ ngx_str_t *ngx_rl_parameter(ngx_str_t *text, const char *name,
     ngx_str_t *value);
 
 /*
- * A parameter of a directive, or a line of a block: a row of a table, which
- * ends with a row without a name. set() returns NULL, or the expected value;
- * "": what is wrong is logged already.
+ * A parameter of a directive, or a line of a block: a row of a table. It ends
+ * with a row without a name, whose expected stands before the names where one
+ * is unknown. set() returns NULL, or the expected value; "": what is wrong is
+ * logged already.
  */
 typedef struct ngx_rl_row_s  ngx_rl_row_t;
 

@@ -126,44 +126,6 @@ ngx_rl_rule_wrong(ngx_rl_draft_t *draft, const ngx_rl_param_t *param,
 }
 
 
-/* It may be another directive's, or a name that is written wrongly. */
-static char *
-ngx_rl_rule_unknown(ngx_conf_t *cf, ngx_str_t *text, ngx_uint_t in)
-{
-    ngx_str_t              name, value;
-    ngx_rl_hint_t          hint;
-    const ngx_rl_param_t  *p;
-
-    p = ngx_rl_rule_find(text, ~in, &value);
-
-    if (p) {
-        in = p->in & NGX_RL_IN_CONF;
-
-        return ngx_rl_wrong(cf, "has \"%V\", but \"%s\" is a parameter of %s",
-            text, p->conf,
-            (in == NGX_RL_IN_LIMIT) ? "\"ratelimit\""
-            : (in == NGX_RL_IN_ZONE) ? "\"ratelimit_zone\""
-            : (in == NGX_RL_IN_RULE) ? "\"ratelimit_rule\""
-            : "\"ratelimit_zone\" and \"ratelimit_rule\"");
-    }
-
-    ngx_rl_hint_init(&hint, text);
-
-    for (p = ngx_rl_params; p->id; p++) {
-        if (p->in & in) {
-            name.data = (u_char *) p->conf;
-            name.len = ngx_strlen(p->conf);
-            ngx_rl_hint_add(&hint, &name);
-        }
-    }
-
-    return ngx_rl_wrong(cf, "has an unknown parameter \"%V\", %V", text,
-                        ngx_rl_hint_text(&hint, (in == NGX_RL_IN_LIMIT)
-                                         ? "\"off\", or one each of "
-                                         : "one each of "));
-}
-
-
 /* The next of a list of texts with commas between them, from *p to last. */
 static ngx_str_t
 ngx_rl_next(u_char **p, u_char *last)
@@ -182,15 +144,30 @@ ngx_rl_next(u_char **p, u_char *last)
 }
 
 
-/* Returns NULL, or the expected value; "": the error is logged already. */
+/* set() of a row that stands for one of ngx_rl_params: its offset is that. */
 static const char *
-ngx_rl_rule_set(ngx_conf_t *cf, const ngx_rl_param_t *param, ngx_str_t *value,
-    ngx_rl_draft_t *draft)
+ngx_rl_rule_set(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
+    ngx_str_t *value)
 {
-    u_char      *p, *last, buf[NGX_MAX_CONF_ERRSTR];
-    ngx_int_t    rc;
-    ngx_str_t    text;
-    const char  *expected;
+    ngx_rl_rule_conf_t *rule = target;
+
+    u_char                *p, *last, buf[NGX_MAX_CONF_ERRSTR];
+    ngx_int_t              rc;
+    ngx_str_t              text;
+    const char            *expected;
+    ngx_rl_draft_t        *draft;
+    const ngx_rl_param_t  *param;
+
+    draft = &rule->draft;
+    param = &ngx_rl_params[row->offset];
+    draft->says |= (uint64_t) 1 << param->id;
+
+    /* whether the zone has Redis is known when all is read */
+
+    if ((param->flags & NGX_RL_SHARED) && rule->shared.len == 0) {
+        rule->shared.data = value->data - row->name.len;
+        rule->shared.len = value->len + row->name.len;
+    }
 
     if (param->kind == NGX_RL_A_FLAG) {
         return ngx_rl_param_number(draft, param, 1);
@@ -241,15 +218,14 @@ ngx_rl_rule_set(ngx_conf_t *cf, const ngx_rl_param_t *param, ngx_str_t *value,
 static char *
 ngx_rl_rule_parameters(ngx_conf_t *cf, ngx_uint_t in, ngx_rl_rule_conf_t *rule)
 {
-    ngx_str_t             *args, *text, value;
-    ngx_uint_t             i;
-    const char            *expected;
+    ngx_str_t             *args, value;
+    ngx_uint_t             i, from;
+    ngx_rl_row_t          *row, rows[NGX_RL_PARAM_ALL];
     ngx_rl_draft_t        *draft;
     const ngx_rl_param_t  *p;
 
     static const ngx_rl_above_t  above = { NULL, NULL, NULL, ngx_rl_method };
 
-    args = cf->args->elts;
     draft = &rule->draft;
 
     ngx_rl_draft_init(draft, in, NULL, cf->pool);
@@ -260,103 +236,58 @@ ngx_rl_rule_parameters(ngx_conf_t *cf, ngx_uint_t in, ngx_rl_rule_conf_t *rule)
 
     /* behind the key of a zone, the name of a rule */
 
-    for (i = (in == NGX_RL_IN_LIMIT) ? 1 : 2; i < cf->args->nelts; i++) {
-        text = &args[i];
-        p = ngx_rl_rule_find(text, in, &value);
+    from = (in == NGX_RL_IN_LIMIT) ? 1 : 2;
+    args = cf->args->elts;
 
-        if (p == NULL) {
-            return ngx_rl_rule_unknown(cf, text, in);
-        }
+    for (i = from; i < cf->args->nelts; i++) {
+        p = ngx_rl_rule_find(&args[i], in, &value)
+            ? NULL : ngx_rl_rule_find(&args[i], ~in, &value);
 
-        if (draft->says >> p->id & 1) {
-            return ngx_rl_wrong(cf, "has \"%V\", expected one \"%s\"", text,
-                                p->conf);
-        }
+        if (p) {
+            in = p->in & NGX_RL_IN_CONF;
 
-        draft->says |= (uint64_t) 1 << p->id;
-
-        /* whether the zone has Redis is known when all is read */
-
-        if ((p->flags & NGX_RL_SHARED) && rule->shared.len == 0) {
-            rule->shared = *text;
-        }
-
-        expected = ngx_rl_rule_set(cf, p, &value, draft);
-
-        if (expected) {
-            return expected[0] == '\0' ? NGX_CONF_ERROR
-                   : ngx_rl_wrong(cf, "has an invalid \"%V\", expected %s",
-                                  text, expected);
+            return ngx_rl_wrong(cf, "has \"%V\", but \"%s\" is a parameter of "
+                "%s", &args[i], p->conf,
+                (in == NGX_RL_IN_LIMIT) ? "\"ratelimit\""
+                : (in == NGX_RL_IN_ZONE) ? "\"ratelimit_zone\""
+                : (in == NGX_RL_IN_RULE) ? "\"ratelimit_rule\""
+                : "\"ratelimit_zone\" and \"ratelimit_rule\"");
         }
     }
 
-    return NGX_CONF_OK;
+    ngx_memzero(rows, sizeof(rows));
+
+    for (p = ngx_rl_params, row = rows; p->id; p++) {
+        if (p->in & in) {
+            row->name.data = (u_char *) p->conf;
+            row->name.len = ngx_strlen(p->conf);
+            row->set = ngx_rl_rule_set;
+            row->offset = p - ngx_rl_params;
+            row++;
+        }
+    }
+
+    row->expected = (in == NGX_RL_IN_LIMIT) ? "\"off\", or one each of "
+                                            : "one each of ";
+
+    return ngx_rl_rows_read(cf, rows, rule, from, NULL);
 }
 
 
-/* "<tier>:<limit>": a tier may have colons, a limit has none. */
-static const char *
-ngx_rl_rule_tier(ngx_str_t *text, const ngx_rl_spec_t *base, ngx_array_t *tiers)
-{
-    u_char               *colon;
-    ngx_str_t             name, amount;
-    ngx_uint_t            i;
-    const char           *expected;
-    ngx_rl_tier_limit_t  *tier;
-
-    colon = text->data + text->len;
-
-    do {
-        if (colon == text->data) {
-            return "\"<tier>:<limit or rate>\", with commas between";
-        }
-
-        colon--;
-
-    } while (*colon != ':');
-
-    name.data = text->data;
-    name.len = colon - text->data;
-
-    if (name.len == 0) {
-        return "a tier before each \":\"";
-    }
-
-    tier = tiers->elts;
-
-    for (i = 0; i < tiers->nelts; i++) {
-        if (ngx_rl_equal(&tier[i].tier, &name)) {
-            return "one limit of each tier";
-        }
-    }
-
-    tier = ngx_array_push(tiers);
-    if (tier == NULL) {
-        return "";
-    }
-
-    tier->tier = name;
-
-    amount.data = colon + 1;
-    amount.len = text->data + text->len - amount.data;
-
-    expected = ngx_rl_rule_spec(base, &amount, &tier->allowance.spec);
-
-    return expected ? expected
-                    : ngx_rl_limit_init(&tier->allowance.limit,
-                                        &tier->allowance.spec);
-}
-
-
-/* "tiers=": a rate in a rule that has one, else a number. */
+/*
+ * "tiers=<tier>:<limit>,...": a rate in a rule that has one, else a number. A
+ * tier may have colons, a limit has none.
+ */
 static char *
 ngx_rl_rule_tiers(ngx_conf_t *cf, ngx_rl_draft_t *draft)
 {
-    u_char         *p, *last;
-    ngx_str_t       text;
-    const char     *expected;
-    ngx_array_t     tiers;
-    ngx_rl_spec_t   base;
+    u_char               *p, *last;
+    ngx_str_t             text, amount;
+    ngx_uint_t            i;
+    const char           *expected;
+    ngx_array_t           tiers;
+    ngx_rl_spec_t         base;
+    ngx_rl_tier_limit_t  *tier;
 
     if (draft->tier_limits.len == 0) {
         return NGX_CONF_OK;
@@ -381,19 +312,56 @@ ngx_rl_rule_tiers(ngx_conf_t *cf, ngx_rl_draft_t *draft)
 
     do {
         text = ngx_rl_next(&p, last);
-        expected = ngx_rl_rule_tier(&text, &base, &tiers);
+        amount.len = 0;
+
+        while (amount.len < text.len
+               && text.data[text.len - amount.len - 1] != ':')
+        {
+            amount.len++;
+        }
+
+        amount.data = text.data + text.len - amount.len;
+
+        if (amount.len == text.len) {
+            expected = "\"<tier>:<limit or rate>\", with commas between";
+            break;
+        }
+
+        if (ngx_array_push(&tiers) == NULL) {
+            return NGX_CONF_ERROR;
+        }
+
+        tier = tiers.elts;
+        text.len -= amount.len + 1;
+
+        for (i = 0; i + 1 < tiers.nelts; i++, tier++) {
+            if (ngx_rl_equal(&tier->tier, &text)) {
+                break;
+            }
+        }
+
+        expected = (text.len == 0) ? "a tier before each \":\""
+                   : (i + 1 < tiers.nelts) ? "one limit of each tier"
+                   : ngx_rl_rule_spec(&base, &amount, &tier->allowance.spec);
+
+        if (expected == NULL) {
+            tier->tier = text;
+            expected = ngx_rl_limit_init(&tier->allowance.limit,
+                                         &tier->allowance.spec);
+        }
+
     } while (p && expected == NULL);
 
-    if (expected == NULL) {
-        draft->rule.tier_limits = tiers.elts;
-        draft->rule.ntier_limits = tiers.nelts;
-        return NGX_CONF_OK;
+    if (expected) {
+        return ngx_rl_wrong(cf, "\"%V\" has an invalid \"tiers=%V\", expected "
+                            "%s", &draft->rule.id, &draft->tier_limits,
+                            expected);
     }
 
-    return expected[0] == '\0' ? NGX_CONF_ERROR
-           : ngx_rl_wrong(cf, "\"%V\" has an invalid \"tiers=%V\", expected "
-                          "%s", &draft->rule.id, &draft->tier_limits,
-                          expected);
+    draft->rule.tier_limits = tiers.elts;
+    draft->rule.ntier_limits = tiers.nelts;
+
+    return NGX_CONF_OK;
 }
 
 
