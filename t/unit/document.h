@@ -19,6 +19,7 @@
 #include "nginx_text.h"
 
 #include "ngx_rl_document.h"
+#include "ngx_rl_param.h"
 
 #define M_GET   0x02
 #define M_HEAD  0x04
@@ -53,23 +54,23 @@ above_values(void *data, ngx_rl_rule_t *rule, const ngx_str_t *limit,
 
     for (ngx_uint_t i = 0; i < rule->nparts; i++) {
         if (strstr((char *) rule->parts[i].data, "unknown")) {
-            *which = i;
+            *which = NGX_RL_PARAM_ALL + i;
             return "a known variable";
         }
     }
 
     if (limit->len && strstr((char *) limit->data, "unknown")) {
-        *which = NGX_RL_VALUES_LIMIT;
+        *which = NGX_RL_PARAM_LIMIT;
         return "a known variable";
     }
 
     if (cost->len && strstr((char *) cost->data, "unknown")) {
-        *which = NGX_RL_VALUES_COST;
+        *which = NGX_RL_PARAM_COST;
         return "a known variable";
     }
 
     if (rule->cost_end.len && strstr((char *) rule->cost_end.data, "unknown")) {
-        *which = NGX_RL_VALUES_END;
+        *which = NGX_RL_PARAM_COST_END;
         return "a known variable";
     }
 

@@ -386,7 +386,7 @@ ngx_rl_values_beside(ngx_conf_t *cf, ngx_http_core_main_conf_t *core,
     const ngx_rl_condition_t  *c;
 
     static const ngx_uint_t  kinds[] = {
-        NGX_RL_VALUES_LIMIT, NGX_RL_VALUES_COST, NGX_RL_VALUES_END };
+        NGX_RL_PARAM_LIMIT, NGX_RL_PARAM_COST, NGX_RL_PARAM_COST_END };
 
     values = rule->data;
     expected = NULL;
@@ -410,7 +410,7 @@ ngx_rl_values_beside(ngx_conf_t *cf, ngx_http_core_main_conf_t *core,
         return expected;
     }
 
-    *which = NGX_RL_VALUES_IF;
+    *which = NGX_RL_PARAM_IF;
 
     values->conditions = ngx_pcalloc(pool, rule->nconditions
                                            * sizeof(ngx_rl_value_t));
@@ -484,7 +484,7 @@ ngx_rl_values(void *data, ngx_rl_rule_t *rule, const ngx_str_t *limit,
             continue;
         }
 
-        *which = i;
+        *which = NGX_RL_PARAM_ALL + i;
 
         expected = ngx_rl_value_shown_make(zone->core, &rule->parts[i], value,
                                            pool);

@@ -585,57 +585,35 @@ ngx_rl_read_limits(ngx_rl_rule_read_t *read)
 static void
 ngx_rl_read_values(ngx_rl_rule_read_t *read)
 {
-    u_char            part[NGX_INT_T_LEN + 1];
-    const char       *in, *name, *expected;
-    ngx_uint_t        which;
-    ngx_rl_draft_t   *draft;
-    ngx_rl_above_t   *above;
-    ngx_rl_reader_t  *reader;
+    u_char           part[NGX_INT_T_LEN + 1];
+    const char      *expected;
+    ngx_uint_t       which;
+    ngx_rl_draft_t  *draft;
+    ngx_rl_above_t  *above;
 
     draft = &read->draft;
-    reader = read->reader;
-    above = &reader->limiter->above;
-    which = 0;
-
-    if (reader->failed) {
-        return;
-    }
+    above = &read->reader->limiter->above;
 
     expected = above->values(above->data, &draft->rule, &draft->limit_text,
-                             &draft->cost_text, reader->pool, &which);
-    if (expected == NULL) {
-        return;
+                             &draft->cost_text, read->reader->pool, &which);
+
+    if (expected && *expected == '\0') {
+        read->reader->failed = 1;
+
+    } else if (expected && which >= NGX_RL_PARAM_ALL && read->listed) {
+        *ngx_sprintf(part, "%ui", which - NGX_RL_PARAM_ALL) = '\0';
+        ngx_rl_read_wrong(read->reader, "key", (const char *) part,
+                          "expected %s", expected);
+
+    } else if (expected) {
+        which = (which >= NGX_RL_PARAM_ALL) ? NGX_RL_PARAM_KEY
+                : (which == NGX_RL_PARAM_LIMIT
+                   && ngx_rl_says(draft, NGX_RL_PARAM_RATE))
+                ? NGX_RL_PARAM_RATE : which;
+
+        ngx_rl_read_wrong_param(draft, ngx_rl_param(which, draft->in), "",
+                                expected);
     }
-
-    if (*expected == '\0') {
-        reader->failed = 1;
-        return;
-    }
-
-    in = NULL;
-    name = "key";
-
-    if (which == NGX_RL_VALUES_COST) {
-        name = "cost";
-
-    } else if (which == NGX_RL_VALUES_IF) {
-        in = "match";
-        name = "if";
-
-    } else if (which == NGX_RL_VALUES_END) {
-        name = "cost_end";
-
-    } else if (which == NGX_RL_VALUES_LIMIT) {
-        in = "params";
-        name = ngx_rl_says(draft, NGX_RL_PARAM_RATE) ? "rate" : "limit";
-
-    } else if (read->listed) {
-        *ngx_sprintf(part, "%ui", which) = '\0';
-        in = "key";
-        name = (const char *) part;
-    }
-
-    ngx_rl_read_wrong(reader, in, name, "expected %s", expected);
 }
 
 

@@ -230,16 +230,11 @@ typedef struct {
  * values: makes rule->data, in pool, of rule->parts, rule->conditions,
  * rule->cost_end and the texts of limit and cost, which are empty if these are
  * constant. Returns NULL, or the expected value as a constant string ("a known
- * variable"); then *which is the wrong part's number, or one of those below.
- * "": memory is out.
+ * variable"); then *which is the parameter's number (ngx_rl_param_e), or, of a
+ * part of the key, NGX_RL_PARAM_ALL and the part's. "": memory is out.
  *
  * prepare: is the last step of making a rule. NGX_ERROR: memory is out.
  */
-#define NGX_RL_VALUES_LIMIT  ((ngx_uint_t) -1)
-#define NGX_RL_VALUES_COST   ((ngx_uint_t) -2)
-#define NGX_RL_VALUES_IF     ((ngx_uint_t) -3)
-#define NGX_RL_VALUES_END    ((ngx_uint_t) -4)
-
 typedef struct {
     const char  *(*values)(void *data, ngx_rl_rule_t *rule,
                            const ngx_str_t *limit, const ngx_str_t *cost,
