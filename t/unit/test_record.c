@@ -9,7 +9,7 @@
 
 #include "ngx_rl_record.h"
 
-#include "nginx.h"
+#include "nginx_text.h"
 
 #define DOCUMENT  "{\"rules\":[{\"id\":\"a\"}]}\n"
 #define TIME_MS   UINT64_C(1798761599123)      /* 2026-12-31T23:59:59.123Z */

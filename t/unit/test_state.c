@@ -16,7 +16,7 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
-#include "nginx.h"
+#include "nginx_text.h"
 #include "process.h"
 
 #define NOBODY  65534

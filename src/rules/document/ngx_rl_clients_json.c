@@ -364,15 +364,11 @@ ngx_rl_source_add(ngx_rl_reader_t *reader, ngx_rl_rule_t *rule, ngx_uint_t set,
 
     clients = &source->clients[set];
 
-    if (clients->elts == NULL
-        && ngx_array_init(clients, reader->temp, 4, sizeof(ngx_rl_known_t))
-           != NGX_OK)
-    {
-        reader->failed = 1;
-        return;
-    }
+    added = (clients->elts
+             || ngx_array_init(clients, reader->temp, 4, sizeof(ngx_rl_known_t))
+                == NGX_OK)
+            ? ngx_array_push(clients) : NULL;
 
-    added = ngx_array_push(clients);
     if (added == NULL) {
         reader->failed = 1;
         return;

@@ -63,37 +63,14 @@ ngx_rl_record_digest(const u_char *head, size_t len, const ngx_str_t *document,
     u_char *hex)
 {
     u_char      digest[SHA256_DIGEST_LENGTH];
-    ngx_uint_t  i;
     SHA256_CTX  ctx;
-
-    static const u_char  digits[] = "0123456789abcdef";
 
     SHA256_Init(&ctx);
     SHA256_Update(&ctx, head, len);
     SHA256_Update(&ctx, document->data, document->len);
     SHA256_Final(digest, &ctx);
 
-    for (i = 0; i < sizeof(digest); i++) {
-        hex[2 * i] = digits[digest[i] >> 4];
-        hex[2 * i + 1] = digits[digest[i] & 0xf];
-    }
-}
-
-
-static ngx_int_t
-ngx_rl_record_text(ngx_str_t *to, const void *data, size_t len,
-    ngx_pool_t *pool)
-{
-    to->len = len;
-    to->data = ngx_pnalloc(pool, len);
-
-    if (to->data == NULL) {
-        return NGX_ERROR;
-    }
-
-    ngx_memcpy(to->data, data, len);
-
-    return NGX_OK;
+    (void) ngx_hex_dump(hex, digest, sizeof(digest));
 }
 
 
@@ -205,10 +182,11 @@ ngx_rl_record_fields(json_t *json, ngx_pool_t *pool, ngx_rl_record_t *record)
         out = (ngx_str_t *) ((u_char *) record
                              + ngx_rl_record_all_texts[i].offset);
 
-        if (ngx_rl_record_text(out, json_string_value(field),
-                               json_string_length(field), pool)
-            != NGX_OK)
-        {
+        out->len = json_string_length(field);
+        out->data = (u_char *) json_string_value(field);
+        out->data = ngx_pstrdup(pool, out);
+
+        if (out->data == NULL) {
             return ngx_rl_record_no_memory;
         }
     }
@@ -341,16 +319,16 @@ ngx_rl_record_copy(ngx_rl_record_t *to, const ngx_rl_record_t *from,
         text = (ngx_str_t *) ((u_char *) to
                               + ngx_rl_record_all_texts[i].offset);
 
-        if (text->len
-            && ngx_rl_record_text(text, text->data, text->len, pool)
-               != NGX_OK)
-        {
+        text->data = text->len ? ngx_pstrdup(pool, text) : text->data;
+
+        if (text->len && text->data == NULL) {
             return NGX_ERROR;
         }
     }
 
-    return ngx_rl_record_text(&to->document, from->document.data,
-                              from->document.len, pool);
+    to->document.data = ngx_pstrdup(pool, &to->document);
+
+    return to->document.data ? NGX_OK : NGX_ERROR;
 }
 
 

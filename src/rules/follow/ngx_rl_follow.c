@@ -458,9 +458,8 @@ ngx_rl_follow_trim_work(void *data)
 static ngx_int_t
 ngx_rl_follow_finish(ngx_rl_follow_t *follow, ngx_msec_t budget_ms)
 {
-    size_t       bytes;
-    ngx_int_t    rc;
-    ngx_pool_t  *pool;
+    size_t     bytes;
+    ngx_int_t  rc;
 
     bytes = follow->next->entry.text.len;
     rc = ngx_rl_policy_finish(follow->next->policy, budget_ms, NULL);
@@ -486,15 +485,9 @@ ngx_rl_follow_finish(ngx_rl_follow_t *follow, ngx_msec_t budget_ms)
      */
 
     if (ngx_max(follow->bytes, bytes) > NGX_RL_FOLLOW_LARGE) {
-        pool = ngx_create_pool(NGX_DEFAULT_POOL_SIZE, follow->log);
-
-        if (pool
-            && ngx_rl_job_start(pool, NGX_RL_JOB_COMPUTES,
-                                ngx_rl_follow_trim_work, NULL, NULL)
-               == NULL)
-        {
-            ngx_destroy_pool(pool);
-        }
+        (void) ngx_rl_follow_task_start(
+                   ngx_rl_follow_task_new(follow->limiter, follow->log),
+                   follow, NGX_RL_JOB_COMPUTES, ngx_rl_follow_trim_work, NULL);
     }
 
     follow->bytes = bytes;

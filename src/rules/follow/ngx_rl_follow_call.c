@@ -247,63 +247,41 @@ ngx_rl_follow_call_job(ngx_rl_follow_call_t *call, ngx_rl_follow_work_pt work,
 }
 
 
-/* The version of the store, or one of before. Returns OK or what is wrong. */
-static ngx_rl_follow_status_e
-ngx_rl_follow_find(ngx_rl_follow_call_t *call)
-{
-    ngx_uint_t        i;
-    ngx_array_t       records;
-    ngx_rl_record_t  *record;
-
-    switch (ngx_rl_follow_history(call->limiter, call->pool, &call->entry)) {
-
-    case NGX_OK:
-        break;
-
-    case NGX_DECLINED:
-        return NGX_RL_FOLLOW_NOT_FOUND;
-
-    default: /* NGX_ERROR */
-        return NGX_RL_FOLLOW_FAILED;
-    }
-
-    if (ngx_rl_follow_heads(&call->entry.text, 1, call->pool, &records)
-        != NGX_OK)
-    {
-        return NGX_RL_FOLLOW_FAILED;
-    }
-
-    record = records.elts;
-
-    for (i = 0; i < records.nelts; i++) {
-
-        if (record[i].version == call->version) {
-            call->entry.text = record[i].text;
-            return NGX_RL_FOLLOW_OK;
-        }
-    }
-
-    return NGX_RL_FOLLOW_NOT_FOUND;
-}
-
-
 /* Reads the record of this gateway, or that Redis has sent. */
 static ngx_rl_follow_status_e
 ngx_rl_follow_read_work(ngx_rl_follow_call_t *call)
 {
+    ngx_uint_t               i;
     const char              *wrong;
+    ngx_array_t              records;
+    ngx_rl_record_t         *record;
     ngx_rl_follow_result_t  *result;
-    ngx_rl_follow_status_e   status;
 
     result = &call->result;
     ngx_rl_store_version(call->limiter->store, &result->version, &result->id);
 
     if (call->entry.text.data == NULL) {
-        status = ngx_rl_follow_find(call);
 
-        if (status != NGX_RL_FOLLOW_OK) {
-            return status;
+        if (ngx_rl_follow_history(call->limiter, call->pool, &call->entry)
+            == NGX_ERROR
+            || ngx_rl_follow_heads(&call->entry.text, 1, call->pool, &records)
+               != NGX_OK)
+        {
+            return NGX_RL_FOLLOW_FAILED;
         }
+
+        record = records.elts;
+
+        for (i = 0; i < records.nelts && record->version != call->version; i++)
+        {
+            record++;
+        }
+
+        if (i == records.nelts) {
+            return NGX_RL_FOLLOW_NOT_FOUND;
+        }
+
+        call->entry.text = record->text;
     }
 
     wrong = NULL;
