@@ -89,7 +89,7 @@ typedef struct {
 
     ngx_rl_limiter_t  *limiter;   /* these when all is read */
     ngx_uint_t         number;    /* of the rule, in policy->fixed, or ALL */
-    ngx_uint_t         part;      /* of the rule that spec is for, in
+    ngx_uint_t         narrows;   /* the rule that spec is for, in
                                      policy->fixed, or ALL */
     ngx_rl_limit_t     limit;     /* of that, unless it is dynamic */
     ngx_rl_value_t    *tier;      /* of a location; NULL: none */

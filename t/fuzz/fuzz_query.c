@@ -72,8 +72,8 @@ fuzz_body(ngx_rl_edit_resource_e resource)
     case NGX_RL_EDIT_DENY:
         return "\"sk_9\"";
 
-    case NGX_RL_EDIT_TEMPORARY_LIMITS:
-    case NGX_RL_EDIT_TEMPORARY_LIMIT:
+    case NGX_RL_EDIT_OVERRIDES:
+    case NGX_RL_EDIT_OVERRIDE:
         return "{\"type\":\"multiplicative\",\"value\":3,\"reason\":\"y\"}";
 
     case NGX_RL_EDIT_TIER_LIMITS:
@@ -126,7 +126,7 @@ fuzz_named(ngx_rl_edit_resource_e resource)
     return resource == NGX_RL_EDIT_RULE
            || resource == NGX_RL_EDIT_TIER_LIMITS
            || resource == NGX_RL_EDIT_TIER_ASSIGNMENT
-           || resource == NGX_RL_EDIT_TEMPORARY_LIMIT;
+           || resource == NGX_RL_EDIT_OVERRIDE;
 }
 
 

@@ -304,7 +304,7 @@ test_nothing(void **state)
     assert_int_equal(rule->fail_mode, NGX_RL_FAIL_DEFAULT);
     assert_null(policy->allow.globs);
     assert_null(policy->allow.digests.entries);
-    assert_null(policy->temporary_limits);
+    assert_null(policy->overrides);
     assert_false(policy->needs & NGX_RL_NEEDS_KEY);
     assert_false(policy->tenants);
     ngx_rl_policy_release(policy);
@@ -571,10 +571,10 @@ test_overrides(void **state)
         "'expires_at':'1970-01-01T00:00:01Z'},{'id':'5','tenant':{"
         "'part':'$none','value':'v'},'type':'absolute','value':1}]}");
 
-    ngx_rl_temporary_t *o = policy->temporary_limits;
+    ngx_rl_override_t *o = policy->overrides;
     assert_true(policy->tenants);
 
-    uint32_t i = document_find(&policy->temporary_keys, "k");
+    uint32_t i = document_find(&policy->override_keys, "k");
     assert_int_equal(i, 3);
     assert_int_equal(o[3].next, 2);
     assert_int_equal(o[2].next, 0);
@@ -594,7 +594,7 @@ test_overrides(void **state)
     assert_int_equal(o[3].expires, 1);
 
     ngx_rl_policy_part_digest(&part, &value, 0, digest);
-    assert_int_equal(ngx_rl_map_get(&policy->temporary_keys, digest), 1);
+    assert_int_equal(ngx_rl_map_get(&policy->override_keys, digest), 1);
 
     assert_int_equal(warnings.n, 1);
     same_text(((ngx_rl_problem_t *) warnings.list.elts)->pointer,
@@ -747,9 +747,9 @@ check_example(ngx_rl_policy_t *policy)
 
     same_text(tier_of(policy, 0, "sk_prod_abc123"), "pro");
 
-    i = document_find(&policy->temporary_keys, "sk_prod_abc123");
+    i = document_find(&policy->override_keys, "sk_prod_abc123");
     assert_int_equal(i, 0);
-    ngx_rl_temporary_t *override = &policy->temporary_limits[0];
+    ngx_rl_override_t *override = &policy->overrides[0];
     same_text(override->id, "...");
     same_text(override->rule_id, "orders");
     assert_int_equal(override->millionths, 5000000);

@@ -1,6 +1,6 @@
 /*
  * Documents that are refused: each with the place of what is wrong, and what
- * was expected; all that is wrong at once. And temporary limits that do not fit
+ * was expected; all that is wrong at once. And overrides that do not fit
  * a rule: of nginx.conf, or in a stored document, that is only a warning.
  */
 
@@ -312,7 +312,7 @@ test_secret(void **state)
 }
 
 
-/* A document with one temporary limit. */
+/* A document with one override. */
 static const char *
 document_of(const char *limit)
 {

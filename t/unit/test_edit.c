@@ -232,7 +232,7 @@ static const step_t  steps[] = {
     step(RULE, PUT, "b", 0, "{" P(8) "}", OK, "*", NEXT "'rules':[" SKIPPED ",{"
         P(8) ",'id':'b'}],'overrides':[{'id':'o','key':'#k#','rule':'odd'," V
         "}]}"),
-    step(TEMPORARY_LIMIT, PUT, "odd", 0, "{'key':'k'," V "}", CREATED, "*",
+    step(OVERRIDE, PUT, "odd", 0, "{'key':'k'," V "}", CREATED, "*",
         "*"),
     step(ALLOW, POST, 0, 0, "'a*'", OK, "['a*']", "*"),
     step(TIER_LIMITS, PUT, "pro", "rule=odd", "{'limit':5}", CREATED, "*", "*"),
@@ -240,7 +240,7 @@ static const step_t  steps[] = {
         "/rules/0/key odd: expected a known variable"),
     step(TIER_LIMITS, PUT, "pro", "rule=odd", "{'limit':-1}", INVALID,
         "/rules/0/tiers/pro/limit odd: must be at least 0", NULL),
-    wrong(TEMPORARY_LIMITS, POST, 0, "{'id':'o','key':'l','rule':'odd'," V "}",
+    wrong(OVERRIDES, POST, 0, "{'id':'o','key':'l','rule':'odd'," V "}",
         "/rules/0/key odd: expected a known variable; /overrides/1/id o: is "
         "taken by another override"),
     gone(RULE, "b", "*"),
@@ -415,26 +415,26 @@ static const step_t  steps[] = {
     gone(TIER_ASSIGNMENT, "#sk_1#", NEXT "'tier_of':{'keys':{}}}"),
 
     base("{'overrides':[" X "," OLD "," Y "]}", 0),
-    shows(TEMPORARY_LIMITS, 0, 0, "[" X "," Y "]"),
-    shows(TEMPORARY_LIMITS, 0, "key=sk_1", "[" X "]"),
-    shows(TEMPORARY_LIMITS, 0, "key=k*", "[]"),
-    shows(TEMPORARY_LIMITS, 0, "key=#k#", "[" Y "]"),
-    shows(TEMPORARY_LIMITS, 0, "key=\xff*", "[]"),
-    shows(TEMPORARY_LIMITS, 0, "rule=conf", "[" X "]"),
+    shows(OVERRIDES, 0, 0, "[" X "," Y "]"),
+    shows(OVERRIDES, 0, "key=sk_1", "[" X "]"),
+    shows(OVERRIDES, 0, "key=k*", "[]"),
+    shows(OVERRIDES, 0, "key=#k#", "[" Y "]"),
+    shows(OVERRIDES, 0, "key=\xff*", "[]"),
+    shows(OVERRIDES, 0, "rule=conf", "[" X "]"),
 
     /* the body of a GET says nothing */
 
-    step(TEMPORARY_LIMITS, GET, 0, 0, "{}", OK, "[" X "," Y "]", NULL),
-    step(TEMPORARY_LIMITS, GET, 0, "key=none", "{}", OK, "[]", NULL),
+    step(OVERRIDES, GET, 0, 0, "{}", OK, "[" X "," Y "]", NULL),
+    step(OVERRIDES, GET, 0, "key=none", "{}", OK, "[]", NULL),
 
-    shows(TEMPORARY_LIMIT, "y", 0, Y),
-    missing(TEMPORARY_LIMIT, GET, "old"),
-    missing(TEMPORARY_LIMIT, DELETE, "old"),
-    gone(TEMPORARY_LIMIT, "x", NEXT "'overrides':[" Y "]}"),
-    step(TEMPORARY_LIMIT, PUT, "x", 0, "{'key':'k'," V "}", OK, "{'key':'#k#',"
+    shows(OVERRIDE, "y", 0, Y),
+    missing(OVERRIDE, GET, "old"),
+    missing(OVERRIDE, DELETE, "old"),
+    gone(OVERRIDE, "x", NEXT "'overrides':[" Y "]}"),
+    step(OVERRIDE, PUT, "x", 0, "{'key':'k'," V "}", OK, "{'key':'#k#',"
         V ",'id':'x'}", NEXT "'overrides':[{'key':'#k#'," V ",'id':'x'}," Y
         "]}"),
-    wrong(TEMPORARY_LIMIT, PUT, "x", "{'key':'k'," PAST "," V "}",
+    wrong(OVERRIDE, PUT, "x", "{'key':'k'," PAST "," V "}",
         "/overrides/0/expires_at x: is in the past"),
 
     /* those that have ended leave with any change */
@@ -445,28 +445,28 @@ static const step_t  steps[] = {
         "'overrides':[]}"),
 
     base("{'overrides':[" Y "]}", 0),
-    step(TEMPORARY_LIMITS, POST, 0, 0, "{'key':'sk_1'," V "}", CREATED,
+    step(OVERRIDES, POST, 0, 0, "{'key':'sk_1'," V "}", CREATED,
         "{'key':'#sk_1#'," V ",'id':'" ID "'}", NEXT "'overrides':[" Y
         ",{'key':'#sk_1#'," V ",'id':'" ID "'}]}"),
-    step(TEMPORARY_LIMITS, POST, 0, 0, "[{'key':'b'," V
+    step(OVERRIDES, POST, 0, 0, "[{'key':'b'," V
         "},{'id':'old','key':'c'," V "},{'key':'d'," V "}]", CREATED,
         "[{'key':'#b#'," V ",'id':'" ID "'},{'id':'old','key':'#c#'," V
         "},{'key':'#d#'," V ",'id':'" ID "-3'}]", "*"),
-    wrong(TEMPORARY_LIMITS, POST, 0, "[{'key':'b'," V "},{'id':'y','key':'c'," V
+    wrong(OVERRIDES, POST, 0, "[{'key':'b'," V "},{'id':'y','key':'c'," V
         "}]", "/overrides/2/id y: is taken by another override"),
-    wrong(TEMPORARY_LIMITS, POST, 0, "[{'key':'b'," V "},{'key':7," V "}]",
+    wrong(OVERRIDES, POST, 0, "[{'key':'b'," V "},{'key':7," V "}]",
         "/overrides/2/key " ID "-2: expected a string; /overrides/2 " ID
         "-2: expected one of 'key' and 'tenant'"),
-    wrong(TEMPORARY_LIMITS, POST, 0, "{'id':'z','key':'a','rule':'none'," V "}",
+    wrong(OVERRIDES, POST, 0, "{'id':'z','key':'a','rule':'none'," V "}",
         "/overrides/1/rule z: is no rule of this document or of nginx.conf"),
-    wrong(TEMPORARY_LIMITS, POST, 0, "7", "/overrides/1 : expected an object"),
+    wrong(OVERRIDES, POST, 0, "7", "/overrides/1 : expected an object"),
 
     /* it would not be there when the answer says that it is */
 
-    wrong(TEMPORARY_LIMITS, POST, 0, "[{'id':'p','key':'b'," FUTURE "," V
+    wrong(OVERRIDES, POST, 0, "[{'id':'p','key':'b'," FUTURE "," V
         "},{'id':'q','key':'b'," PAST "," V "}]",
         "/overrides/2/expires_at q: is in the past"),
-    step(TEMPORARY_LIMITS, POST, 0, 0, "[]", OK, "[]", NULL),
+    step(OVERRIDES, POST, 0, 0, "[]", OK, "[]", NULL),
 
     base("", 0),
     shows(ALLOW, 0, 0, "[]"),
@@ -545,7 +545,7 @@ static const step_t  steps[] = {
     step(DOCUMENT, PUT, 0, 0, "{'rules':[],'allow':[{'key':'k',"
         "'duration':1}]}", OK, NEXT "'rules':[],'allow':[{'key':'#k#',"
         FUTURE "}]}", "*"),
-    step(TEMPORARY_LIMIT, PUT, "d", 0, "{'key':'k','duration':1," V "}",
+    step(OVERRIDE, PUT, "d", 0, "{'key':'k','duration':1," V "}",
         CREATED, "{'key':'#k#'," V ",'id':'d'," FUTURE "}", "*"),
 
     /* all clients */
@@ -744,7 +744,7 @@ run(const char *text, ngx_uint_t clear, const step_t *step, ngx_uint_t n)
 static void
 test_steps(void **state)
 {
-    const step_t  made = step(TEMPORARY_LIMITS, POST, 0, 0,
+    const step_t  made = step(OVERRIDES, POST, 0, 0,
                               "{'key':'sk_1'," V "}", CREATED, "*", "*");
 
     run("", 0, steps, sizeof(steps) / sizeof(steps[0]));
@@ -889,9 +889,9 @@ test_memory(void **state)
         step(TIER_ASSIGNMENTS, PATCH, 0, 0, "{'keys':{'m':'t'}}", OK, "*", "*"),
         step(TIER_ASSIGNMENT, PUT, "k", 0, "{'tier':'u'}", OK,
              "{'tier':'u','by':'key'}", "*"),
-        step(TEMPORARY_LIMITS, POST, 0, 0, "[{'key':'m'," V "}]", CREATED, "*",
+        step(OVERRIDES, POST, 0, 0, "[{'key':'m'," V "}]", CREATED, "*",
              "*"),
-        step(TEMPORARY_LIMITS, GET, 0, "key=k", 0, OK, "*", NULL),
+        step(OVERRIDES, GET, 0, "key=k", 0, OK, "*", NULL),
         step(ALLOW, POST, 0, 0, "['k','m']", OK, "*", "*"),
         step(ALLOW, DELETE, 0, "key=k", 0, GONE, NULL, "*")
     };

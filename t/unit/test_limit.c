@@ -361,7 +361,7 @@ test_part(void **state)
     ngx_rl_spec_t own = { 0 };
     own.burst = 5;
     own.delay = 2;
-    assert_null(ngx_rl_limit_part(&whole, &own, &part));
+    assert_null(ngx_rl_limit_narrow(&whole, &own, &part));
 
     /* what clients see is that of a bucket of this size */
 
@@ -393,17 +393,17 @@ test_part(void **state)
     /* a burst above the whole is the whole, halves are halves of both */
 
     own.burst = NGX_RL_MAX_TOKENS;
-    assert_null(ngx_rl_limit_part(&whole, &own, &part));
+    assert_null(ngx_rl_limit_narrow(&whole, &own, &part));
     assert_int_equal(part.capacity, 21);
     own.burst = 5;
-    assert_null(ngx_rl_limit_part(&whole, &own, &part));
+    assert_null(ngx_rl_limit_narrow(&whole, &own, &part));
     ngx_rl_limit_halve(&part, &halves);
     assert_int_equal(halves.rate.open, 12);
     assert_int_equal(halves.rate.capacity, 42);
 
     own.burst = 0;
     own.nodelay = 1;
-    assert_null(ngx_rl_limit_part(&whole, &own, &part));
+    assert_null(ngx_rl_limit_narrow(&whole, &own, &part));
     assert_int_equal(part.free_us, UINT64_MAX);
     assert_int_equal(part.capacity, 1);
 }

@@ -161,7 +161,8 @@ part_c(check_t *check)
     check->whole = check->counter->limit;
     own.burst = check->whole.capacity - check->keep - 1;
 
-    assert_null(ngx_rl_limit_part(&check->whole, &own, &check->counter->limit));
+    assert_null(ngx_rl_limit_narrow(&check->whole, &own,
+                                    &check->counter->limit));
 }
 
 

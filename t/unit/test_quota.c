@@ -170,7 +170,7 @@ test_more(void **state)
 
     ngx_rl_spec_t own = { 0 };
     own.burst = 4;
-    assert_null(ngx_rl_limit_part(&leaky, &own, &part));
+    assert_null(ngx_rl_limit_narrow(&leaky, &own, &part));
     answer.reset_us = 9 * S;
     assert_int_equal(ngx_rl_quota_more_us(&part, &answer), 1 * S);
 

@@ -465,11 +465,11 @@ override_is(const ngx_rl_policy_t *policy, const ngx_rl_rule_t *rule,
 {
     ngx_str_t                 text = str(key);
     ngx_rl_subject_t          subject;
-    const ngx_rl_temporary_t  *o;
+    const ngx_rl_override_t  *o;
 
     subject_make(&subject, api_key, "/");
 
-    o = ngx_rl_policy_temporary(policy, rule, &subject, &text, now);
+    o = ngx_rl_policy_override(policy, rule, &subject, &text, now);
 
     if (id == NULL) {
         assert_null(o);
@@ -491,7 +491,7 @@ test_overrides(void **state)
     ngx_str_t           parts[] = { ngx_string("$arg_u"),
                                     ngx_string("$http_x_tenant") };
 
-    ngx_rl_temporary_t   overrides[] = {
+    ngx_rl_override_t   overrides[] = {
         /* of "vip", in an order that is not the document's */
         { ngx_string("any"), ngx_null_string, 0, 2000000, { 0 }, 2 },
             { ngx_string("first"), ngx_string("one"), NOW + 60, 3000000, { 0 },
@@ -511,11 +511,11 @@ test_overrides(void **state)
     ngx_rl_rule_t *split = rule_push(policy, "split");
     split->shards = 2;
 
-    policy->temporary_limits = overrides;
+    policy->overrides = overrides;
     policy->tenants = 1;
-    map_put(policy, &policy->temporary_keys, "vip", 1);
+    map_put(policy, &policy->override_keys, "vip", 1);
     ngx_rl_policy_part_digest(&part, &acme, 0, d);
-    (void) ngx_rl_map_put(&policy->temporary_keys, d, 3);
+    (void) ngx_rl_map_put(&policy->override_keys, d, 3);
     assert_int_equal(ngx_rl_policy_complete(policy), NGX_OK);
 
     override_is(policy, one, "other", "x", NOW, NULL);
@@ -551,19 +551,19 @@ test_override_limit(void **state)
 
     ngx_rl_rule_t *rule = limiter.base->fixed[0];
 
-    ngx_rl_temporary_t o = { 0 };
+    ngx_rl_override_t o = { 0 };
     o.millionths = 2500000;
-    assert_null(ngx_rl_temporary_limit(&o, &rule->spec, &limit));
+    assert_null(ngx_rl_override_limit(&o, &rule->spec, &limit));
     assert_int_equal(limit.capacity, 250);
     assert_int_not_equal(limit.mark, rule->limit.mark);
 
     o.millionths = 0;
     o.amount.tokens = 500;
-    assert_null(ngx_rl_temporary_limit(&o, &rule->spec, &limit));
+    assert_null(ngx_rl_override_limit(&o, &rule->spec, &limit));
     assert_int_equal(limit.capacity, 500);
 
     o.amount.tokens = (uint64_t) 1 << 40;
-    assert_non_null(ngx_rl_temporary_limit(&o, &rule->spec, &limit));
+    assert_non_null(ngx_rl_override_limit(&o, &rule->spec, &limit));
 }
 
 

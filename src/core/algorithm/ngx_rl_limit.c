@@ -374,14 +374,14 @@ ngx_rl_limit_share(const ngx_rl_limit_t *limit, uint32_t n, uint32_t i,
 
 
 const char *
-ngx_rl_limit_part(const ngx_rl_limit_t *whole, const ngx_rl_spec_t *own,
-    ngx_rl_limit_t *part)
+ngx_rl_limit_narrow(const ngx_rl_limit_t *whole, const ngx_rl_spec_t *own,
+    ngx_rl_limit_t *narrow)
 {
     uint64_t        open;
     ngx_rl_rate_t  *rate;
 
-    *part = *whole;
-    rate = &part->rate;
+    *narrow = *whole;
+    rate = &narrow->rate;
 
     if (whole->capacity == 0) {
         return NULL;
@@ -393,12 +393,12 @@ ngx_rl_limit_part(const ngx_rl_limit_t *whole, const ngx_rl_spec_t *own,
     rate->open_us = open * rate->step_us + open * rate->step_frac / rate->scale;
     rate->open_frac = (uint32_t) (open * rate->step_frac % rate->scale);
 
-    part->capacity = rate->open;
-    part->window_us = rate->open_us + (rate->open_frac != 0);
-    part->mark = ngx_rl_limit_mark(part);
-    ngx_rl_limit_write(part);
+    narrow->capacity = rate->open;
+    narrow->window_us = rate->open_us + (rate->open_frac != 0);
+    narrow->mark = ngx_rl_limit_mark(narrow);
+    ngx_rl_limit_write(narrow);
 
-    return ngx_rl_limit_free(part, own);
+    return ngx_rl_limit_free(narrow, own);
 }
 
 

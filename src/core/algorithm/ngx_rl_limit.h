@@ -88,7 +88,8 @@ typedef struct {
     ngx_rl_rate_t        rate;       /* of buckets */
     uint16_t             mark;       /* of all that: limits that differ hardly
                                         ever have the same; 1.. */
-    uint16_t             whole;      /* the mark; of a part that of its whole */
+    uint16_t             whole;      /* the mark; of one that is narrowed, that
+                                        of its whole */
 
     /* "120, 120;w=60", capacity and seconds, or "5" of concurrency; a share
        of a limit has the text of the whole, which is what clients see */
@@ -119,12 +120,12 @@ int ngx_rl_limit_share(const ngx_rl_limit_t *limit, uint32_t n, uint32_t i,
     ngx_rl_limit_t *share);
 
 /*
- * The limit of a location that may use only a part of a leaky bucket. It has
+ * The limit of a location that may use only some of a leaky bucket. It has
  * the burst, the delay and the nodelay of own. The burst is at most that of
  * whole. Returns NULL, or what was expected as a constant string.
  */
-const char *ngx_rl_limit_part(const ngx_rl_limit_t *whole,
-    const ngx_rl_spec_t *own, ngx_rl_limit_t *part);
+const char *ngx_rl_limit_narrow(const ngx_rl_limit_t *whole,
+    const ngx_rl_spec_t *own, ngx_rl_limit_t *narrow);
 
 /*
  * The same limit in half tokens: twice the capacity, of which each takes half

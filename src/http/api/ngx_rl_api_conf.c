@@ -220,7 +220,7 @@ ngx_rl_api_resolve_checks(ngx_conf_t *cf, ngx_rl_api_conf_t *api)
 
     limit->limiter = api->limiter;
     limit->number = NGX_RL_ALL;
-    limit->part = NGX_RL_ALL;
+    limit->narrows = NGX_RL_ALL;
 
     for (i = 0; i < 2; i++) {
         conf[i] = *api->location;

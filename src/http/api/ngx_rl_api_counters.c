@@ -247,7 +247,7 @@ ngx_rl_api_counter_json(ngx_rl_api_counter_t *counter)
     ngx_rl_penalty_t          *penalty;
     ngx_rl_api_client_t       *client;
     const ngx_rl_limit_t      *limit;
-    const ngx_rl_temporary_t  *temporary;
+    const ngx_rl_override_t   *override;
 
     look = &counter->look;
     client = &counter->client;
@@ -274,12 +274,12 @@ ngx_rl_api_counter_json(ngx_rl_api_counter_t *counter)
                 ? json_integer(limit->capacity - remaining) : json_null());
         }
 
-        temporary = client->allowed.temporary;
+        override = client->allowed.override;
 
         ngx_rl_json_set(&json, "tier",
                         ngx_rl_json_name(&client->subject.tier));
         ngx_rl_json_set(&json, "override",
-                        ngx_rl_json_name(temporary ? &temporary->id : NULL));
+                        ngx_rl_json_name(override ? &override->id : NULL));
     }
 
     if (client->listed != NGX_RL_LISTED_NOT) {

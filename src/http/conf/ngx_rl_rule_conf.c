@@ -911,9 +911,9 @@ ngx_rl_resolve_zone(ngx_conf_t *cf, ngx_rl_main_conf_t *conf, void *entry)
 }
 
 
-/* The leaky bucket of which a location uses a part, as limit_req does. */
+/* The leaky bucket that a location narrows, as limit_req does. */
 static ngx_int_t
-ngx_rl_resolve_part(ngx_conf_t *cf, ngx_rl_location_limit_t *limit,
+ngx_rl_resolve_narrow(ngx_conf_t *cf, ngx_rl_location_limit_t *limit,
     ngx_rl_zone_conf_t *zone)
 {
     ngx_uint_t        all;
@@ -923,7 +923,7 @@ ngx_rl_resolve_part(ngx_conf_t *cf, ngx_rl_location_limit_t *limit,
 
     base = zone->limiter.base;
     all = (limit->number == NGX_RL_ALL);
-    limit->part = NGX_RL_ALL;
+    limit->narrows = NGX_RL_ALL;
 
     if (!limit->own) {
         return NGX_OK;
@@ -947,7 +947,7 @@ ngx_rl_resolve_part(ngx_conf_t *cf, ngx_rl_location_limit_t *limit,
 
     } else {
         expected = rule->dynamic ? NULL
-                   : ngx_rl_limit_part(&rule->limit, &limit->spec,
+                   : ngx_rl_limit_narrow(&rule->limit, &limit->spec,
                                        &limit->limit);
     }
 
@@ -957,8 +957,8 @@ ngx_rl_resolve_part(ngx_conf_t *cf, ngx_rl_location_limit_t *limit,
             "zone \"%V\", expected %s", &limit->zone, expected);
     }
 
-    limit->part = rule->number;
-    rule->parted = 1;
+    limit->narrows = rule->number;
+    rule->narrowed = 1;
     rule->needs |= NGX_RL_NEEDS_LIMIT;
     base->needs |= NGX_RL_NEEDS_LIMIT;
 
@@ -1007,7 +1007,7 @@ ngx_rl_resolve_limit(ngx_conf_t *cf, ngx_rl_main_conf_t *conf, void *entry)
         limit->number = rule->number;
     }
 
-    return ngx_rl_resolve_part(cf, limit, zone);
+    return ngx_rl_resolve_narrow(cf, limit, zone);
 }
 
 

@@ -298,8 +298,8 @@ ngx_rl_explain_counter(ngx_rl_explain_t *explain, json_t *json,
             : ngx_rl_origin_names[allowed ? allowed->origin
                                           : NGX_RL_ORIGIN_RULE],
             "override",
-            ngx_rl_json_name((allowed && allowed->temporary)
-                             ? &allowed->temporary->id : NULL),
+            ngx_rl_json_name((allowed && allowed->override)
+                             ? &allowed->override->id : NULL),
             "cost", (json_int_t) counter->cost,
             "dry_run", (int) counter->dry_run));
 

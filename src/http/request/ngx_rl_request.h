@@ -209,8 +209,8 @@ void ngx_rl_phases_init(ngx_cycle_t *cycle);
 /* The limit that a client has of a rule. */
 typedef struct {
     const ngx_rl_limit_t      *limit;
-    const ngx_rl_temporary_t  *temporary;  /* in force; NULL: none */
-    const ngx_rl_temporary_t  *misfit;     /* one that does not fit the rule */
+    const ngx_rl_override_t   *override;   /* in force; NULL: none */
+    const ngx_rl_override_t   *misfit;     /* one that does not fit the rule */
     ngx_rl_origin_e            origin;
     unsigned                   dynamic:1;  /* of a variable */
 } ngx_rl_allowed_t;
@@ -280,7 +280,7 @@ ngx_int_t ngx_rl_listed(const ngx_rl_policy_t *policy,
     ngx_rl_listed_e *listed);
 
 /*
- * Sets the limit that a rule allows the client, and the temporary one: of the
+ * Sets the limit that a rule allows the client, and the override: of the
  * allowance, or of the rule if that is NULL, and what overrides it for a time.
  * NGX_ERROR: memory is out.
  */

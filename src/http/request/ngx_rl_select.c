@@ -664,20 +664,20 @@ ngx_rl_allow(ngx_pool_t *pool, const ngx_rl_rule_t *rule,
     const ngx_rl_subject_t *subject, const ngx_str_t *key,
     const ngx_rl_allowance_t *allowance, ngx_rl_allowed_t *allowed)
 {
-    ngx_rl_limit_t            *limit;
-    const ngx_rl_temporary_t  *temporary;
+    ngx_rl_limit_t           *limit;
+    const ngx_rl_override_t  *override;
 
     allowed->limit = allowance ? &allowance->limit : &rule->limit;
-    allowed->temporary = NULL;
+    allowed->override = NULL;
     allowed->misfit = NULL;
 
-    if (rule->policy->temporary_limits == NULL) {
+    if (rule->policy->overrides == NULL) {
         return NGX_OK;
     }
 
-    temporary = ngx_rl_policy_temporary(rule->policy, rule, subject, key,
-                                        ngx_time());
-    if (temporary == NULL) {
+    override = ngx_rl_policy_override(rule->policy, rule, subject, key,
+                                      ngx_time());
+    if (override == NULL) {
         return NGX_OK;
     }
 
@@ -688,16 +688,15 @@ ngx_rl_allow(ngx_pool_t *pool, const ngx_rl_rule_t *rule,
 
     /* one that does not fit the rule leaves it as it is */
 
-    if (ngx_rl_temporary_limit(temporary,
-                               allowance ? &allowance->spec : &rule->spec,
-                               limit)
+    if (ngx_rl_override_limit(override,
+                              allowance ? &allowance->spec : &rule->spec, limit)
         == NULL)
     {
         allowed->limit = limit;
-        allowed->temporary = temporary;
+        allowed->override = override;
 
     } else {
-        allowed->misfit = temporary;
+        allowed->misfit = override;
     }
 
     return NGX_OK;
@@ -706,14 +705,14 @@ ngx_rl_allow(ngx_pool_t *pool, const ngx_rl_rule_t *rule,
 
 /*
  * What the rule, the tier, the API key or the rule's key allows, and what
- * overrides it for a time; or the location's part of it. SKIPPED: there is no
- * limit, or the key is not in the rule's share.
+ * overrides it for a time; or the location's narrower limit. SKIPPED: there is
+ * no limit, or the key is not in the rule's share.
  */
 static ngx_rl_selected_e
 ngx_rl_select_limit(ngx_rl_selection_t *s, ngx_rl_rule_t *rule,
     const ngx_str_t *key)
 {
-    ngx_rl_limit_t            *part;
+    ngx_rl_limit_t            *narrow;
     ngx_rl_allowed_t          *allowed;
     ngx_rl_selected_e          selected;
     const ngx_rl_allowance_t  *allowance;
@@ -765,13 +764,13 @@ ngx_rl_select_limit(ngx_rl_selection_t *s, ngx_rl_rule_t *rule,
         return NGX_RL_SELECT_SKIPPED;
     }
 
-    if (!rule->parted || rule->number != s->of->part) {
+    if (!rule->narrowed || rule->number != s->of->narrows) {
         return NGX_RL_SELECT_OK;
     }
 
     /*
-     * The location's part of a leaky bucket. If a tier or an override is too
-     * slow for the burst, the location has all of it.
+     * The location's narrower limit of a leaky bucket. If a tier or an override
+     * is too slow for the burst, the location has all of it.
      */
 
     if (allowed->limit == &rule->limit) {
@@ -779,13 +778,13 @@ ngx_rl_select_limit(ngx_rl_selection_t *s, ngx_rl_rule_t *rule,
         return NGX_RL_SELECT_OK;
     }
 
-    part = ngx_palloc(s->request->pool, sizeof(ngx_rl_limit_t));
-    if (part == NULL) {
+    narrow = ngx_palloc(s->request->pool, sizeof(ngx_rl_limit_t));
+    if (narrow == NULL) {
         return NGX_RL_SELECT_ERROR;
     }
 
-    if (ngx_rl_limit_part(allowed->limit, &s->of->spec, part) == NULL) {
-        allowed->limit = part;
+    if (ngx_rl_limit_narrow(allowed->limit, &s->of->spec, narrow) == NULL) {
+        allowed->limit = narrow;
     }
 
     return NGX_RL_SELECT_OK;

@@ -53,9 +53,9 @@ typedef struct {
     ngx_rl_rule_ref_t      of;
 } ngx_rl_tiers_entry_t;
 
-/* A temporary limit while it is read. */
+/* An override while it is read. */
 typedef struct {
-    ngx_rl_temporary_t    *limit;
+    ngx_rl_override_t    *limit;
     ngx_rl_rule_ref_t      of;
     ngx_rl_known_t        client;
     int64_t                ends;
@@ -69,7 +69,7 @@ typedef struct {
     unsigned               typed:1;    /* it has a "type" that is one */
     unsigned               factor:1;   /* that is "multiplicative" */
     unsigned               amount:1;   /* it has a value that is one */
-} ngx_rl_temporary_read_t;
+} ngx_rl_override_read_t;
 
 
 static ngx_uint_t
@@ -945,9 +945,9 @@ ngx_rl_read_tier_assignments(ngx_rl_reader_t *reader, json_t *value, void *data)
 
 
 static void
-ngx_rl_temporary_id(ngx_rl_reader_t *reader, json_t *value, void *data)
+ngx_rl_override_id(ngx_rl_reader_t *reader, json_t *value, void *data)
 {
-    ngx_rl_temporary_read_t *draft = data;
+    ngx_rl_override_read_t *draft = data;
 
     uint32_t   number;
     ngx_str_t  id;
@@ -969,9 +969,9 @@ ngx_rl_temporary_id(ngx_rl_reader_t *reader, json_t *value, void *data)
 
 
 static void
-ngx_rl_temporary_key(ngx_rl_reader_t *reader, json_t *value, void *data)
+ngx_rl_override_key(ngx_rl_reader_t *reader, json_t *value, void *data)
 {
-    ngx_rl_temporary_read_t *draft = data;
+    ngx_rl_override_read_t *draft = data;
 
     draft->key = 1;
     draft->found = (ngx_rl_read_key(reader, value, 0, NULL, &draft->client)
@@ -981,19 +981,19 @@ ngx_rl_temporary_key(ngx_rl_reader_t *reader, json_t *value, void *data)
 
 static const ngx_rl_member_t  ngx_rl_tenant_members[] = {
     { "part", NGX_RL_IS_TEXT|NGX_RL_IS_NEEDED|NGX_RL_IS_KEPT,
-      .offset = offsetof(ngx_rl_temporary_read_t, part),
+      .offset = offsetof(ngx_rl_override_read_t, part),
       .expected = "a part of a rule's key, as it is written there" },
     { "value", NGX_RL_IS_TEXT|NGX_RL_IS_NEEDED|NGX_RL_IS_KEPT,
-      .offset = offsetof(ngx_rl_temporary_read_t, value),
+      .offset = offsetof(ngx_rl_override_read_t, value),
       .expected = "a value of that part" },
     { .name = NULL }
 };
 
 
 static void
-ngx_rl_temporary_rule(ngx_rl_reader_t *reader, json_t *value, void *data)
+ngx_rl_override_rule(ngx_rl_reader_t *reader, json_t *value, void *data)
 {
-    ngx_rl_temporary_read_t *draft = data;
+    ngx_rl_override_read_t *draft = data;
 
     ngx_rl_read_rule_ref(reader, value, &draft->of);
 
@@ -1011,9 +1011,9 @@ ngx_rl_temporary_rule(ngx_rl_reader_t *reader, json_t *value, void *data)
 
 
 static void
-ngx_rl_temporary_type(ngx_rl_reader_t *reader, json_t *value, void *data)
+ngx_rl_override_type(ngx_rl_reader_t *reader, json_t *value, void *data)
 {
-    ngx_rl_temporary_read_t *draft = data;
+    ngx_rl_override_read_t *draft = data;
 
     const char  *type;
 
@@ -1031,9 +1031,9 @@ ngx_rl_temporary_type(ngx_rl_reader_t *reader, json_t *value, void *data)
 
 /* It is not read if the type is not known. */
 static void
-ngx_rl_temporary_value(ngx_rl_reader_t *reader, json_t *value, void *data)
+ngx_rl_override_value(ngx_rl_reader_t *reader, json_t *value, void *data)
 {
-    ngx_rl_temporary_read_t *draft = data;
+    ngx_rl_override_read_t *draft = data;
 
     double                factor, off;
     uint64_t              millionths;
@@ -1084,18 +1084,18 @@ ngx_rl_temporary_value(ngx_rl_reader_t *reader, json_t *value, void *data)
 
 /* what the value is checked by stands before it */
 
-static const ngx_rl_member_t  ngx_rl_temporary_members[] = {
-    { "id", NGX_RL_IS_TEXT|NGX_RL_IS_NEEDED, .read = ngx_rl_temporary_id },
-    { "key", NGX_RL_IS_TEXT, .read = ngx_rl_temporary_key },
+static const ngx_rl_member_t  ngx_rl_override_members[] = {
+    { "id", NGX_RL_IS_TEXT|NGX_RL_IS_NEEDED, .read = ngx_rl_override_id },
+    { "key", NGX_RL_IS_TEXT, .read = ngx_rl_override_key },
     { "tenant", NGX_RL_IS_OBJECT|NGX_RL_IS_KEPT,
       .members = ngx_rl_tenant_members,
-      .offset = offsetof(ngx_rl_temporary_read_t, tenant) },
-    { "rule", NGX_RL_IS_TEXT, .read = ngx_rl_temporary_rule },
-    { "type", NGX_RL_IS_TEXT|NGX_RL_IS_NEEDED, .read = ngx_rl_temporary_type },
+      .offset = offsetof(ngx_rl_override_read_t, tenant) },
+    { "rule", NGX_RL_IS_TEXT, .read = ngx_rl_override_rule },
+    { "type", NGX_RL_IS_TEXT|NGX_RL_IS_NEEDED, .read = ngx_rl_override_type },
     { "value", NGX_RL_IS_NUMBER|NGX_RL_IS_TEXT|NGX_RL_IS_OBJECT
-               |NGX_RL_IS_NEEDED, .read = ngx_rl_temporary_value },
+               |NGX_RL_IS_NEEDED, .read = ngx_rl_override_value },
     { "expires_at", NGX_RL_IS_TEXT, .read = ngx_rl_read_time,
-      .offset = offsetof(ngx_rl_temporary_read_t, ends) },
+      .offset = offsetof(ngx_rl_override_read_t, ends) },
     { "duration", NGX_RL_IS_ANY, .read = ngx_rl_read_duration },
     { "reason", .types = NGX_RL_IS_TEXT },
     { .name = NULL }
@@ -1103,7 +1103,7 @@ static const ngx_rl_member_t  ngx_rl_temporary_members[] = {
 
 
 static ngx_uint_t
-ngx_rl_temporary_part(const ngx_rl_rule_t *rule, const ngx_str_t *part)
+ngx_rl_override_part(const ngx_rl_rule_t *rule, const ngx_str_t *part)
 {
     ngx_uint_t  i;
 
@@ -1119,7 +1119,7 @@ ngx_rl_temporary_part(const ngx_rl_rule_t *rule, const ngx_str_t *part)
 
 /* The API key or the tenant. A tenant's part must be one of a key. */
 static void
-ngx_rl_temporary_client(ngx_rl_reader_t *reader, ngx_rl_temporary_read_t *draft)
+ngx_rl_override_client(ngx_rl_reader_t *reader, ngx_rl_override_read_t *draft)
 {
     uint32_t   i;
     ngx_str_t  part, value;
@@ -1142,7 +1142,7 @@ ngx_rl_temporary_client(ngx_rl_reader_t *reader, ngx_rl_temporary_read_t *draft)
     reader->policy->tenants = 1;
 
     if (draft->of.rule) {
-        if (!ngx_rl_temporary_part(draft->of.rule, &part)) {
+        if (!ngx_rl_override_part(draft->of.rule, &part)) {
             ngx_rl_read_wrong(reader, "tenant", "part", "is no part of the key "
                               "of rule \"%V\"", &draft->of.rule->id);
         }
@@ -1151,7 +1151,7 @@ ngx_rl_temporary_client(ngx_rl_reader_t *reader, ngx_rl_temporary_read_t *draft)
     }
 
     for (i = 0; i < reader->nrules && !draft->of.named; i++) {
-        if (ngx_rl_temporary_part(reader->rules[i], &part)) {
+        if (ngx_rl_override_part(reader->rules[i], &part)) {
             return;
         }
     }
@@ -1164,7 +1164,7 @@ ngx_rl_temporary_client(ngx_rl_reader_t *reader, ngx_rl_temporary_read_t *draft)
 
 
 static void
-ngx_rl_temporary(ngx_rl_reader_t *reader, json_t *value, void *data)
+ngx_rl_override(ngx_rl_reader_t *reader, json_t *value, void *data)
 {
     char                      words[NGX_RL_READ_WORDS];
     uint32_t                  number;
@@ -1174,23 +1174,23 @@ ngx_rl_temporary(ngx_rl_reader_t *reader, json_t *value, void *data)
     ngx_rl_limit_t            limit;
     ngx_rl_policy_t          *policy;
     const ngx_rl_rule_t      *rule;
-    ngx_rl_temporary_read_t   draft;
+    ngx_rl_override_read_t   draft;
 
     policy = reader->policy;
     number = (uint32_t) reader->at->number;
     problems = reader->problems->n;
 
-    ngx_memzero(&draft, sizeof(ngx_rl_temporary_read_t));
-    draft.limit = &policy->temporary_limits[number];
+    ngx_memzero(&draft, sizeof(ngx_rl_override_read_t));
+    draft.limit = &policy->overrides[number];
     draft.ids = data;
 
     reader->inside = 1;
-    ngx_rl_read_members(reader, value, ngx_rl_temporary_members, &draft);
+    ngx_rl_read_members(reader, value, ngx_rl_override_members, &draft);
     reader->inside = 0;
 
     draft.limit->expires = (time_t) draft.ends;
 
-    ngx_rl_temporary_client(reader, &draft);
+    ngx_rl_override_client(reader, &draft);
 
     /*
      * It is tried on the limit of the rule that it names, where that is known.
@@ -1214,14 +1214,14 @@ ngx_rl_temporary(ngx_rl_reader_t *reader, json_t *value, void *data)
     }
 
     if (!ngx_rl_read_skip(reader, problems, &draft.limit->id) && draft.found) {
-        draft.limit->next = ngx_rl_map_put(&policy->temporary_keys,
+        draft.limit->next = ngx_rl_map_put(&policy->override_keys,
                                            draft.client.digest, number);
     }
 }
 
 
 void
-ngx_rl_read_temporary_limits(ngx_rl_reader_t *reader, json_t *list, void *data)
+ngx_rl_read_overrides(ngx_rl_reader_t *reader, json_t *list, void *data)
 {
     ngx_rl_policy_t *policy = data;
 
@@ -1234,16 +1234,15 @@ ngx_rl_read_temporary_limits(ngx_rl_reader_t *reader, json_t *list, void *data)
         return;
     }
 
-    policy->temporary_limits = ngx_rl_read_alloc(reader, reader->pool,
-                                                 n
-                                                 * sizeof(ngx_rl_temporary_t));
+    policy->overrides = ngx_rl_read_alloc(reader, reader->pool,
+                                          n * sizeof(ngx_rl_override_t));
 
-    if (policy->temporary_limits
-        && ngx_rl_read_map(reader, reader->pool, &policy->temporary_keys, n)
+    if (policy->overrides
+        && ngx_rl_read_map(reader, reader->pool, &policy->override_keys, n)
            == NGX_OK
         && ngx_rl_read_map(reader, reader->temp, &ids, n) == NGX_OK)
     {
-        ngx_rl_read_each(reader, list, NGX_RL_IS_OBJECT, ngx_rl_temporary,
+        ngx_rl_read_each(reader, list, NGX_RL_IS_OBJECT, ngx_rl_override,
                          &ids);
     }
 }

@@ -69,7 +69,7 @@ int ngx_rl_document_rename(struct json_t *value, ngx_uint_t rule);
  * Rules of nginx.conf are not looked at.
  *
  * known: NULL, or the problems of the document before this one. A rule or a
- * temporary limit that still has one of them is skipped again.
+ * override that still has one of them is skipped again.
  */
 ngx_rl_policy_t *ngx_rl_document_read(ngx_rl_limiter_t *limiter,
     struct json_t *root, ngx_uint_t clear, ngx_rl_problems_t *problems,

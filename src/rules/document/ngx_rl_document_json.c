@@ -94,7 +94,7 @@ static const ngx_rl_member_t  ngx_rl_document_members[] = {
       .each = NGX_RL_IS_TEXT|NGX_RL_IS_OBJECT, .read = ngx_rl_read_access,
       .offset = offsetof(ngx_rl_policy_t, deny) },
     { "overrides", NGX_RL_IS_ARRAY, .most = NGX_RL_DOCUMENT_ENTRIES,
-      .read = ngx_rl_read_temporary_limits },
+      .read = ngx_rl_read_overrides },
     { .name = NULL }
 };
 

@@ -66,7 +66,7 @@ struct ngx_rl_reader_s {
 
     unsigned                      written:1; /* the document is not stored
                                                 yet */
-    unsigned                      inside:1;  /* of a rule or a temporary limit,
+    unsigned                      inside:1;  /* of a rule or an override,
                                                 which is skipped as a whole */
     unsigned                      newer:1;   /* unknown members are kept */
     unsigned                      hashed:1;  /* the tree becomes canonical */
@@ -223,7 +223,7 @@ void ngx_rl_read_sources(ngx_rl_reader_t *reader);
 void ngx_rl_read_access(ngx_rl_reader_t *reader, json_t *value, void *data);
 void ngx_rl_read_tier_assignments(ngx_rl_reader_t *reader, json_t *value,
     void *data);
-void ngx_rl_read_temporary_limits(ngx_rl_reader_t *reader, json_t *list,
+void ngx_rl_read_overrides(ngx_rl_reader_t *reader, json_t *list,
     void *data);
 
 

@@ -25,8 +25,8 @@ typedef enum {
     NGX_RL_EDIT_TIER_LIMITS,         /* "/tiers/{tier}", of all rules */
     NGX_RL_EDIT_TIER_ASSIGNMENTS,     /* "/tier_of" */
     NGX_RL_EDIT_TIER_ASSIGNMENT,      /* "/tier_of/{key}" */
-    NGX_RL_EDIT_TEMPORARY_LIMITS,    /* "/overrides" */
-    NGX_RL_EDIT_TEMPORARY_LIMIT,     /* "/overrides/{id}" */
+    NGX_RL_EDIT_OVERRIDES,    /* "/overrides" */
+    NGX_RL_EDIT_OVERRIDE,     /* "/overrides/{id}" */
     NGX_RL_EDIT_ALLOW,
     NGX_RL_EDIT_DENY
 } ngx_rl_edit_resource_e;

@@ -15,8 +15,8 @@
 #define NGX_RL_EDIT_POINTER   128   /* bytes of a place at most */
 #define NGX_RL_EDIT_DURATION  (366 * 24 * 3600)   /* seconds at most */
 
-#define NGX_RL_EDIT_TEMPORARY                                                 \
-    (sizeof(ngx_rl_edit_temporary) / sizeof(ngx_rl_edit_temporary[0]))
+#define NGX_RL_EDIT_ENDING                                                 \
+    (sizeof(ngx_rl_edit_ending) / sizeof(ngx_rl_edit_ending[0]))
 
 typedef struct ngx_rl_edit_work_s  ngx_rl_edit_work_t;
 
@@ -58,7 +58,7 @@ static const ngx_str_t  ngx_rl_edit_empty =
     ngx_string("{\"version\":0,\"rules\":[]}\n");
 
 /* what ends by itself: arrays of the document */
-static const char  *ngx_rl_edit_temporary[] = { "overrides", "allow", "deny" };
+static const char  *ngx_rl_edit_ending[] = { "overrides", "allow", "deny" };
 
 
 static ngx_uint_t
@@ -446,9 +446,9 @@ static const ngx_rl_edit_row_t  ngx_rl_edit_rows[] = {
         ngx_rl_edit_find_member, ngx_rl_edit_show_tiers_of },
     [NGX_RL_EDIT_TIER_ASSIGNMENT] = { "tier_of", "keys", NULL, { NULL },
         ngx_rl_edit_find_key, ngx_rl_edit_show_tier_of },
-    [NGX_RL_EDIT_TEMPORARY_LIMITS] = { NULL, "overrides", "id", { NULL },
+    [NGX_RL_EDIT_OVERRIDES] = { NULL, "overrides", "id", { NULL },
         ngx_rl_edit_find_overrides, ngx_rl_edit_show_overrides },
-    [NGX_RL_EDIT_TEMPORARY_LIMIT] = { NULL, "overrides", "id", { NULL },
+    [NGX_RL_EDIT_OVERRIDE] = { NULL, "overrides", "id", { NULL },
         ngx_rl_edit_find_element, ngx_rl_edit_show_element },
     [NGX_RL_EDIT_ALLOW] = { NULL, "allow", NULL, { NULL },
         ngx_rl_edit_find_member, ngx_rl_edit_show_list },
@@ -966,8 +966,8 @@ ngx_rl_edit_expire(ngx_rl_edit_work_t *work)
     json_t      *list, *element, *left;
     ngx_uint_t   n;
 
-    for (n = 0; n < NGX_RL_EDIT_TEMPORARY; n++) {
-        list = json_object_get(work->root, ngx_rl_edit_temporary[n]);
+    for (n = 0; n < NGX_RL_EDIT_ENDING; n++) {
+        list = json_object_get(work->root, ngx_rl_edit_ending[n]);
         left = json_array();
 
         json_array_foreach(list, i, element) {
@@ -978,7 +978,7 @@ ngx_rl_edit_expire(ngx_rl_edit_work_t *work)
 
         if (json_array_size(left) < json_array_size(list)) {
             work->failed |= json_object_set(work->root,
-                                            ngx_rl_edit_temporary[n], left);
+                                            ngx_rl_edit_ending[n], left);
         }
 
         json_decref(left);
@@ -1174,9 +1174,9 @@ ngx_rl_edit_compile(ngx_rl_edit_work_t *work)
     edit = work->edit;
     rejects_all = 0;
 
-    for (n = 0; n < NGX_RL_EDIT_TEMPORARY; n++) {
+    for (n = 0; n < NGX_RL_EDIT_ENDING; n++) {
         json_array_foreach(json_object_get(work->root,
-                                           ngx_rl_edit_temporary[n]),
+                                           ngx_rl_edit_ending[n]),
                            i, element)
         {
             ngx_rl_edit_duration(work, element);

@@ -408,8 +408,8 @@ ngx_rl_policy_needs(const ngx_rl_policy_t *policy, const ngx_rl_rule_t *rule)
     needs |= rule->group_index ? NGX_RL_NEEDS_GROUP : 0;
     needs |= (rule->percent != 100) ? NGX_RL_NEEDS_PERCENT : 0;
     needs |= (rule->ntier_limits || rule->key_limits || rule->dynamic
-              || rule->parted || rule->limit.unlimited
-              || policy->temporary_limits)
+              || rule->narrowed || rule->limit.unlimited
+              || policy->overrides)
              ? NGX_RL_NEEDS_LIMIT : 0;
 
     needs |= rule->dynamic_cost ? NGX_RL_NEEDS_COST : 0;
@@ -446,7 +446,7 @@ ngx_rl_policy_mark(ngx_rl_policy_t *policy)
                      | ngx_rl_clients_needs(&base->allow)
                      | ngx_rl_clients_needs(&base->deny);
 
-    if (policy->temporary_keys.entries) {
+    if (policy->override_keys.entries) {
         policy->needs |= NGX_RL_NEEDS_DIGEST;
     }
 

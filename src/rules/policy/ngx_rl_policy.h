@@ -65,7 +65,7 @@ typedef struct {
     uint64_t          millionths; /* 0: absolute */
     ngx_rl_amount_t   amount;     /* absolute */
     uint32_t          next;       /* of the same key; NONE of the map */
-} ngx_rl_temporary_t;
+} ngx_rl_override_t;
 
 /*
  * Values of a rule's key that lists and tiers name; of the API key, which is
@@ -104,8 +104,8 @@ struct ngx_rl_policy_s {
     ngx_str_t          *tiers;      /* from 1 on: that of the first pattern
                                        behind those of later ones */
 
-    ngx_rl_map_t        temporary_keys; /* -> temporary_limits, a first one */
-    ngx_rl_temporary_t *temporary_limits;
+    ngx_rl_map_t        override_keys; /* -> overrides, a first one */
+    ngx_rl_override_t *overrides;
 
     ngx_uint_t                 needs;      /* at each request: bits */
     unsigned                   tenants:1;  /* a limit for some time depends on

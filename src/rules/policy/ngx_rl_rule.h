@@ -7,7 +7,7 @@
  *     | policy                    |    the compiled whole, of one version
  *     |  allow, deny: clients     |    sets of keys, globs and networks
  *     |  tier sources: clients    |    -> the tier of a request
- *     |  temporary limits         |    "overrides": an amount, or a factor
+ *     |  overrides                |    an amount, or a factor, for some time
  *     |  rules                    |
  *     |   match, key, cost        |
  *     |   spec                    |    the limit as it is written
@@ -17,8 +17,8 @@
  *                  | limiter           a zone with its policy and its Redis:
  *                  +                   what a location refers to
  *
- * An amount is what a tier, a key or a temporary limit says of a limit: with
- * the rule's spec it makes another spec, and that a limit.
+ * An amount is what a tier, a key or an override says of a limit: with the
+ * rule's spec it makes another spec, and that a limit.
  *
  * The layer above evaluates a rule's key and rate at a request. Here they are
  * numbers and bytes: this layer knows no variables.
@@ -169,7 +169,7 @@ typedef struct {
     ngx_rl_map_t     own_keys;    /* and of a value of the rule's key */
     ngx_rl_allowance_t  *key_limits;  /* by what these have */
     unsigned         dynamic:1;
-    unsigned         parted:1;    /* a location uses a part of it */
+    unsigned         narrowed:1;  /* by a location's own burst or delay */
     uint32_t         dry_run;     /* 1: it counts, and never rejects */
     ngx_rl_sync_e    sync;        /* STRICT where the algorithm or statuses
                                      bear nothing else */

@@ -342,15 +342,15 @@ ngx_rl_rule_allowance(const ngx_rl_rule_t *rule,
 
 
 /* The best of the list of one key, which begins with number. */
-static const ngx_rl_temporary_t *
-ngx_rl_temporary_better(const ngx_rl_policy_t *policy,
+static const ngx_rl_override_t *
+ngx_rl_override_better(const ngx_rl_policy_t *policy,
     const ngx_rl_rule_t *rule, uint32_t number, time_t now,
-    const ngx_rl_temporary_t *best)
+    const ngx_rl_override_t *best)
 {
-    const ngx_rl_temporary_t  *o;
+    const ngx_rl_override_t  *o;
 
     for ( /* void */ ; number != NGX_RL_MAP_NONE; number = o->next) {
-        o = &policy->temporary_limits[number];
+        o = &policy->overrides[number];
 
         if ((o->expires && now >= o->expires)
             || (o->rule_id.len && !ngx_rl_equal(&o->rule_id, &rule->id)))
@@ -369,8 +369,8 @@ ngx_rl_temporary_better(const ngx_rl_policy_t *policy,
 }
 
 
-const ngx_rl_temporary_t *
-ngx_rl_policy_temporary(const ngx_rl_policy_t *policy,
+const ngx_rl_override_t *
+ngx_rl_policy_override(const ngx_rl_policy_t *policy,
     const ngx_rl_rule_t *rule, const ngx_rl_subject_t *subject,
     const ngx_str_t *key, time_t now)
 {
@@ -378,19 +378,19 @@ ngx_rl_policy_temporary(const ngx_rl_policy_t *policy,
     ngx_str_t                  value;
     ngx_uint_t                 i, n;
     const ngx_str_t           *parts;
-    const ngx_rl_temporary_t  *best;
+    const ngx_rl_override_t  *best;
 
     /* the shares of a split counter are made before */
 
-    if (policy->temporary_limits == NULL || rule->shards) {
+    if (policy->overrides == NULL || rule->shards) {
         return NULL;
     }
 
     best = NULL;
 
     if (subject->digested) {
-        best = ngx_rl_temporary_better(policy, rule,
-                                       ngx_rl_map_get(&policy->temporary_keys,
+        best = ngx_rl_override_better(policy, rule,
+                                       ngx_rl_map_get(&policy->override_keys,
                                                       subject->digest), now,
                                        best);
     }
@@ -414,8 +414,8 @@ ngx_rl_policy_temporary(const ngx_rl_policy_t *policy,
 
         ngx_rl_policy_part_digest(&parts[i], &value, n > 1, digest);
 
-        best = ngx_rl_temporary_better(policy, rule,
-                                       ngx_rl_map_get(&policy->temporary_keys,
+        best = ngx_rl_override_better(policy, rule,
+                                       ngx_rl_map_get(&policy->override_keys,
                                                       digest), now, best);
         p = end + 1;
     }
@@ -425,17 +425,17 @@ ngx_rl_policy_temporary(const ngx_rl_policy_t *policy,
 
 
 const char *
-ngx_rl_temporary_limit(const ngx_rl_temporary_t *temporary,
+ngx_rl_override_limit(const ngx_rl_override_t *override,
     const ngx_rl_spec_t *base, ngx_rl_limit_t *limit)
 {
     const char     *expected;
     ngx_rl_spec_t   spec;
 
-    if (temporary->millionths) {
-        ngx_rl_amount_scale(base, temporary->millionths, &spec);
+    if (override->millionths) {
+        ngx_rl_amount_scale(base, override->millionths, &spec);
 
     } else {
-        expected = ngx_rl_amount_inherit(base, &temporary->amount, &spec);
+        expected = ngx_rl_amount_inherit(base, &override->amount, &spec);
         if (expected) {
             return expected;
         }

@@ -128,20 +128,20 @@ const ngx_rl_allowance_t *ngx_rl_rule_allowance(
     const ngx_str_t *key, ngx_rl_origin_e *origin);
 
 /*
- * The temporary limit that is on top of that now (seconds since the epoch),
+ * The override that is on top of that now (seconds since the epoch),
  * for the rule's key of this request; NULL: none. One that names the rule comes
  * before one that names none, among those the last one of the document.
  */
-const ngx_rl_temporary_t *ngx_rl_policy_temporary(
+const ngx_rl_override_t *ngx_rl_policy_override(
     const ngx_rl_policy_t *policy, const ngx_rl_rule_t *rule,
     const ngx_rl_subject_t *subject, const ngx_str_t *key, time_t now);
 
 /*
- * Makes the limit that a temporary one makes of a spec. Returns NULL, or the
+ * Makes the limit that an override makes of a spec. Returns NULL, or the
  * expected value as a constant string: it does not fit, and the rule's limit
  * stays.
  */
-const char *ngx_rl_temporary_limit(const ngx_rl_temporary_t *temporary,
+const char *ngx_rl_override_limit(const ngx_rl_override_t *override,
     const ngx_rl_spec_t *base, ngx_rl_limit_t *limit);
 
 #endif /* NGX_RL_SUBJECT_H_INCLUDED */
