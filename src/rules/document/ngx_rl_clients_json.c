@@ -34,8 +34,8 @@ typedef struct {
     ngx_rl_rule_ref_t      of;
     int64_t                ends;
     json_t                *object;
+    json_t                *address;    /* NULL: it has none */
     unsigned               key:1;      /* it has "key" */
-    unsigned               address:1;
 } ngx_rl_access_entry_t;
 
 /* Tiers while they are read. */
@@ -264,25 +264,22 @@ ngx_rl_read_key(ngx_rl_reader_t *reader, json_t *value, ngx_uint_t globs,
 static void
 ngx_rl_named_store(ngx_rl_reader_t *reader, json_t *object)
 {
-    int         failed;
-    void       *iter;
-    u_char      buf[NGX_RL_DOCUMENT_KEY];
-    json_t     *renamed;
-    ngx_str_t   name;
+    int          failed;
+    u_char       buf[NGX_RL_DOCUMENT_KEY];
+    json_t      *renamed, *value;
+    ngx_str_t    name;
+    const char  *key;
 
     renamed = json_object();
     failed = (renamed == NULL);
 
-    for (iter = json_object_iter(object);
-         iter;
-         iter = json_object_iter_next(object, iter))
-    {
-        name.data = (u_char *) json_object_iter_key(iter);
-        name.len = json_object_iter_key_len(iter);
+    json_object_foreach(object, key, value) {
+        name.data = (u_char *) key;
+        name.len = ngx_strlen(key);
         name = ngx_rl_document_key(&name, buf);
 
         failed |= json_object_setn(renamed, (char *) name.data, name.len,
-                                   json_object_iter_value(iter));
+                                   value);
     }
 
     failed |= json_object_clear(object);
@@ -319,13 +316,20 @@ ngx_rl_named(ngx_rl_reader_t *reader, json_t *value, void *data)
 
 void
 ngx_rl_read_named(ngx_rl_reader_t *reader, json_t *object,
-    const ngx_rl_rule_t *rule, ngx_rl_map_t *map, size_t first,
-    ngx_rl_named_pt read, void *data)
+    const ngx_rl_rule_t *rule, ngx_pool_t *pool, ngx_rl_map_t *map,
+    size_t first, ngx_rl_named_pt read, void *data)
 {
     ngx_uint_t      problems;
     ngx_rl_named_t  named = { rule, map, first, read, data };
 
     problems = reader->problems->n;
+
+    if (json_object_size(object) == 0
+        || ngx_rl_read_map(reader, pool, map, json_object_size(object))
+           != NGX_OK)
+    {
+        return;
+    }
 
     ngx_rl_read_each(reader, object, NGX_RL_IS_ANY, ngx_rl_named, &named);
 
@@ -439,25 +443,6 @@ ngx_rl_read_rule_ref(ngx_rl_reader_t *reader, json_t *value, void *data)
     id = ngx_rl_document_text(value);
     ref->rule = ngx_rl_read_rule_of(reader, &id);
     ref->named = 1;
-}
-
-
-static void
-ngx_rl_access_address(ngx_rl_reader_t *reader, json_t *value, void *data)
-{
-    ngx_rl_access_entry_t *entry = data;
-
-    ngx_str_t  text;
-
-    entry->address = 1;
-    entry->client.kind = NGX_RL_CLIENT_NETWORK;
-    text = ngx_rl_document_text(value);
-
-    if (ngx_rl_network_parse(text.data, text.len, &entry->client.network) != 0)
-    {
-        ngx_rl_read_problem(reader, "expected an address or a network like "
-                            "\"192.0.2.1\" or \"2001:db8::/32\"");
-    }
 }
 
 
@@ -581,7 +566,8 @@ static const ngx_rl_member_t  ngx_rl_access_members[] = {
     { "rule", NGX_RL_IS_TEXT, .read = ngx_rl_read_rule_ref,
       .offset = offsetof(ngx_rl_access_entry_t, of) },
     { "key", NGX_RL_IS_TEXT|NGX_RL_IS_ARRAY, .read = ngx_rl_access_key },
-    { "address", NGX_RL_IS_TEXT, .read = ngx_rl_access_address },
+    { "address", NGX_RL_IS_TEXT|NGX_RL_IS_KEPT,
+      .offset = offsetof(ngx_rl_access_entry_t, address) },
     { "expires_at", NGX_RL_IS_TEXT, .read = ngx_rl_read_time,
       .offset = offsetof(ngx_rl_access_entry_t, ends) },
     { "duration", NGX_RL_IS_ANY, .read = ngx_rl_read_duration },
@@ -633,6 +619,7 @@ ngx_rl_read_access(ngx_rl_reader_t *reader, json_t *value, void *data)
 {
     ngx_rl_clients_t *list = data;
 
+    int                    wrong;
     ngx_str_t              text;
     ngx_uint_t             problems;
     ngx_rl_access_entry_t  entry;
@@ -643,22 +630,31 @@ ngx_rl_read_access(ngx_rl_reader_t *reader, json_t *value, void *data)
     entry.ends = NGX_RL_CLIENT_ALWAYS;
     entry.object = value;
 
-    if (json_is_string(value)) {
-        text = ngx_rl_document_text(value);
-        entry.client.kind = NGX_RL_CLIENT_NETWORK;
-
-        if (ngx_rl_network_parse(text.data, text.len, &entry.client.network)
-            != 0)
-        {
-            (void) ngx_rl_read_key(reader, value, 1, NULL, &entry.client);
-        }
-
-    } else {
+    if (json_is_object(value)) {
         ngx_rl_read_members(reader, value, ngx_rl_access_members, &entry);
 
-        if (entry.key == entry.address || (entry.of.named && !entry.key)) {
+        if (entry.key == (entry.address != NULL)
+            || (entry.of.named && !entry.key))
+        {
             ngx_rl_read_problem(reader, "expected \"address\", \"key\", or "
                                 "\"rule\" and \"key\"");
+        }
+    }
+
+    text = ngx_rl_document_text(entry.address ? entry.address : value);
+
+    if (!json_is_object(value) || entry.address) {
+        entry.client.kind = NGX_RL_CLIENT_NETWORK;
+        wrong = ngx_rl_network_parse(text.data, text.len,
+                                     &entry.client.network);
+
+        if (wrong && entry.address) {
+            ngx_rl_read_wrong(reader, NULL, "address", "expected an address or "
+                              "a network like \"192.0.2.1\" or "
+                              "\"2001:db8::/32\"");
+
+        } else if (wrong) {
+            (void) ngx_rl_read_key(reader, value, 1, NULL, &entry.client);
         }
     }
 
@@ -787,13 +783,8 @@ ngx_rl_tiers_keys(ngx_rl_reader_t *reader, json_t *value, void *data)
 
     ngx_rl_map_t  seen;
 
-    if (json_object_size(value)
-        && ngx_rl_read_map(reader, reader->temp, &seen, json_object_size(value))
-           == NGX_OK)
-    {
-        ngx_rl_read_named(reader, value, all->rule, &seen, 0, ngx_rl_tiers_key,
-                          all);
-    }
+    ngx_rl_read_named(reader, value, all->rule, reader->temp, &seen, 0,
+                      ngx_rl_tiers_key, all);
 }
 
 
@@ -990,45 +981,6 @@ static const ngx_rl_member_t  ngx_rl_tenant_members[] = {
 };
 
 
-static void
-ngx_rl_override_rule(ngx_rl_reader_t *reader, json_t *value, void *data)
-{
-    ngx_rl_override_read_t *draft = data;
-
-    ngx_rl_read_rule_ref(reader, value, &draft->of);
-
-    if (draft->of.rule == NULL) {
-        return;
-    }
-
-    draft->limit->rule_id = draft->of.rule->id;
-
-    if (draft->of.rule->shards) {
-        ngx_rl_read_problem(reader, "has \"shards\": expected a rule without "
-                            "them");
-    }
-}
-
-
-static void
-ngx_rl_override_type(ngx_rl_reader_t *reader, json_t *value, void *data)
-{
-    ngx_rl_override_read_t *draft = data;
-
-    const char  *type;
-
-    type = json_string_value(value);
-
-    draft->factor = (ngx_strcmp(type, "multiplicative") == 0);
-    draft->typed = draft->factor || ngx_strcmp(type, "absolute") == 0;
-
-    if (!draft->typed) {
-        ngx_rl_read_problem(reader, "expected \"absolute\" or "
-                            "\"multiplicative\"");
-    }
-}
-
-
 /* It is not read if the type is not known. */
 static void
 ngx_rl_override_value(ngx_rl_reader_t *reader, json_t *value, void *data)
@@ -1090,8 +1042,9 @@ static const ngx_rl_member_t  ngx_rl_override_members[] = {
     { "tenant", NGX_RL_IS_OBJECT|NGX_RL_IS_KEPT,
       .members = ngx_rl_tenant_members,
       .offset = offsetof(ngx_rl_override_read_t, tenant) },
-    { "rule", NGX_RL_IS_TEXT, .read = ngx_rl_override_rule },
-    { "type", NGX_RL_IS_TEXT|NGX_RL_IS_NEEDED, .read = ngx_rl_override_type },
+    { "rule", NGX_RL_IS_TEXT, .read = ngx_rl_read_rule_ref,
+      .offset = offsetof(ngx_rl_override_read_t, of) },
+    { "type", .types = NGX_RL_IS_TEXT|NGX_RL_IS_NEEDED },
     { "value", NGX_RL_IS_NUMBER|NGX_RL_IS_TEXT|NGX_RL_IS_OBJECT
                |NGX_RL_IS_NEEDED, .read = ngx_rl_override_value },
     { "expires_at", NGX_RL_IS_TEXT, .read = ngx_rl_read_time,
@@ -1166,29 +1119,47 @@ ngx_rl_override_client(ngx_rl_reader_t *reader, ngx_rl_override_read_t *draft)
 static void
 ngx_rl_override(ngx_rl_reader_t *reader, json_t *value, void *data)
 {
-    char                      words[NGX_RL_READ_WORDS];
-    uint32_t                  number;
-    ngx_uint_t                problems;
-    const char               *expected;
-    ngx_rl_spec_t             spec;
-    ngx_rl_limit_t            limit;
-    ngx_rl_policy_t          *policy;
-    const ngx_rl_rule_t      *rule;
+    char                     words[NGX_RL_READ_WORDS];
+    uint32_t                 number;
+    ngx_uint_t               problems;
+    const char              *expected, *type;
+    ngx_rl_spec_t            spec;
+    ngx_rl_limit_t           limit;
+    ngx_rl_policy_t         *policy;
+    const ngx_rl_rule_t     *rule;
     ngx_rl_override_read_t   draft;
 
     policy = reader->policy;
     number = (uint32_t) reader->at->number;
     problems = reader->problems->n;
+    type = json_string_value(json_object_get(value, "type"));
 
     ngx_memzero(&draft, sizeof(ngx_rl_override_read_t));
     draft.limit = &policy->overrides[number];
     draft.ids = data;
+    draft.factor = type && ngx_strcmp(type, "multiplicative") == 0;
+    draft.typed = draft.factor || (type && ngx_strcmp(type, "absolute") == 0);
 
     reader->inside = 1;
     ngx_rl_read_members(reader, value, ngx_rl_override_members, &draft);
     reader->inside = 0;
 
     draft.limit->expires = (time_t) draft.ends;
+    rule = draft.of.rule;
+
+    if (type && !draft.typed) {
+        ngx_rl_read_wrong(reader, NULL, "type", "expected \"absolute\" or "
+                          "\"multiplicative\"");
+    }
+
+    if (rule) {
+        draft.limit->rule_id = rule->id;
+    }
+
+    if (rule && rule->shards) {
+        ngx_rl_read_wrong(reader, NULL, "rule", "has \"shards\": expected a "
+                          "rule without them");
+    }
 
     ngx_rl_override_client(reader, &draft);
 
@@ -1196,8 +1167,6 @@ ngx_rl_override(ngx_rl_reader_t *reader, json_t *value, void *data)
      * It is tried on the limit of the rule that it names, where that is known.
      * A limit that it does not fit stays as it is, and explain says so.
      */
-
-    rule = draft.of.rule;
 
     if (draft.amount && rule && rule->limit.mark) {
         expected = ngx_rl_amount_inherit(&rule->spec, &draft.limit->amount,

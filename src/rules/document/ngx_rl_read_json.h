@@ -206,12 +206,12 @@ ngx_int_t ngx_rl_read_key(ngx_rl_reader_t *reader, json_t *value,
 
 /*
  * Reads an object whose names are such keys. They get numbers from first on in
- * the map, which has room for them; if all is right, they become what is stored
- * of them.
+ * the map, which is made in the pool; if all is right, they become what is
+ * stored of them.
  */
 void ngx_rl_read_named(ngx_rl_reader_t *reader, json_t *object,
-    const ngx_rl_rule_t *rule, ngx_rl_map_t *map, size_t first,
-    ngx_rl_named_pt read, void *data);
+    const ngx_rl_rule_t *rule, ngx_pool_t *pool, ngx_rl_map_t *map,
+    size_t first, ngx_rl_named_pt read, void *data);
 
 /* Makes the policy's lists and sources of what was read of them. */
 void ngx_rl_read_sources(ngx_rl_reader_t *reader);

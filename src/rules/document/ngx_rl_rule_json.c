@@ -523,14 +523,11 @@ ngx_rl_read_key_limits(ngx_rl_rule_read_t *read, json_t *limits,
 
     reader = read->reader;
 
-    if (json_object_size(limits)
-        && ngx_rl_read_few(reader, NULL, limits, NGX_RL_DOCUMENT_ENTRIES)
-        && read->draft.rule.key_limits
-        && ngx_rl_read_map(reader, reader->pool, map, json_object_size(limits))
-           == NGX_OK)
+    if (ngx_rl_read_few(reader, NULL, limits, NGX_RL_DOCUMENT_ENTRIES)
+        && read->draft.rule.key_limits)
     {
-        ngx_rl_read_named(reader, limits, rule, map, n, ngx_rl_read_key_limit,
-                          read);
+        ngx_rl_read_named(reader, limits, rule, reader->pool, map, n,
+                          ngx_rl_read_key_limit, read);
     }
 }
 
