@@ -228,14 +228,12 @@ static void
 ngx_rl_local_fixed_window(const ngx_rl_local_op_t *op, ngx_rl_state_t *state)
 {
     uint64_t               wall_us, left_us, passed_us, next_us;
-    ngx_time_t            *now;
     ngx_rl_bounds_t        bounds, next;
     ngx_rl_window_t        w;
     const ngx_rl_limit_t  *limit;
 
     limit = op->limit;
-    now = ngx_timeofday();
-    wall_us = ((uint64_t) now->sec * 1000 + now->msec) * 1000;
+    wall_us = ngx_rl_wall_ms() * 1000;
     bounds = ngx_rl_calendar_bounds(limit, wall_us);
     passed_us = wall_us - bounds.start_us;
     left_us = bounds.end_us - wall_us;

@@ -243,8 +243,7 @@ ngx_rl_look_delete(ngx_rl_look_t *look)
 
     } else {
         ngx_str_set(&args[0], "HDEL");
-        args[2].data = field;
-        args[2].len = sizeof(field);
+        args[2] = ngx_rl_str(field, sizeof(field));
     }
 
     look->call = ngx_rl_redis_control_call(look->limiter->redis, args,

@@ -255,8 +255,7 @@ ngx_rl_penalty_covered(const ngx_rl_penalty_t *penalty, const ngx_str_t *key,
     covered[0] = '/';
     ngx_memcpy(covered + 1, network.address, NGX_RL_PENALTY_V6);
 
-    text.data = covered;
-    text.len = sizeof(ngx_rl_penalty_covered_t);
+    text = ngx_rl_str(covered, sizeof(ngx_rl_penalty_covered_t));
 
     return text;
 }
@@ -287,8 +286,7 @@ ngx_rl_penalty_prefix(const ngx_rl_penalty_t *penalty,
     ngx_str_t    text;
     ngx_rl_id_t  id, hash;
 
-    text.data = (u_char *) address;
-    text.len = bits / 8;
+    text = ngx_rl_str((u_char *) address, bits / 8);
 
     hash = ngx_rl_penalty_hash(penalty->limiter, &text);
 

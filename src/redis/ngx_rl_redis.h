@@ -267,7 +267,7 @@ ngx_rl_redis_call_t *ngx_rl_redis_eval(
 ngx_int_t ngx_rl_redis_key(const ngx_rl_redis_t *redis, uint32_t bucket,
     const u_char *set, ngx_pool_t *pool, ngx_str_t *key);
 
-/* The monotonic clock, read now. Only for what is shown: nginx's decides. */
+/* The monotonic clock, read now: for what is shown, and how long work takes. */
 static ngx_inline uint64_t
 ngx_rl_clock_us(void)
 {

@@ -834,8 +834,7 @@ ngx_rl_refill_find(const ngx_rl_counter_t *counter, ngx_rl_refill_name_t *name)
         return NULL;
     }
 
-    text.data = (u_char *) name;
-    text.len = sizeof(ngx_rl_refill_name_t);
+    text = ngx_rl_str((u_char *) name, sizeof(ngx_rl_refill_name_t));
 
     return (ngx_rl_refill_t *) ngx_str_rbtree_lookup(&refills->tree, &text,
                                                      (uint32_t) name->id.lo);

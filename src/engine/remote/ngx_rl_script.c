@@ -123,8 +123,7 @@ ngx_rl_script_prepare(ngx_rl_rule_t *rule, ngx_pool_t *pool)
     rule->limit_numbers.len = last - rule->limit_numbers.data;
 
     if (!rule->dynamic_cost && rule->statuses == NULL) {
-        rule->numbers.data = p;
-        rule->numbers.len = last - p;
+        rule->numbers = ngx_rl_str(p, last - p);
     }
 
     return NGX_OK;
@@ -150,11 +149,9 @@ static u_char *
 ngx_rl_script_calendar(u_char *p, u_char kind, const ngx_rl_limit_t *limit)
 {
     u_char            text[NGX_RL_SCRIPT_KIND_BYTES], *last;
-    ngx_time_t       *now;
     ngx_rl_bounds_t   this, next;
 
-    now = ngx_timeofday();
-    this = ngx_rl_calendar_bounds(limit, (uint64_t) now->sec * 1000000);
+    this = ngx_rl_calendar_bounds(limit, ngx_rl_wall_ms() * 1000);
     next = ngx_rl_calendar_bounds(limit, this.end_us);
 
     text[0] = kind;

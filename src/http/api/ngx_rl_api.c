@@ -424,8 +424,7 @@ ngx_rl_api_query_address(ngx_rl_api_t *api, const ngx_str_t *text,
 #endif
 
     sin = (struct sockaddr_in *) addr.sockaddr;
-    address->data = (u_char *) &sin->sin_addr;
-    address->len = sizeof(in_addr_t);
+    *address = ngx_rl_str((u_char *) &sin->sin_addr, sizeof(in_addr_t));
 
     return NGX_OK;
 }

@@ -222,8 +222,7 @@ ngx_rl_api_author(ngx_rl_api_t *api, ngx_str_t *author)
                                         ngx_hash_key(name.data, name.len));
 
         if (subject && !subject->not_found) {
-            author->data = subject->data;
-            author->len = subject->len;
+            *author = ngx_rl_str(subject->data, subject->len);
         }
     }
 
@@ -347,8 +346,7 @@ ngx_rl_api_work_copy(ngx_pool_t *pool, ngx_str_t *to, const ngx_str_t *from)
         return NGX_OK;
     }
 
-    to->len = from->len;
-    to->data = ngx_pstrdup(pool, (ngx_str_t *) from);
+    *to = ngx_rl_str(ngx_pstrdup(pool, (ngx_str_t *) from), from->len);
 
     return to->data ? NGX_OK : NGX_ERROR;
 }
@@ -651,7 +649,6 @@ ngx_rl_api_edit_changed(ngx_rl_api_t *api)
 static ngx_int_t
 ngx_rl_api_edit_made(ngx_rl_api_t *api)
 {
-    ngx_time_t         *now;
     ngx_rl_edit_t      *edit;
     ngx_rl_record_t     record;
     ngx_rl_api_work_t  *work;
@@ -689,12 +686,10 @@ ngx_rl_api_edit_made(ngx_rl_api_t *api)
                                ngx_rl_api_edit_changed);
     }
 
-    now = ngx_timeofday();
-
     ngx_memzero(&record, sizeof(ngx_rl_record_t));
 
     record.lineage = work->lineage;
-    record.time_ms = (uint64_t) now->sec * 1000 + now->msec;
+    record.time_ms = ngx_rl_wall_ms();
     record.document = edit->document;
 
     if (ngx_rl_api_record(api, &record) != NGX_OK) {

@@ -110,8 +110,7 @@ ngx_rl_api_page(ngx_rl_api_t *api)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    body.data = (u_char *) file->text;
-    body.len = *file->len;
+    body = ngx_rl_str((u_char *) file->text, *file->len);
 
     return ngx_rl_send(r, status, &file->type, &body);
 }

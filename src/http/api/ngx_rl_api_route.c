@@ -146,8 +146,7 @@ ngx_rl_api_path(ngx_http_request_t *r, ngx_str_t *path)
         return NGX_DECLINED;
     }
 
-    path->data = r->uri.data + name->len;
-    path->len = r->uri.len - name->len;
+    *path = ngx_rl_str(r->uri.data + name->len, r->uri.len - name->len);
 
     if (path->len == 0 || (name->len && name->data[name->len - 1] == '/')) {
         return NGX_OK;
@@ -315,10 +314,8 @@ ngx_rl_api_query(ngx_rl_api_t *api)
 
         end = ngx_strlchr(p, next, '=');
 
-        name.data = p;
-        name.len = (end ? end : next) - p;
-        text.data = end ? end + 1 : NULL;
-        text.len = end ? next - end - 1 : 0;
+        name = ngx_rl_str(p, (end ? end : next) - p);
+        text = ngx_rl_str(end ? end + 1 : NULL, end ? next - end - 1 : 0);
 
         rc = ngx_rl_api_query_arg(api, &name, &text, &allowed);
 

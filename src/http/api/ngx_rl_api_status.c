@@ -138,13 +138,11 @@ ngx_rl_api_status(ngx_rl_api_t *api)
 {
     uint64_t              now_ms;
     ngx_str_t             hostname;
-    ngx_time_t           *now;
     ngx_rl_limiter_t     *limiter;
     ngx_rl_follow_stat_t  stat;
 
     limiter = api->conf->limiter;
-    now = ngx_timeofday();
-    now_ms = (uint64_t) now->sec * 1000 + now->msec;
+    now_ms = ngx_rl_wall_ms();
     hostname = ngx_cycle->hostname;
 
     ngx_rl_follow_stat(limiter, &stat);

@@ -101,8 +101,7 @@ ngx_rl_api_is_key(ngx_rl_api_t *api, const ngx_rl_api_wanted_t *wanted,
     hash = *key;
 
     if (hash.len) {
-        text.data = (u_char *) key->data;
-        text.len = key->len;
+        text = ngx_rl_str((u_char *) key->data, key->len);
 
         if (ngx_rl_watch_hash(api->conf->limiter->watch, &text, 1, &hash)
             != NGX_OK)
@@ -128,8 +127,7 @@ ngx_rl_api_is_wanted(ngx_rl_api_t *api, const ngx_rl_api_wanted_t *wanted,
     ngx_uint_t  penalized;
 
     penalized = (rejection->by == NGX_RL_REJECTED_BY_PENALTY);
-    id.data = (u_char *) rejection->rule;
-    id.len = rejection->rule_len;
+    id = ngx_rl_str((u_char *) rejection->rule, rejection->rule_len);
 
     return rejection->time_ms >= wanted->since_ms
            && (api->args.rule.data == NULL
@@ -186,8 +184,7 @@ ngx_rl_api_name_json(const ngx_rl_watch_key_t *key)
     ngx_str_t  text;
 
     if (key->len) {
-        text.data = (u_char *) key->data;
-        text.len = key->len;
+        text = ngx_rl_str((u_char *) key->data, key->len);
 
         return ngx_rl_api_parts_json(&text);
     }
@@ -195,8 +192,7 @@ ngx_rl_api_name_json(const ngx_rl_watch_key_t *key)
     p = ngx_cpymem(buf, NGX_RL_KEY_SHA256, NGX_RL_KEY_SHA256_LEN);
     p = ngx_hex_dump(p, (u_char *) key->data, NGX_RL_WATCH_SHA256);
 
-    text.data = buf;
-    text.len = p - buf;
+    text = ngx_rl_str(buf, p - buf);
 
     return ngx_rl_json_text(&text);
 }
@@ -250,10 +246,8 @@ ngx_rl_api_rejection_json(ngx_rl_api_t *api, uint64_t number,
 
     static const ngx_str_t  none = ngx_null_string;
 
-    id.data = (u_char *) rejection->rule;
-    id.len = rejection->rule_len;
-    route.data = (u_char *) rejection->route;
-    route.len = rejection->route_len;
+    id = ngx_rl_str((u_char *) rejection->rule, rejection->rule_len);
+    route = ngx_rl_str((u_char *) rejection->route, rejection->route_len);
 
     penalized = (rejection->by == NGX_RL_REJECTED_BY_PENALTY);
 
@@ -424,8 +418,7 @@ ngx_rl_api_penalty_json(ngx_rl_api_t *api, const ngx_rl_penalty_t *penalty,
     key = name.len ? json_stringn((char *) name.data, name.len) : NULL;
 
     if (name.len && key == NULL) {
-        text.data = (u_char *) row->name.data;
-        text.len = row->name.len;
+        text = ngx_rl_str((u_char *) row->name.data, row->name.len);
 
         if (ngx_rl_watch_hash(api->conf->limiter->watch, &text, 0, &name)
             != NGX_OK)
@@ -610,7 +603,6 @@ ngx_rl_api_top(ngx_rl_api_t *api)
     json_t               *array;
     uint64_t              n, i, now_ms, listed, others;
     ngx_str_t            *name;
-    ngx_time_t           *now;
     ngx_rl_limiter_t     *limiter;
     ngx_rl_top_list_t    *list;
     ngx_rl_watch_list_t  *read;
@@ -641,8 +633,7 @@ ngx_rl_api_top(ngx_rl_api_t *api)
     ngx_rl_watch_read(limiter->watch, by, read);
 
     list = &read->list;
-    now = ngx_timeofday();
-    now_ms = (uint64_t) now->sec * 1000 + now->msec;
+    now_ms = ngx_rl_wall_ms();
     listed = ngx_min(n, list->nkeys);
     ngx_rl_api_top_penalized(limiter, list, penalized);
     others = list->others;

@@ -93,8 +93,7 @@ ngx_rl_access_file(ngx_conf_t *cf, ngx_rl_access_conf_t *access,
         end = ngx_strlchr(p, last, LF);
         end = end ? end : last;
 
-        text.data = p;
-        text.len = 0;
+        text = ngx_rl_str(p, 0);
 
         while (p + text.len < end && p[text.len] != '#') {
             text.len++;

@@ -21,7 +21,7 @@ static ngx_conf_bitmask_t  ngx_rl_header_sets[] = {
 };
 
 
-void
+static void
 ngx_rl_hint_init(ngx_rl_hint_t *hint, const ngx_str_t *text)
 {
     hint->wrong = *text;
@@ -112,7 +112,7 @@ ngx_rl_hint_like(const ngx_str_t *one, const ngx_str_t *two)
 }
 
 
-void
+static void
 ngx_rl_hint_add(ngx_rl_hint_t *hint, const ngx_str_t *name)
 {
     u_char  *last;
@@ -256,8 +256,7 @@ ngx_rl_parameter(ngx_str_t *text, const char *name, ngx_str_t *value)
         return NULL;
     }
 
-    value->data = text->data + len;
-    value->len = text->len - len;
+    *value = ngx_rl_str(text->data + len, text->len - len);
 
     return value;
 }

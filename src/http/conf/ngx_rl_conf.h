@@ -25,8 +25,6 @@ typedef struct {
     u_char       buf[NGX_MAX_CONF_ERRSTR];
 } ngx_rl_hint_t;
 
-void ngx_rl_hint_init(ngx_rl_hint_t *hint, const ngx_str_t *text);
-void ngx_rl_hint_add(ngx_rl_hint_t *hint, const ngx_str_t *name);
 ngx_str_t *ngx_rl_hint_text(ngx_rl_hint_t *hint, const char *expected);
 
 /*

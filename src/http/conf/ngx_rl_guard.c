@@ -67,8 +67,7 @@ ngx_rl_token_parse(ngx_conf_t *cf, ngx_array_t *tokens, const u_char *text,
     }
 
     one = ngx_array_push(tokens);
-    name.data = (u_char *) text;
-    name.len = n;
+    name = ngx_rl_str((u_char *) text, n);
 
     if (one == NULL) {
         return NGX_ERROR;
@@ -77,8 +76,7 @@ ngx_rl_token_parse(ngx_conf_t *cf, ngx_array_t *tokens, const u_char *text,
     (void) SHA256(token, len, one->digest);
 
     one->checks = checks;
-    one->name.len = n;
-    one->name.data = ngx_pstrdup(cf->pool, &name);
+    one->name = ngx_rl_str(ngx_pstrdup(cf->pool, &name), n);
 
     return (one->name.data || n == 0) ? NGX_OK : NGX_ERROR;
 }

@@ -212,8 +212,7 @@ ngx_rl_row_line(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
     rc = ngx_rl_redis_first_line(content.data, content.len, &line);
 
     if (rc == NGX_OK) {
-        text->data = ngx_pstrdup(cf->pool, &line);
-        text->len = line.len;
+        *text = ngx_rl_str(ngx_pstrdup(cf->pool, &line), line.len);
     }
 
     ngx_rl_file_free(&content);

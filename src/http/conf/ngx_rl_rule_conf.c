@@ -135,8 +135,7 @@ ngx_rl_next(u_char **p, u_char *last)
 
     comma = ngx_strlchr(*p, last, ',');
 
-    text.data = *p;
-    text.len = (comma ? comma : last) - *p;
+    text = ngx_rl_str(*p, (comma ? comma : last) - *p);
 
     *p = comma ? comma + 1 : NULL;
 
@@ -193,8 +192,7 @@ ngx_rl_rule_set(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
 
     /* an expression is compiled now, and not again with each document */
 
-    text.data = buf;
-    text.len = sizeof(buf);
+    text = ngx_rl_str(buf, sizeof(buf));
 
     rc = ngx_rl_rule_regex(&draft->rule, cf->pool, &text);
 
@@ -259,8 +257,7 @@ ngx_rl_rule_parameters(ngx_conf_t *cf, ngx_uint_t in, ngx_rl_rule_conf_t *rule)
 
     for (p = ngx_rl_params, row = rows; p->id; p++) {
         if (p->in & in) {
-            row->name.data = (u_char *) p->conf;
-            row->name.len = ngx_strlen(p->conf);
+            row->name = ngx_rl_str((u_char *) p->conf, ngx_strlen(p->conf));
             row->set = ngx_rl_rule_set;
             row->offset = p - ngx_rl_params;
             row++;
@@ -432,8 +429,7 @@ ngx_rl_zone_size(ngx_conf_t *cf, ngx_rl_main_conf_t *conf,
 
     name = &zone->limiter.zone.name;
 
-    name->data = text->data;
-    name->len = colon - text->data;
+    *name = ngx_rl_str(text->data, colon - text->data);
 
     if (!ngx_rl_name_valid(name->data, name->len)) {
         return ngx_rl_wrong(cf, "has an invalid name \"%V\", expected "

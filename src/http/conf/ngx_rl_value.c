@@ -240,8 +240,7 @@ ngx_rl_value_make(ngx_conf_t *cf, ngx_http_core_main_conf_t *core,
 
     /* its name as it is written */
 
-    name.len = piece->text.len;
-    name.data = text->data + (piece->text.data - copy);
+    name = ngx_rl_str(text->data + (piece->text.data - copy), piece->text.len);
 
     value->index = piece->index;
     value->api_key = ngx_rl_equal(&piece->text, &api_key);
@@ -258,7 +257,8 @@ ngx_rl_value_make(ngx_conf_t *cf, ngx_http_core_main_conf_t *core,
 }
 
 
-ngx_int_t
+/* Compiles a text of nginx.conf. NGX_ERROR: it is logged. */
+static ngx_int_t
 ngx_rl_value_compile(ngx_conf_t *cf, const ngx_str_t *text,
     ngx_rl_value_t *value)
 {
@@ -533,8 +533,7 @@ ngx_rl_piece_get(ngx_http_request_t *r, ngx_rl_piece_t *piece, ngx_str_t *text)
     }
 
     if (!vv->not_found) {
-        text->len = vv->len;
-        text->data = vv->data;
+        *text = ngx_rl_str(vv->data, vv->len);
     }
 
     return NGX_OK;
@@ -728,8 +727,7 @@ ngx_rl_value_quote(const ngx_str_t *text, u_char *out)
         last = ngx_cpymem(last, "...", sizeof("...") - 1);
     }
 
-    quoted.data = out;
-    quoted.len = last - out;
+    quoted = ngx_rl_str(out, last - out);
 
     return quoted;
 }
@@ -745,8 +743,7 @@ ngx_rl_value_shown(const ngx_rl_rule_t *rule, const ngx_str_t *text,
         return ngx_rl_value_quote(text, out);
     }
 
-    shown.data = out;
-    shown.len = ngx_sprintf(out, "(%uz bytes)", text->len) - out;
+    shown = ngx_rl_str(out, ngx_sprintf(out, "(%uz bytes)", text->len) - out);
 
     return shown;
 }

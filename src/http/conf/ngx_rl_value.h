@@ -105,18 +105,14 @@ ngx_rl_walk_next(ngx_rl_walk_t *walk, size_t len)
 /* calls inside the module then need no table of addresses */
 #pragma GCC visibility push(hidden)
 
-/* Compiles a text of nginx.conf. NGX_ERROR: it is logged. */
-ngx_int_t ngx_rl_value_compile(ngx_conf_t *cf, const ngx_str_t *text,
-    ngx_rl_value_t *value);
-
 /*
- * The same of a key. It warns of one without a variable, unless it is "all":
- * all clients have one counter then.
+ * Compiles a key of nginx.conf. NGX_ERROR: it is logged. It warns of one
+ * without a variable, unless it is "all": all clients have one counter then.
  */
 ngx_int_t ngx_rl_value_key_compile(ngx_conf_t *cf, const ngx_str_t *text,
     ngx_rl_value_t *value);
 
-/* As value_compile(), to memory of the pool; NULL: it is logged. */
+/* The same of any text, to memory of the pool; NULL: it is logged. */
 ngx_rl_value_t *ngx_rl_value_new(ngx_conf_t *cf, const ngx_str_t *text);
 
 /*

@@ -84,8 +84,7 @@ ngx_rl_jwt_split(const ngx_str_t *text, ngx_rl_jwt_token_t *token)
     for (n = 0; n < 3; n++) {
         end = (n < 2) ? ngx_strlchr(p, last, '.') : last;
 
-        part.data = p;
-        part.len = end ? end - p : 0;
+        part = ngx_rl_str(p, end ? end - p : 0);
         token->part[n].data = dst;
 
         if (end == NULL || (n < 2 && part.len == 0)
@@ -96,8 +95,7 @@ ngx_rl_jwt_split(const ngx_str_t *text, ngx_rl_jwt_token_t *token)
         }
 
         if (n == 1) {
-            token->content.data = text->data;
-            token->content.len = end - text->data;
+            token->content = ngx_rl_str(text->data, end - text->data);
         }
 
         dst += token->part[n].len;
@@ -453,8 +451,7 @@ ngx_rl_jwt_find(json_t *object, const ngx_str_t *name, const char *dot)
                     continue;
                 }
 
-                rest.data = name->data + len + n;
-                rest.len = name->len - len - n;
+                rest = ngx_rl_str(name->data + len + n, name->len - len - n);
 
                 value = ngx_rl_jwt_find(value, &rest, dot);
 
@@ -607,8 +604,7 @@ ngx_rl_jwt_claim(ngx_http_request_t *r, const ngx_rl_source_t *source,
         return NGX_DECLINED;
     }
 
-    claim->len = text.len;
-    claim->data = ngx_pstrdup(r->pool, &text);
+    *claim = ngx_rl_str(ngx_pstrdup(r->pool, &text), text.len);
 
     return claim->data ? NGX_OK : NGX_ERROR;
 }

@@ -295,8 +295,7 @@ ngx_rl_source_query(ngx_http_request_t *r, const ngx_rl_source_t *source,
                 continue;
             }
 
-            key->len = pair.value_len;
-            key->data = (u_char *) pair.value;
+            *key = ngx_rl_str((u_char *) pair.value, pair.value_len);
 
             if (memchr(key->data, '%', key->len) == NULL
                 && memchr(key->data, '+', key->len) == NULL)
@@ -309,8 +308,7 @@ ngx_rl_source_query(ngx_http_request_t *r, const ngx_rl_source_t *source,
                 return NGX_ERROR;
             }
 
-            key->len = ngx_rl_query_decode(key->data, key->len, p);
-            key->data = p;
+            *key = ngx_rl_str(p, ngx_rl_query_decode(key->data, key->len, p));
 
             return NGX_OK;
         }
@@ -357,8 +355,7 @@ ngx_rl_source_cookie(ngx_http_request_t *r, const ngx_rl_source_t *source,
                     continue;
                 }
 
-                key->len = pair.value_len;
-                key->data = (u_char *) pair.value;
+                *key = ngx_rl_str((u_char *) pair.value, pair.value_len);
 
                 if (ngx_rl_cookie_encoded(key->data, key->len)) {
 
@@ -425,8 +422,7 @@ ngx_rl_source_make(ngx_pool_t *pool, ngx_rl_key_source_e kind,
     }
 
     source->get = get[kind];
-    source->name.len = name->len;
-    source->name.data = p;
+    source->name = ngx_rl_str(p, name->len);
     source->loose = 1;
 
     ngx_cpystrn(p, name->data, name->len + 1);
@@ -641,8 +637,7 @@ ngx_rl_key_hash(ngx_http_request_t *r, ngx_str_t *key)
 
     last = ngx_cpymem(p, NGX_RL_KEY_HASH, sizeof(NGX_RL_KEY_HASH) - 1);
 
-    key->data = p;
-    key->len = ngx_hex_dump(last, digest, len) - p;
+    *key = ngx_rl_str(p, ngx_hex_dump(last, digest, len) - p);
 
     return NGX_OK;
 }

@@ -53,10 +53,8 @@ ngx_rl_header(ngx_http_request_t *r, const char *name, const char *value)
 #if (nginx_version >= 1023000)
     h->next = NULL;
 #endif
-    h->key.data = (u_char *) name;
-    h->key.len = ngx_strlen(name);
-    h->value.data = (u_char *) value;
-    h->value.len = ngx_strlen(value);
+    h->key = ngx_rl_str((u_char *) name, ngx_strlen(name));
+    h->value = ngx_rl_str((u_char *) value, ngx_strlen(value));
 
     return NGX_OK;
 }
@@ -168,21 +166,10 @@ ngx_rl_json_time(uint64_t time_ms)
 }
 
 
-static uint64_t
-ngx_rl_json_now(void)
-{
-    ngx_time_t  *now;
-
-    now = ngx_timeofday();
-
-    return (uint64_t) now->sec * 1000 + now->msec;
-}
-
-
 json_t *
 ngx_rl_json_later(uint64_t ms)
 {
-    return ngx_rl_json_time(ngx_rl_json_now() + ms);
+    return ngx_rl_json_time(ngx_rl_wall_ms() + ms);
 }
 
 
@@ -264,7 +251,7 @@ ngx_rl_json_counter(const ngx_rl_look_t *look)
             ngx_rl_json_text(ngx_rl_redis_status_name(look->status)));
 
     } else if (limit->algorithm != NGX_RL_CONCURRENCY) {
-        ngx_gmtime((time_t) ngx_rl_limit_reset(limit, ngx_rl_json_now(),
+        ngx_gmtime((time_t) ngx_rl_limit_reset(limit, ngx_rl_wall_ms(),
                                                look->answer.reset_us),
                    &tm);
 

@@ -164,8 +164,7 @@ ngx_rl_metrics_digits(u_char *p, uint64_t value)
 {
     ngx_str_t  text;
 
-    text.data = p;
-    text.len = ngx_sprintf(p, "%uL", value) - p;
+    text = ngx_rl_str(p, ngx_sprintf(p, "%uL", value) - p);
 
     return text;
 }

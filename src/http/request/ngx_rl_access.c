@@ -180,8 +180,7 @@ ngx_rl_log_amount(const ngx_rl_check_t *check, u_char *out)
         p = ngx_slprintf(p, last, ", retry after %i s", retry_after);
     }
 
-    text.data = out;
-    text.len = p - out;
+    text = ngx_rl_str(out, p - out);
 
     return text;
 }
@@ -382,12 +381,8 @@ ngx_rl_notable(ngx_http_request_t *r, ngx_rl_ctx_t *ctx)
 static ngx_inline void
 ngx_rl_decided(ngx_rl_ctx_t *ctx)
 {
-    ngx_time_t  *now;
-
-    now = ngx_timeofday();
-
     ctx->answered = 1;
-    ctx->decided_ms = (uint64_t) now->sec * 1000 + now->msec;
+    ctx->decided_ms = ngx_rl_wall_ms();
 }
 
 

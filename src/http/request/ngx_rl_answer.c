@@ -599,8 +599,7 @@ ngx_rl_add_header(ngx_http_request_t *r, const ngx_str_t *name, u_char *value,
 #endif
     h->key = *name;
     h->lowcase_key = name->data;
-    h->value.data = value;
-    h->value.len = len;
+    h->value = ngx_rl_str(value, len);
 
     return h;
 }
@@ -876,8 +875,7 @@ ngx_rl_write(ngx_rl_writer_t *w, ngx_rl_header_e which, const void *value,
 #endif
     h->key = header->name;
     h->lowcase_key = header->lowcase;
-    h->value.data = (u_char *) value;
-    h->value.len = len;
+    h->value = ngx_rl_str((u_char *) value, len);
 }
 
 

@@ -229,11 +229,9 @@ ngx_rl_reset(ngx_rl_ctx_t *ctx, const ngx_rl_counter_t *counter)
 uint64_t
 ngx_rl_passed_us(const ngx_rl_ctx_t *ctx)
 {
-    uint64_t     now_ms;
-    ngx_time_t  *now;
+    uint64_t  now_ms;
 
-    now = ngx_timeofday();
-    now_ms = (uint64_t) now->sec * 1000 + now->msec;
+    now_ms = ngx_rl_wall_ms();
 
     return (now_ms > ctx->decided_ms) ? (now_ms - ctx->decided_ms) * 1000 : 0;
 }

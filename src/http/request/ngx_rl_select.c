@@ -181,8 +181,7 @@ ngx_rl_anonymous(ngx_http_request_t *r, const ngx_rl_ctx_t *ctx,
         return NGX_ERROR;
     }
 
-    key->len = address.len;
-    key->data = address.data;
+    *key = ngx_rl_str(address.data, address.len);
 
     return ngx_rl_key_marked(r, NGX_RL_MARK_ADDRESS, key);
 }

@@ -97,8 +97,7 @@ ngx_rl_document_key(const ngx_str_t *key, u_char buf[NGX_RL_DOCUMENT_KEY])
 {
     ngx_str_t  stored;
 
-    stored.data = buf;
-    stored.len = NGX_RL_DOCUMENT_KEY;
+    stored = ngx_rl_str(buf, NGX_RL_DOCUMENT_KEY);
 
     if (ngx_rl_policy_hashed(key)) {
         ngx_strlow(buf, key->data, key->len);
@@ -194,8 +193,7 @@ ngx_rl_key_check(ngx_rl_reader_t *reader, const ngx_str_t *text,
 
         /* it stands for one key */
 
-        one.data = plain;
-        one.len = 0;
+        one = ngx_rl_str(plain, 0);
 
         for (i = 0; i < text->len && one.len < sizeof(plain); i++) {
             i += (text->data[i] == '\\' && i + 1 < text->len);
@@ -246,8 +244,7 @@ ngx_rl_read_key(ngx_rl_reader_t *reader, json_t *value, ngx_uint_t globs,
         return reader->failed ? NGX_DECLINED : NGX_OK;
     }
 
-    text.data = stored;
-    text.len = sizeof(stored);
+    text = ngx_rl_str(stored, sizeof(stored));
     ngx_rl_policy_digest(&text, client->digest);
 
     if (value && reader->hashed
@@ -274,8 +271,7 @@ ngx_rl_named_store(ngx_rl_reader_t *reader, json_t *object)
     failed = (renamed == NULL);
 
     json_object_foreach(object, key, value) {
-        name.data = (u_char *) key;
-        name.len = ngx_strlen(key);
+        name = ngx_rl_str((u_char *) key, ngx_strlen(key));
         name = ngx_rl_document_key(&name, buf);
 
         failed |= json_object_setn(renamed, (char *) name.data, name.len,

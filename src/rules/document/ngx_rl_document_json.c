@@ -440,13 +440,9 @@ ngx_rl_document_rejects_all(const ngx_rl_reader_t *reader)
     for (i = reader->nfixed; i < reader->nrules; i++) {
         rule = reader->rules[i];
 
-        if (!rule->disabled && !rule->timed && !rule->dry_run
-            && rule->percent == 100 && rule->group.len == 0
-            && rule->methods == 0 && rule->route.len == 0
-            && rule->regex_text.len == 0 && rule->nhosts == 0
-            && rule->api_keys == NULL && rule->tier.len == 0
-            && rule->networks == NULL && rule->nconditions == 0
-            && rule->statuses == NULL && !rule->dynamic && !rule->dynamic_cost
+        if (!rule->dry_run && rule->statuses == NULL && !rule->dynamic
+            && !(rule->needs & (NGX_RL_NEEDS_MATCH|NGX_RL_NEEDS_GROUP
+                                |NGX_RL_NEEDS_PERCENT|NGX_RL_NEEDS_COST))
             && rule->ntier_limits == 0 && rule->key_limits == NULL
             && rule->limit.capacity && rule->cost > rule->limit.capacity)
         {
@@ -491,13 +487,13 @@ ngx_rl_document_read(ngx_rl_limiter_t *limiter, json_t *root, ngx_uint_t clear,
 
     if (!reader.failed && problems->n == 0) {
 
-        if (rejects_all) {
-            *rejects_all = ngx_rl_document_rejects_all(&reader);
-        }
-
         /* the policy and the layer above complete the rules */
 
         rc = ngx_rl_policy_complete(policy);
+
+        if (rejects_all) {
+            *rejects_all = ngx_rl_document_rejects_all(&reader);
+        }
 
         for (i = reader.nfixed; i < reader.nrules && rc == NGX_OK; i++) {
             rc = limiter->above.prepare(reader.rules[i], reader.pool);

@@ -539,8 +539,7 @@ ngx_rl_read_copy(ngx_rl_reader_t *reader, const ngx_str_t *text)
 {
     ngx_str_t  copy;
 
-    copy.len = text->len;
-    copy.data = ngx_pnalloc(reader->pool, text->len + 1);
+    copy = ngx_rl_str(ngx_pnalloc(reader->pool, text->len + 1), text->len);
 
     if (copy.data == NULL) {
         reader->failed = 1;

@@ -314,8 +314,7 @@ ngx_rl_edit_find_key(ngx_rl_edit_work_t *work)
     key = ngx_rl_document_key(&work->edit->name, asked);
 
     json_object_foreach(keys, member, value) {
-        name.data = (u_char *) member;
-        name.len = ngx_strlen(member);
+        name = ngx_rl_str((u_char *) member, ngx_strlen(member));
         stored = ngx_rl_document_key(&name, buf);
 
         if (slot && ngx_rl_equal(&stored, &key)) {
@@ -487,8 +486,7 @@ ngx_rl_edit_wrong(ngx_rl_edit_work_t *work, const ngx_rl_edit_slot_t *slot,
         p = ngx_slprintf(p, last, "/%s", member);
     }
 
-    pointer.data = text;
-    pointer.len = p - text;
+    pointer = ngx_rl_str(text, p - text);
 
     ngx_rl_problem(&work->edit->problems, NULL, &pointer, "%s", detail);
 
@@ -749,8 +747,7 @@ ngx_rl_edit_patch_keys(ngx_rl_edit_work_t *work, const char *place,
     there = json_object();
 
     json_object_foreach(json_object_get(target, member), name, value) {
-        text.data = (u_char *) name;
-        text.len = ngx_strlen(name);
+        text = ngx_rl_str((u_char *) name, ngx_strlen(name));
         text = ngx_rl_document_key(&text, buf);
 
         work->failed |= json_object_setn_new_nocheck(there, (char *) text.data,
@@ -758,8 +755,7 @@ ngx_rl_edit_patch_keys(ngx_rl_edit_work_t *work, const char *place,
     }
 
     json_object_foreach(keys, name, value) {
-        text.data = (u_char *) name;
-        text.len = ngx_strlen(name);
+        text = ngx_rl_str((u_char *) name, ngx_strlen(name));
         text = ngx_rl_document_key(&text, buf);
 
         known = json_object_getn(there, (char *) text.data, text.len);

@@ -23,17 +23,6 @@
 static void ngx_rl_follow_look(ngx_rl_follow_t *follow);
 
 
-uint64_t
-ngx_rl_follow_now(void)
-{
-    ngx_time_t  *tp;
-
-    tp = ngx_timeofday();
-
-    return (uint64_t) tp->sec * 1000 + tp->msec;
-}
-
-
 ngx_uint_t
 ngx_rl_follow_may_retry(const ngx_rl_follow_retry_t *retry)
 {
@@ -214,8 +203,7 @@ ngx_rl_follow_quote(const ngx_rl_problems_t *problems, ngx_uint_t i,
                                                NGX_RL_FOLLOW_QUOTE));
     }
 
-    first.data = text;
-    first.len = p - text;
+    first = ngx_rl_str(text, p - text);
 
     return first;
 }
@@ -421,7 +409,7 @@ ngx_rl_follow_swap(ngx_rl_follow_t *follow)
 
     follow->generation = task->entry.generation;
     follow->version = task->policy->version;
-    follow->swapped_ms = ngx_rl_follow_now();
+    follow->swapped_ms = ngx_rl_wall_ms();
     follow->warnings = task->warnings.n;
 
     refused = follow->limiter->store->refused;

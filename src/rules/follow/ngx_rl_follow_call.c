@@ -70,8 +70,7 @@ static ngx_rl_follow_status_e
 ngx_rl_follow_call_wrong(ngx_rl_follow_call_t *call, const char *reason,
     ngx_rl_follow_status_e status)
 {
-    call->reason.data = (u_char *) reason;
-    call->reason.len = ngx_strlen(reason);
+    call->reason = ngx_rl_str((u_char *) reason, ngx_strlen(reason));
 
     return status;
 }
@@ -552,7 +551,7 @@ ngx_rl_follow_put_copy(ngx_rl_follow_call_t *call,
     }
 
     if (call->record.time_ms == 0) {
-        call->record.time_ms = ngx_rl_follow_now();
+        call->record.time_ms = ngx_rl_wall_ms();
     }
 
     return NGX_OK;

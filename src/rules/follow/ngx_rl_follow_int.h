@@ -139,9 +139,6 @@ void ngx_rl_follow_calls_end(ngx_rl_follow_t *follow);
 
 /* follow.c */
 
-/* Milliseconds since the epoch. */
-uint64_t ngx_rl_follow_now(void);
-
 /* Whether enough time has passed since the last failure. */
 ngx_uint_t ngx_rl_follow_may_retry(const ngx_rl_follow_retry_t *retry);
 

@@ -416,7 +416,7 @@ ngx_rl_follow_answer(void *data, const ngx_rl_redis_result_t *result)
     }
 
     store = follow->limiter->store;
-    store->asked_ms = ngx_rl_follow_now();
+    store->asked_ms = ngx_rl_wall_ms();
     store->reachable = 1;
     follow->polling.wait = 0;
 

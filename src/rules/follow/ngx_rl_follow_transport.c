@@ -145,8 +145,7 @@ ngx_rl_follow_history(ngx_rl_limiter_t *limiter, ngx_pool_t *pool,
         n++;
     }
 
-    entry->text.data = text.data;
-    entry->text.len = p - text.data;
+    entry->text = ngx_rl_str(text.data, p - text.data);
 
     return NGX_OK;
 }
@@ -327,8 +326,7 @@ ngx_rl_follow_seal(ngx_rl_limiter_t *limiter, ngx_pool_t *pool, ngx_str_t *text)
     line = ngx_hex_dump(line, seal, sizeof(seal));
     *line++ = LF;
 
-    text->data = p;
-    text->len = line - p;
+    *text = ngx_rl_str(p, line - p);
 
     return NGX_OK;
 }
@@ -380,8 +378,7 @@ ngx_rl_follow_ask(ngx_rl_follow_t *follow, ngx_rl_redis_handler_pt handler,
     ngx_str_t   args[NGX_RL_FOLLOW_ARGS], *arg;
 
     ngx_str_set(&args[0], "EVAL");
-    args[1].data = (u_char *) ngx_rl_lua_rules;
-    args[1].len = ngx_rl_lua_rules_len;
+    args[1] = ngx_rl_str((u_char *) ngx_rl_lua_rules, ngx_rl_lua_rules_len);
     ngx_str_set(&args[2], "1");
     args[3] = follow->listener.key;
     arg = &args[4];
@@ -397,8 +394,7 @@ ngx_rl_follow_ask(ngx_rl_follow_t *follow, ngx_rl_redis_handler_pt handler,
         *arg++ = follow->history;
     }
 
-    arg->data = (u_char *) operation;
-    arg->len = ngx_strlen(operation);
+    *arg = ngx_rl_str((u_char *) operation, ngx_strlen(operation));
 
     for (arg++; *format; arg++, format++) {
 

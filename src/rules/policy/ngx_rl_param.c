@@ -882,8 +882,7 @@ ngx_rl_active_member(ngx_rl_draft_t *draft, ngx_rl_param_e id, u_char *text,
 
     draft->says |= (uint64_t) 1 << id;
 
-    value.data = text;
-    value.len = len;
+    value = ngx_rl_str(text, len);
     param = ngx_rl_param(id, NGX_RL_OF_ACTIVE);
 
     return ngx_rl_param_text(draft, param, &value);

@@ -63,13 +63,11 @@ ngx_rl_problem(ngx_rl_problems_t *problems, const ngx_str_t *id,
         return;
     }
 
-    problem->pointer.data = p;
-    problem->pointer.len = pointer->len;
+    problem->pointer = ngx_rl_str(p, pointer->len);
     p = ngx_cpymem(p, pointer->data, pointer->len);
     *p++ = '\0';
 
-    problem->detail.data = p;
-    problem->detail.len = last - text;
+    problem->detail = ngx_rl_str(p, last - text);
     p = ngx_cpymem(p, text, last - text);
     *p = '\0';
 
@@ -674,24 +672,6 @@ ngx_rl_policy_find(const ngx_rl_policy_t *policy,
 
         n = ngx_rl_index_merge(rules, n, max, &index->lists[number + 1]);
     }
-}
-
-
-ngx_rl_rule_t *
-ngx_rl_limiter_rule(const ngx_rl_limiter_t *limiter, const ngx_str_t *id)
-{
-    ngx_uint_t       i;
-    ngx_rl_rule_t  **rules;
-
-    rules = limiter->base->rules.elts;
-
-    for (i = 0; i < limiter->base->rules.nelts; i++) {
-        if (ngx_rl_equal(&rules[i]->id, id)) {
-            return rules[i];
-        }
-    }
-
-    return NULL;
 }
 
 

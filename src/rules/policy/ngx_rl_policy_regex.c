@@ -6,8 +6,6 @@
 
 #include "ngx_rl_policy.h"
 
-#include <time.h>
-
 /*
  * Bytes of all compiled expressions of a document. One of some characters may
  * take 50 KB.
@@ -223,18 +221,6 @@ ngx_rl_policy_regex(ngx_rl_policy_t *policy, ngx_rl_rule_t *rule,
 #endif
 
 
-/* Now: nginx's own clock stands still meanwhile. */
-static ngx_msec_t
-ngx_rl_policy_ms(void)
-{
-    struct timespec  ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-
-    return (ngx_msec_t) ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
-}
-
-
 ngx_int_t
 ngx_rl_policy_finish(ngx_rl_policy_t *policy, ngx_msec_t budget_ms,
     ngx_rl_problems_t *problems)
@@ -242,13 +228,13 @@ ngx_rl_policy_finish(ngx_rl_policy_t *policy, ngx_msec_t budget_ms,
     u_char          buf[NGX_MAX_CONF_ERRSTR];
     u_char          text[sizeof("/rules//match/endpoint_regex")
                          + NGX_INT_T_LEN];
+    uint64_t        since_us;
     ngx_int_t       rc;
     ngx_str_t       wrong, pointer;
-    ngx_msec_t      since;
     ngx_rl_rule_t  *rule, **rules;
 
     rules = policy->rules.elts;
-    since = ngx_rl_policy_ms();
+    since_us = ngx_rl_clock_us();   /* nginx's own clock stands still */
 
     while (policy->finished < policy->rules.nelts) {
         rule = rules[policy->finished++];
@@ -257,8 +243,7 @@ ngx_rl_policy_finish(ngx_rl_policy_t *policy, ngx_msec_t budget_ms,
             continue;
         }
 
-        wrong.data = buf;
-        wrong.len = sizeof(buf);
+        wrong = ngx_rl_str(buf, sizeof(buf));
 
         rc = ngx_rl_policy_regex(policy, rule, &wrong);
 
@@ -277,7 +262,7 @@ ngx_rl_policy_finish(ngx_rl_policy_t *policy, ngx_msec_t budget_ms,
                            &pointer, "%V", &wrong);
         }
 
-        if (ngx_rl_policy_ms() - since >= budget_ms) {
+        if (ngx_rl_clock_us() - since_us >= budget_ms * 1000) {
             break;
         }
     }

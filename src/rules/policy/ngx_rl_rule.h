@@ -295,9 +295,27 @@ extern const char *const  ngx_rl_fail_mode_names[];   /* from OPEN on */
  */
 void ngx_rl_limiter_begin(ngx_rl_limiter_t *limiter);
 
-/* The rule of nginx.conf of that id, or NULL. */
-ngx_rl_rule_t *ngx_rl_limiter_rule(
-    const ngx_rl_limiter_t *limiter, const ngx_str_t *id);
+/* Milliseconds since the epoch, as nginx has them in this turn of its loop. */
+static ngx_inline uint64_t
+ngx_rl_wall_ms(void)
+{
+    ngx_time_t  *now;
+
+    now = ngx_timeofday();
+
+    return (uint64_t) now->sec * 1000 + now->msec;
+}
+
+static ngx_inline ngx_str_t
+ngx_rl_str(u_char *data, size_t len)
+{
+    ngx_str_t  text;
+
+    text.len = len;
+    text.data = data;
+
+    return text;
+}
 
 static ngx_inline ngx_uint_t
 ngx_rl_equal(const ngx_str_t *one, const ngx_str_t *two)

@@ -409,8 +409,7 @@ ngx_rl_policy_override(const ngx_rl_policy_t *policy,
         end = (n == 1) ? NULL : ngx_strlchr(p, last, NGX_RL_PART_END);
         end = end ? end : last;
 
-        value.data = p;
-        value.len = end - p;
+        value = ngx_rl_str(p, end - p);
 
         ngx_rl_policy_part_digest(&parts[i], &value, n > 1, digest);
 
