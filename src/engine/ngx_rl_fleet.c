@@ -189,6 +189,8 @@ ngx_rl_fleet_drain(ngx_rl_fleet_t *fleet)
     ngx_rl_told_writer_t   writer;
 
     at = 0;
+    tokens = 0;
+    left_ms = 0;
     message = fleet->peers.net->message;
 
     ngx_rl_told_begin(&writer, message, NGX_RL_TOLD_MOST, NGX_RL_TOLD_SPENT);
