@@ -11,7 +11,8 @@ my @ports = map { free_port() } 1 .. 3;
 # what never answers
 my $silent = free_port();
 my $listening = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 100,
-                                      LocalPort => $silent) or die $!;
+                                      LocalPort => $silent, ReuseAddr => 1)
+    or die $!;
 
 # A gateway that listens on the n-th port; two workers.
 sub fleet {

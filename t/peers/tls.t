@@ -9,7 +9,7 @@ my @ports = map { free_port() } 1 .. 2;
 
 sub openssl {
     my $out = qx(openssl @_ 2>&1);
-    $? == 0 or bail_out("openssl @_: $out");
+    $? == 0 or BAIL_OUT("openssl @_: $out");
 }
 
 # A CA, and a certificate of it for an address.
