@@ -360,10 +360,12 @@ sub reference {
             =~ /^## $_\n.*?^Syntax:   $_[ ;].*?^Context:  ([\w, ]+)$/ms;
         is($shown, contexts($contexts{$_}), "$_: Syntax, Default and Context");
     }
-    my ($lines) = slurp("src/http/conf/ngx_rl_redis_conf.c")
-        =~ /redis_rows\[\] =\s*\{(.*?)^\};/ms;
-    same([$lines =~ /ngx_string\("(\w+)"\)/g],
-         [$page =~ /^`(\w+) [^`=]*;`$/mg], 'lines of ratelimit_redis');
+    my %lines = map { $_ => 1 } map {
+        my ($lines) = slurp("src/http/conf/ngx_rl_${_}_conf.c")
+            =~ /${_}_rows\[\] =\s*\{(.*?)^\};/ms;
+        $lines =~ /ngx_string\("(\w+)"\)/g
+    } 'redis', 'peers';
+    same([keys %lines], [$page =~ /^`(\w+) [^`=]*;`$/mg], 'lines of blocks');
     my ($parameters) = slurp("src/rules/policy/ngx_rl_param.c")
         =~ /rl_params\[\] =\s*\{(.*?)^\};/ms;
     my %parameters = map { $_ => 1 } $parameters =~ /\{ NGX_\w+, "(\w+=?)"/g;

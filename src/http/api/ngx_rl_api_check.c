@@ -671,7 +671,7 @@ ngx_rl_check_json(const ngx_rl_asked_t *asked)
         "limit", limit ? json_integer(limit->capacity) : json_null(),
         "remaining", known ? json_integer(ngx_rl_counter_remaining(counter))
                            : json_null(),
-        "reset_ms", (known && limit->algorithm != NGX_RL_CONCURRENCY)
+        "reset_ms", (known && limit && limit->algorithm != NGX_RL_CONCURRENCY)
                     ? json_integer((json_int_t) reset_ms) : json_null(),
         "retry_after_s", (retry == -1) ? json_null() : json_integer(retry),
         "rule", ngx_rl_json_name(rule ? &rule->id : NULL),
