@@ -438,6 +438,8 @@ sub messages {
         $code =~ /\bngx_rl_wrong\(cf,\s*($string)/g;
     push @messages, map { message($_) . ' in ...:...' }
         $code =~ /\bngx_rl_wrong_at\(cf,[^";]*?,\s*($string)/g;
+    push @messages, map { 'ratelimit peers "...", "...": ' . message($_) }
+        $code =~ /peers_log\([^;"]*\bNGX_LOG_(?:ERR|WARN),[^;"]*?,\s*($string)/g;
     push @messages, map { message($_) }
         $code =~ /ngx_rl_request_log\([^;"]*\b$level,\s*($string)/g;
     # of a Redis node: what stands before its name, and one or more of what

@@ -349,7 +349,7 @@ ngx_rl_check_atomic(ngx_rl_reader_t *reader, ngx_rl_checks_t *all)
             }
         }
 
-        if (asked[i].described || j < i
+        if (asked[i].described || j < i         /* NOLINT(clang-analyzer-*) */
             || !ngx_rl_equal(&asked[i].client.key, &asked[0].client.key))
         {
             ngx_rl_read_wrong(reader, NULL, "atomic", "expected checks of one "
