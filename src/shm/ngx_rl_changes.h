@@ -1,12 +1,12 @@
 /*
  * The counters of zones with "peers=" that are in use: what the workers of this
- * gateway have spent of each since the leader told the peers. A counter stays
- * when it was told, so a peer that is new can be told all of them.
+ * gateway have spent of each since the leader told the peers. A counter that
+ * was told stays, so that a new peer can be told all of them.
  *
- * The table is of a fixed size. A set of eight has a lock. A counter takes the
- * place of the one that was used longest ago, but never of one that is still to
- * be told: if there is no place, it is counted as lost. Then its limit holds on
- * this gateway alone, until the counter is used again.
+ * The table is of a fixed size. A set of eight has a lock. A new counter takes
+ * the place of the one that was used longest ago, unless that is still to be
+ * told. If there is no place, the change is lost and counted: its limit holds
+ * on this gateway alone, until the counter is used again.
  */
 
 #ifndef NGX_RL_CHANGES_H_INCLUDED
@@ -45,9 +45,9 @@ typedef struct {
 
 
 /*
- * A counter is used: tokens were spent, or came back. end_ms: of its fixed
- * window, by ngx_current_msec; what was spent in a window before is forgotten.
- * told: by another gateway, so nobody has to be told.
+ * Notes that tokens of a counter were spent, or came back. end_ms is the end of
+ * its fixed window, by ngx_current_msec; an earlier window is forgotten. With
+ * told, another gateway has said so, and nobody has to be told.
  */
 void ngx_rl_changes_add(ngx_rl_changes_t *changes, const ngx_rl_id_t *id,
     const ngx_rl_told_limit_t *limit, int32_t tokens, uint64_t end_ms,

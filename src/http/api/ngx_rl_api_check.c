@@ -109,7 +109,7 @@ ngx_rl_check_tier(ngx_rl_reader_t *reader, json_t *value, void *data)
 }
 
 
-/* Of a described request: a header, or else what bears the name. */
+/* Sets a header of the described request, or its member of this name. */
 static void
 ngx_rl_check_part(ngx_rl_reader_t *reader, json_t *value, void *data)
 {
@@ -205,7 +205,7 @@ ngx_rl_check_own(ngx_rl_reader_t *reader, ngx_rl_asked_t *asked)
 }
 
 
-/* The rule and its key are read: who is the client. */
+/* Finds the client, once the rule and its key are read. */
 static void
 ngx_rl_check_client(ngx_rl_reader_t *reader, ngx_rl_asked_t *asked)
 {
@@ -281,7 +281,7 @@ ngx_rl_check_client(ngx_rl_reader_t *reader, ngx_rl_asked_t *asked)
 }
 
 
-/* Reads what is asked. Nothing is taken before all is read. */
+/* Reads one check. No check begins before all of them are read. */
 static void
 ngx_rl_check_read(ngx_rl_reader_t *reader, json_t *value, void *data)
 {
@@ -748,7 +748,7 @@ ngx_rl_checks_answer(ngx_rl_api_t *api)
 }
 
 
-/* What waits is left. */
+/* Ends the checks that still wait. */
 static void
 ngx_rl_checks_forget(void *data)
 {
