@@ -174,7 +174,7 @@ ngx_rl_store_set_file(ngx_rl_store_t *store, const ngx_str_t *name)
 
     static const u_char  key[NGX_RL_SIPHASH_KEY_BYTES];
 
-    file = ngx_rl_siphash(key, name->data, name->len, 1, 3).lo;
+    file = name->len ? ngx_rl_siphash(key, name->data, name->len, 1, 3).lo : 0;
 
     if (store->file != file) {
         store->written = 0;
