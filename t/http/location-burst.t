@@ -2,7 +2,11 @@
 # leaky bucket that others use, too. The requests of all count together.
 
 use t::RateLimit 'no_plan';
+use t::Clock;
 use t::Gateway qw( header tally );
+
+# Retry-After is compared whole
+t::Clock::stop();
 
 my $redis = redis_port();
 my $prefix = key_prefix();
