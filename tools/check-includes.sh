@@ -2,7 +2,7 @@
 #
 # Who may include whom, and never the other way:
 #
-#   module -> http -> engine -> rules -> {redis, peers, shm} -> core
+#   module -> http -> engine -> rules -> {redis, peers, shm} -> {net, core}
 #
 # src/core knows no nginx header; hiredis is met only in .c files of src/redis, jansson
 # only in src/rules/*json.[ch] and in src/http/*json.c, *jwt.c and *api*.c,
@@ -19,11 +19,12 @@ find ngx_http_ratelimit_module.c src -name '*.[ch]' -exec awk '
     BEGIN {
         may["core"]   = " core "
         may["shm"]    = " shm core "
-        may["redis"]  = " redis core "
-        may["peers"]  = " peers core "
-        may["rules"]  = " rules redis peers shm core "
-        may["engine"] = " engine rules redis peers shm core "
-        may["http"]   = " http engine rules redis peers shm core "
+        may["net"]    = " net "
+        may["redis"]  = " redis net core "
+        may["peers"]  = " peers net core "
+        may["rules"]  = " rules redis peers shm net core "
+        may["engine"] = " engine rules redis peers shm net core "
+        may["http"]   = " http engine rules redis peers shm net core "
         may["module"] = may["http"]
 
         # where each header of ours lives

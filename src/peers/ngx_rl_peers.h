@@ -21,6 +21,7 @@
 #include <ngx_event.h>
 
 #include "ngx_rl_tally.h"
+#include "ngx_rl_tls.h"
 #include "ngx_rl_told.h"
 
 #include <stdatomic.h>
@@ -68,16 +69,6 @@ typedef struct {
                                            read; none: the resolver is asked */
 } ngx_rl_peers_host_t;
 
-/* The "tls" lines of a block. */
-typedef struct {
-    ngx_flag_t          on;
-    ngx_str_t           ca;             /* files */
-    ngx_str_t           certificate;
-    ngx_str_t           key;
-    ngx_str_t           name;           /* empty: that of the "peer" line */
-    void               *ssl;            /* made by tls_prepare */
-} ngx_rl_peers_tls_t;
-
 /* Functions of the layer above, for the leader. */
 typedef struct {
 
@@ -98,7 +89,7 @@ struct ngx_rl_peers_s {
     ngx_addr_t                    listen;
     ngx_array_t                   hosts;     /* ngx_rl_peers_host_t */
     ngx_str_t                     secret;
-    ngx_rl_peers_tls_t            tls;
+    ngx_rl_tls_t                  tls;
     ngx_resolver_t               *resolver;  /* NULL: none */
     ngx_msec_t                    resolver_timeout;
     u_char                        key[NGX_RL_TOLD_SECRET];
@@ -117,9 +108,6 @@ struct ngx_rl_peers_s {
  * OpenSSL has no memory, or no SHA-256.
  */
 ngx_int_t ngx_rl_peers_prepare(ngx_rl_peers_t *peers);
-
-/* Makes what TLS needs, where tls.on. Returns NGX_OK or NGX_ERROR (logged). */
-ngx_int_t ngx_rl_peers_tls_prepare(ngx_conf_t *cf, ngx_rl_peers_t *peers);
 
 /*
  * This worker becomes the leader: it listens and connects from the next tick
@@ -267,12 +255,5 @@ void ngx_rl_peer_close(ngx_rl_peer_t *peer, ngx_err_t err, const char *reason);
 
 /* Puts a message that is ended into its buffer, and writes. */
 void ngx_rl_peer_tell(ngx_rl_peer_t *peer, const u_char *message, size_t len);
-
-/* Its socket can carry bytes: TLS, if any, is complete. */
-void ngx_rl_peer_begin(ngx_rl_peer_t *peer);
-
-/* TLS begins; it ends by begin() or close(). */
-void ngx_rl_peers_tls_begin(ngx_rl_peer_t *peer);
-void ngx_rl_peers_tls_end(ngx_connection_t *c);
 
 #endif /* NGX_RL_PEERS_H_INCLUDED */

@@ -52,7 +52,7 @@ ngx_rl_peer_close(ngx_rl_peer_t *peer, ngx_err_t err, const char *reason)
     }
 
     if (peer->connection) {
-        ngx_rl_peers_tls_end(peer->connection);
+        ngx_rl_tls_end(peer->connection);
         ngx_close_connection(peer->connection);
     }
 
@@ -505,6 +505,89 @@ ngx_rl_peer_read_handler(ngx_event_t *rev)
 }
 
 
+/* Its socket can carry bytes: TLS, if any, is complete. */
+static void
+ngx_rl_peer_begin(ngx_rl_peer_t *peer)
+{
+    u_char             nonce[NGX_RL_TOLD_NONCE], *hello;
+    ngx_connection_t  *c;
+
+    c = peer->connection;
+    c->read->handler = ngx_rl_peer_read_handler;
+    c->write->handler = ngx_rl_peer_write_handler;
+
+    if (RAND_bytes(nonce, sizeof(nonce)) != 1) {
+        ngx_rl_peer_close(peer, 0, "RAND_bytes() failed");
+        return;
+    }
+
+    hello = peer->hellos[peer->dial == NULL];
+    ngx_rl_told_hello(hello, peer->peers->shared->gateway, nonce);
+
+    peer->state = NGX_RL_PEER_HELLO;
+
+    if (peer->dial
+        && ngx_rl_peer_say(peer, hello, NGX_RL_TOLD_HELLO) != NGX_OK)
+    {
+        return;
+    }
+
+    /* some bytes may be there already */
+
+    ngx_post_event(c->read, &ngx_posted_events);
+}
+
+
+static void
+ngx_rl_peer_tls_handler(ngx_connection_t *c)
+{
+    long            result;
+    ngx_rl_peer_t  *peer;
+
+    peer = c->data;
+
+    if (c->ssl->handshaked) {
+        ngx_rl_peer_begin(peer);
+        return;
+    }
+
+    result = SSL_get_verify_result(c->ssl->connection);
+
+    ngx_rl_peer_close(peer, 0, result != X509_V_OK
+                               ? X509_verify_cert_error_string(result)
+                               : "the TLS handshake failed");
+}
+
+
+static void
+ngx_rl_peer_connected(ngx_rl_peer_t *peer)
+{
+    ngx_connection_t  *c;
+
+    if (!peer->peers->tls.on) {
+        ngx_rl_peer_begin(peer);
+        return;
+    }
+
+    c = peer->connection;
+    peer->state = NGX_RL_PEER_TLS;
+
+    if (ngx_rl_tls_open(&peer->peers->tls, c,
+                        peer->dial ? &peer->dial->host->host : NULL)
+        != NGX_OK)
+    {
+        ngx_rl_peer_close(peer, 0, "no memory");
+        return;
+    }
+
+    c->ssl->handler = ngx_rl_peer_tls_handler;
+
+    if (ngx_ssl_handshake(c) != NGX_AGAIN) {
+        ngx_rl_peer_tls_handler(c);
+    }
+}
+
+
 static void
 ngx_rl_peer_write_handler(ngx_event_t *wev)
 {
@@ -537,13 +620,7 @@ ngx_rl_peer_write_handler(ngx_event_t *wev)
         return;
     }
 
-    if (peer->peers->tls.on) {
-        peer->state = NGX_RL_PEER_TLS;
-        ngx_rl_peers_tls_begin(peer);
-
-    } else {
-        ngx_rl_peer_begin(peer);
-    }
+    ngx_rl_peer_connected(peer);
 }
 
 
@@ -556,38 +633,6 @@ ngx_rl_peer_connecting_handler(ngx_event_t *rev)
     c = rev->data;
 
     ngx_rl_peer_write_handler(c->write);
-}
-
-
-void
-ngx_rl_peer_begin(ngx_rl_peer_t *peer)
-{
-    u_char             nonce[NGX_RL_TOLD_NONCE], *hello;
-    ngx_connection_t  *c;
-
-    c = peer->connection;
-    c->read->handler = ngx_rl_peer_read_handler;
-    c->write->handler = ngx_rl_peer_write_handler;
-
-    if (RAND_bytes(nonce, sizeof(nonce)) != 1) {
-        ngx_rl_peer_close(peer, 0, "RAND_bytes() failed");
-        return;
-    }
-
-    hello = peer->hellos[peer->dial == NULL];
-    ngx_rl_told_hello(hello, peer->peers->shared->gateway, nonce);
-
-    peer->state = NGX_RL_PEER_HELLO;
-
-    if (peer->dial
-        && ngx_rl_peer_say(peer, hello, NGX_RL_TOLD_HELLO) != NGX_OK)
-    {
-        return;
-    }
-
-    /* some bytes may be there already */
-
-    ngx_post_event(c->read, &ngx_posted_events);
 }
 
 
@@ -675,13 +720,7 @@ ngx_rl_peers_accept_one(ngx_rl_peers_t *peers, ngx_socket_t fd,
     c->number = ngx_atomic_fetch_add(ngx_connection_counter, 1);
     c->addr_text = peer->address;
 
-    if (peers->tls.on) {
-        peer->state = NGX_RL_PEER_TLS;
-        ngx_rl_peers_tls_begin(peer);
-
-    } else {
-        ngx_rl_peer_begin(peer);
-    }
+    ngx_rl_peer_connected(peer);
 }
 
 

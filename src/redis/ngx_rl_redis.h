@@ -16,6 +16,7 @@
 #include "ngx_rl_breaker.h"
 #include "ngx_rl_tally.h"
 #include "ngx_rl_hash.h"
+#include "ngx_rl_tls.h"
 #include "ngx_rl_types.h"
 
 #define NGX_RL_REDIS_MAX_VALUES  64   /* integers in one result */
@@ -93,16 +94,6 @@ typedef struct {
     ngx_addr_t                    *addrs;
 } ngx_rl_redis_host_t;
 
-/* The "tls" lines of a block. */
-typedef struct {
-    ngx_flag_t                     on;
-    ngx_str_t                      ca;           /* file; empty: the system's */
-    ngx_str_t                      name;         /* empty: each host's own */
-    ngx_str_t                      certificate;  /* file; empty: none */
-    ngx_str_t                      key;          /* its file */
-    void                          *ssl;          /* made by tls_prepare */
-} ngx_rl_redis_tls_t;
-
 /*
  * A "ratelimit_redis" block. Written while the configuration is read, by
  * the front door; read-only while serving, but for client and control, which
@@ -126,7 +117,7 @@ struct ngx_rl_redis_s {
                                            the file was read */
     ngx_str_t               password_file; /* a whole path */
     ngx_uint_t              database;
-    ngx_rl_redis_tls_t      tls;
+    ngx_rl_tls_t            tls;
     ngx_str_t               secret;     /* of the fleet */
     ngx_str_t               prefix;
 

@@ -279,6 +279,20 @@ ngx_rl_row_text(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
 }
 
 
+const char *
+ngx_rl_row_flag(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
+    ngx_str_t *value)
+{
+    ngx_flag_t  *flag;
+
+    flag = ngx_rl_row_at(target, row);
+    *flag = (ngx_strcmp(value->data, "on") == 0);
+
+    return (*flag || ngx_strcmp(value->data, "off") == 0)
+           ? NULL : row->expected;
+}
+
+
 const ngx_rl_row_t *
 ngx_rl_row_find(const ngx_rl_row_t *rows, ngx_str_t *text, ngx_str_t *value,
     ngx_rl_hint_t *hint)

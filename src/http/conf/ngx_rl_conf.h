@@ -87,6 +87,23 @@ struct ngx_rl_row_s {
 const char *ngx_rl_row_text(ngx_conf_t *cf, void *target,
     const ngx_rl_row_t *row, ngx_str_t *value);
 
+/* set() of "on" or "off" */
+const char *ngx_rl_row_flag(ngx_conf_t *cf, void *target,
+    const ngx_rl_row_t *row, ngx_str_t *value);
+
+/* the lines of a block that has a member "tls" */
+#define NGX_RL_TLS_ROWS(type)                                                 \
+    { ngx_string("tls"), ngx_rl_row_flag, offsetof(type, tls.on),             \
+      .expected = "\"on\" or \"off\"" },                                      \
+    { ngx_string("tls_ca"), ngx_rl_row_text, offsetof(type, tls.ca),          \
+      .expected = "a text" },                                                 \
+    { ngx_string("tls_name"), ngx_rl_row_text, offsetof(type, tls.name),      \
+      .max = NGX_RL_TLS_MAX_NAME, .expected = "1 to 255 characters" },        \
+    { ngx_string("tls_certificate"), ngx_rl_row_text,                         \
+      offsetof(type, tls.certificate), .expected = "a text" },                \
+    { ngx_string("tls_certificate_key"), ngx_rl_row_text,                     \
+      offsetof(type, tls.key), .expected = "a text" }
+
 /*
  * redis_conf.c: set() of a file's first line without its end; row->other: of
  * the file's whole path

@@ -89,19 +89,6 @@ ngx_rl_peers_peer(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
 }
 
 
-static const char *
-ngx_rl_peers_tls(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
-    ngx_str_t *value)
-{
-    ngx_rl_peers_t *peers = target;
-
-    peers->tls.on = (ngx_strcmp(value->data, "on") == 0);
-
-    return (peers->tls.on || ngx_strcmp(value->data, "off") == 0)
-           ? NULL : row->expected;
-}
-
-
 static const ngx_rl_row_t  ngx_rl_peers_rows[] = {
     { ngx_string("listen"), ngx_rl_peers_listen_line,
       .expected = "an address with a port, as in \"10.0.0.5:7946\"" },
@@ -109,15 +96,7 @@ static const ngx_rl_row_t  ngx_rl_peers_rows[] = {
       .expected = "\"host:port\", in at most 64 lines" },
     { ngx_string("secret_file"), ngx_rl_row_line, NGX_RL_PEERS_AT(secret),
       .expected = "a file whose first line has 1 to 1023 bytes" },
-    { ngx_string("tls"), ngx_rl_peers_tls, .expected = "\"on\" or \"off\"" },
-    { ngx_string("tls_ca"), ngx_rl_row_text, NGX_RL_PEERS_AT(tls.ca),
-      .expected = "a text" },
-    { ngx_string("tls_name"), ngx_rl_row_text, NGX_RL_PEERS_AT(tls.name),
-      .max = 255, .expected = "1 to 255 characters" },
-    { ngx_string("tls_certificate"), ngx_rl_row_text,
-      NGX_RL_PEERS_AT(tls.certificate), .expected = "a text" },
-    { ngx_string("tls_certificate_key"), ngx_rl_row_text,
-      NGX_RL_PEERS_AT(tls.key), .expected = "a text" },
+    NGX_RL_TLS_ROWS(ngx_rl_peers_t),
     { .name = ngx_null_string }
 };
 
@@ -174,7 +153,7 @@ ngx_rl_peers_line(ngx_conf_t *cf, ngx_command_t *dummy, void *conf)
 static const char *
 ngx_rl_peers_wrong(const ngx_rl_peers_t *peers)
 {
-    const ngx_rl_peers_tls_t  *tls;
+    const ngx_rl_tls_t  *tls;
 
     tls = &peers->tls;
 
@@ -269,7 +248,8 @@ ngx_rl_peers_block(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    return (ngx_rl_peers_tls_prepare(cf, peers) == NGX_OK
+    return (ngx_rl_tls_prepare(cf, &peers->tls, "ratelimit_peers", &peers->name)
+            == NGX_OK
             && ngx_rl_peers_prepare(peers) == NGX_OK
             && ngx_rl_fleet_add(cf, fleet, &ngx_http_ratelimit_module)
                == NGX_OK

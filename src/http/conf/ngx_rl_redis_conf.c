@@ -281,19 +281,6 @@ ngx_rl_redis_conf_number(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
 }
 
 
-static const char *
-ngx_rl_redis_tls(ngx_conf_t *cf, void *target, const ngx_rl_row_t *row,
-    ngx_str_t *value)
-{
-    ngx_rl_redis_t *redis = target;
-
-    redis->tls.on = (ngx_strcmp(value->data, "on") == 0);
-
-    return (redis->tls.on || ngx_strcmp(value->data, "off") == 0)
-           ? NULL : row->expected;
-}
-
-
 /* The first three are hosts; "server" takes one argument, the others many. */
 static const ngx_rl_row_t  ngx_rl_redis_rows[] = {
     { ngx_string("server"), ngx_rl_redis_hosts, .min = NGX_RL_REDIS_SERVER },
@@ -324,15 +311,7 @@ static const ngx_rl_row_t  ngx_rl_redis_rows[] = {
       1, 1 << 20, "a power of two from 1 to 1048576", 0, 0 },
     { ngx_string("database"), ngx_rl_redis_conf_number,
       NGX_RL_REDIS_AT(database), 0, 2147483647, "a number", 0, 0 },
-    { ngx_string("tls"), ngx_rl_redis_tls, .expected = "\"on\" or \"off\"" },
-    { ngx_string("tls_ca"), ngx_rl_row_text, NGX_RL_REDIS_AT(tls.ca),
-      .expected = "a text" },
-    { ngx_string("tls_name"), ngx_rl_row_text, NGX_RL_REDIS_AT(tls.name),
-      .max = NGX_RL_REDIS_MAX_HOST, .expected = "1 to 255 characters" },
-    { ngx_string("tls_certificate"), ngx_rl_row_text,
-      NGX_RL_REDIS_AT(tls.certificate), .expected = "a text" },
-    { ngx_string("tls_certificate_key"), ngx_rl_row_text,
-      NGX_RL_REDIS_AT(tls.key), .expected = "a text" },
+    NGX_RL_TLS_ROWS(ngx_rl_redis_t),
     { .name = ngx_null_string }
 };
 

@@ -78,7 +78,7 @@ ngx_rl_redis_conn_close(ngx_rl_redis_conn_t *conn)
     ngx_rl_redis_resolve_cancel(conn);
 
     if (conn->connection) {
-        ngx_rl_redis_tls_end(conn);
+        ngx_rl_tls_end(conn->connection);
         ngx_close_connection(conn->connection);
         conn->connection = NULL;
     }

@@ -238,7 +238,4 @@ void ngx_rl_redis_tls_forget(ngx_rl_redis_conn_t *conn);
 const char *ngx_rl_redis_tls_reason(ngx_rl_redis_conn_t *conn,
     const char *otherwise);
 
-/* Before the socket is closed: says goodbye, without waiting, and frees. */
-void ngx_rl_redis_tls_end(ngx_rl_redis_conn_t *conn);
-
 #endif /* NGX_RL_REDIS_CONN_H_INCLUDED */
