@@ -6,7 +6,7 @@
 
 #include "ngx_rl_told.h"
 
-#define NGX_RL_TOLD_MAGIC   "rlpeer\0\1"   /* the version at its end */
+#define NGX_RL_TOLD_MAGIC   "rlpeer\0\2"   /* the version at its end */
 
 #define NGX_RL_TOLD_LIMIT          0xff
 #define NGX_RL_TOLD_LIMIT_BYTES    (1 + 8 + 4 + 4 + 4 + 2 + 1)

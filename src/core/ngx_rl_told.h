@@ -7,7 +7,7 @@
  *     proof      a keyed hash of both hellos                   each side, once
  *     message    length, number, kind, records, seal           from then on
  *
- * The side that was connected to proves first. A seal is a keyed hash of all
+ * The side that has connected proves first. A seal is a keyed hash of all
  * that stands before it, under a key that the two hellos give each direction:
  * no message can be made, changed, left out or sent again.
  */

@@ -181,9 +181,8 @@ typedef enum {
     NGX_RL_PEER_FREE = 0,
     NGX_RL_PEER_CONNECTING,
     NGX_RL_PEER_TLS,
-    NGX_RL_PEER_HELLO,        /* waits for the other's; one that has connected
-                                 also for its proof */
-    NGX_RL_PEER_PROOF,        /* one that was connected to */
+    NGX_RL_PEER_HELLO,        /* waits for the other's, then */
+    NGX_RL_PEER_PROOF,        /* for its proof */
     NGX_RL_PEER_UP
 } ngx_rl_peer_state_e;
 
@@ -211,14 +210,13 @@ typedef struct {
     u_char                hellos[2][NGX_RL_TOLD_HELLO];  /* first, second */
     u_char                keys[2][NGX_RL_TOLD_SECRET];   /* in, out */
     uint64_t              numbers[2];
-    u_char                small[NGX_RL_TOLD_HELLO + NGX_RL_TOLD_PROOF];
+    u_char                small[NGX_RL_TOLD_HELLO];
     size_t                got;          /* of small, later of in */
     u_char               *in;           /* from UP on */
     u_char               *out;
     size_t                queued;       /* of out */
     ngx_uint_t            state_at;     /* of the state that is told */
     unsigned              telling:1;    /* the state */
-    ngx_addr_t            from;         /* of an accepted one */
     u_char                text[NGX_SOCKADDR_STRLEN];
     ngx_str_t             address;      /* in text, for the log */
 } ngx_rl_peer_t;

@@ -111,7 +111,6 @@ ngx_rl_peer_new(ngx_rl_peers_t *peers, ngx_rl_peers_dial_t *dial)
     empty->heard_ms = ngx_current_msec;
     empty->spoke_ms = ngx_current_msec;
     empty->state = NGX_RL_PEER_CONNECTING;
-
     empty->address.data = empty->text;
 
     return empty;
@@ -198,6 +197,18 @@ ngx_rl_peer_say(ngx_rl_peer_t *peer, u_char *data, size_t len)
     ngx_rl_peer_close(peer, 0, "send() failed");
 
     return NGX_ERROR;
+}
+
+
+static ngx_int_t
+ngx_rl_peer_say_proof(ngx_rl_peer_t *peer, unsigned purpose)
+{
+    u_char  proof[NGX_RL_TOLD_PROOF];
+
+    ngx_rl_told_prove(proof, peer->peers->key, purpose, peer->hellos[0],
+                      peer->hellos[1]);
+
+    return ngx_rl_peer_say(peer, proof, NGX_RL_TOLD_PROOF);
 }
 
 
@@ -316,20 +327,14 @@ ngx_rl_peer_up(ngx_rl_peer_t *peer)
 
 
 /*
- * The other side's hello, with its proof if this one has connected. A gateway
- * that meets itself answers, and finds out where it has connected.
+ * The other side's hello. The side that has connected proves first: a stranger
+ * that connects gets no hash of the secret, on which it could try guesses.
  */
 static void
 ngx_rl_peer_hello(ngx_rl_peer_t *peer)
 {
-    u_char           answer[NGX_RL_TOLD_HELLO + NGX_RL_TOLD_PROOF];
-    ngx_uint_t       second;
-    ngx_rl_peers_t  *peers;
-
-    peers = peer->peers;
-    second = (peer->dial != NULL);
-
-    ngx_memcpy(peer->hellos[second], peer->small, NGX_RL_TOLD_HELLO);
+    ngx_memcpy(peer->hellos[peer->dial != NULL], peer->small,
+               NGX_RL_TOLD_HELLO);
     peer->name = ngx_rl_told_hello_name(peer->small);
 
     if (peer->name == 0) {
@@ -337,53 +342,45 @@ ngx_rl_peer_hello(ngx_rl_peer_t *peer)
         return;
     }
 
-    ngx_rl_told_prove(answer + NGX_RL_TOLD_HELLO, peers->key,
-                      NGX_RL_TOLD_PROOF_SECOND, peer->hellos[0],
-                      peer->hellos[1]);
+    peer->state = NGX_RL_PEER_PROOF;
+    peer->got = 0;
 
-    if (peer->dial == NULL) {
-        ngx_memcpy(answer, peer->hellos[1], NGX_RL_TOLD_HELLO);
-        peer->state = NGX_RL_PEER_PROOF;
-        peer->got = 0;
-        (void) ngx_rl_peer_say(peer, answer, sizeof(answer));
-        return;
-    }
+    if (peer->dial) {
+        (void) ngx_rl_peer_say_proof(peer, NGX_RL_TOLD_PROOF_FIRST);
 
-    if (!ngx_rl_told_equal(answer + NGX_RL_TOLD_HELLO,
-                           peer->small + NGX_RL_TOLD_HELLO))
-    {
-        ngx_rl_peer_close(peer, 0, "it has another secret");
-        return;
-    }
-
-    peer->dial->name = peer->name;
-
-    if (peer->name == peers->shared->gateway) {
-        ngx_rl_peer_close(peer, 0, NULL);
-        return;
-    }
-
-    ngx_rl_told_prove(answer, peers->key, NGX_RL_TOLD_PROOF_FIRST,
-                      peer->hellos[0], peer->hellos[1]);
-
-    if (ngx_rl_peer_say(peer, answer, NGX_RL_TOLD_PROOF) == NGX_OK) {
-        ngx_rl_peer_up(peer);
+    } else {
+        (void) ngx_rl_peer_say(peer, peer->hellos[1], NGX_RL_TOLD_HELLO);
     }
 }
 
 
+/* A gateway that meets itself answers, and so finds out where it connected. */
 static void
 ngx_rl_peer_proof(ngx_rl_peer_t *peer)
 {
     u_char  proof[NGX_RL_TOLD_PROOF];
 
-    ngx_rl_told_prove(proof, peer->peers->key, NGX_RL_TOLD_PROOF_FIRST,
+    ngx_rl_told_prove(proof, peer->peers->key,
+                      peer->dial ? NGX_RL_TOLD_PROOF_SECOND
+                                 : NGX_RL_TOLD_PROOF_FIRST,
                       peer->hellos[0], peer->hellos[1]);
 
-    if (!ngx_rl_told_equal(proof, peer->small)
-        || peer->name == peer->peers->shared->gateway)
-    {
+    if (!ngx_rl_told_equal(proof, peer->small)) {
         ngx_rl_peer_close(peer, 0, "it has another secret");
+        return;
+    }
+
+    if (peer->dial) {
+        peer->dial->name = peer->name;
+
+    } else if (ngx_rl_peer_say_proof(peer, NGX_RL_TOLD_PROOF_SECOND)
+               != NGX_OK)
+    {
+        return;
+    }
+
+    if (peer->name == peer->peers->shared->gateway) {
+        ngx_rl_peer_close(peer, 0, NULL);
         return;
     }
 
@@ -461,7 +458,7 @@ ngx_rl_peer_read_handler(ngx_event_t *rev)
         buf = (state == NGX_RL_PEER_UP) ? peer->in : peer->small;
         size = (state == NGX_RL_PEER_UP) ? NGX_RL_TOLD_MOST
                : (state == NGX_RL_PEER_PROOF) ? NGX_RL_TOLD_PROOF
-               : peer->dial ? sizeof(peer->small) : NGX_RL_TOLD_HELLO;
+               : NGX_RL_TOLD_HELLO;
 
         n = c->recv(c, buf + peer->got, size - peer->got);
 
@@ -473,7 +470,9 @@ ngx_rl_peer_read_handler(ngx_event_t *rev)
             ngx_rl_peer_close(peer, n == 0 || c->ssl ? 0 : ngx_socket_errno,
                               (state == NGX_RL_PEER_UP || peer->dial)
                               && ngx_rl_peer_other(peer) == NULL
-                              ? "the connection has ended" : NULL);
+                              ? state == NGX_RL_PEER_PROOF
+                                ? "it did not accept the secret"
+                                : "the connection has ended" : NULL);
             return;
         }
 
