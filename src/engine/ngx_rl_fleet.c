@@ -356,14 +356,19 @@ ngx_rl_fleet_join(ngx_rl_fleet_t *fleet, ngx_rl_limiter_t *limiter)
     ngx_rl_limiter_t  **entry;
 
     entry = ngx_array_push(&fleet->limiters);
+    limiter->fleet_zone = ngx_crc32_long(limiter->zone.name.data,
+                                         limiter->zone.name.len);
+
+    if (ngx_rl_fleet_limiter(fleet, limiter->fleet_zone)) {
+        return NGX_DECLINED;
+    }
+
     if (entry == NULL) {
         return NGX_ERROR;
     }
 
     *entry = limiter;
     limiter->fleet = fleet;
-    limiter->fleet_zone = ngx_crc32_long(limiter->zone.name.data,
-                                         limiter->zone.name.len);
 
     return NGX_OK;
 }
@@ -395,3 +400,10 @@ ngx_rl_fleet_name(const ngx_rl_fleet_t *fleet)
         ngx_rl_table_name(limiters[i]->zone.table, &key);
     }
 }
+    limiter->fleet_zone = ngx_crc32_long(limiter->zone.name.data,
+                                         limiter->zone.name.len);
+
+    if (ngx_rl_fleet_limiter(fleet, limiter->fleet_zone)) {
+        return NGX_DECLINED;
+    }
+

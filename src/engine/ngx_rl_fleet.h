@@ -29,7 +29,10 @@ struct ngx_rl_fleet_s {
 /* Declares the shared memory of a block that is read. As ngx_rl_zone_add(). */
 ngx_int_t ngx_rl_fleet_add(ngx_conf_t *cf, ngx_rl_fleet_t *fleet, void *tag);
 
-/* The limiter's zone is one of the fleet. NGX_ERROR: memory is out. */
+/*
+ * The limiter's zone is one of the fleet. NGX_ERROR: memory is out;
+ * NGX_DECLINED: messages cannot tell it from another zone, by their names.
+ */
 ngx_int_t ngx_rl_fleet_join(ngx_rl_fleet_t *fleet, ngx_rl_limiter_t *limiter);
 
 /*

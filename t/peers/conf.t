@@ -58,3 +58,8 @@ refused('"ratelimit_zone" "z" has an unknown "peers=q", expected "p"',
 refused('"ratelimit_zone" "z" has "peers=" beside "redis=", expected one of them',
         block($ALL) . 'ratelimit_redis r { server 127.0.0.1; }'
         . zone('redis=r peers=p'));
+refused('"ratelimit_zone" "buckeroo" has the hash of another zone of "peers=p", '
+        . 'expected another name',
+        block($ALL) . join ' ', map { "ratelimit_zone \$arg_k zone=$_:1m "
+                                      . 'rate=1r/s peers=p;' }
+                                qw( plumless buckeroo ));

@@ -816,6 +816,7 @@ ngx_rl_resolve_zone(ngx_conf_t *cf, ngx_rl_main_conf_t *conf, void *entry)
 {
     ngx_rl_zone_conf_t *zone = entry;
 
+    ngx_int_t             rc;
     ngx_uint_t            i;
     ngx_rl_rule_t       **rules;
     ngx_rl_hint_t         hint;
@@ -860,8 +861,18 @@ ngx_rl_resolve_zone(ngx_conf_t *cf, ngx_rl_main_conf_t *conf, void *entry)
                                &limiter->zone.name);
     }
 
-    if (fleet && ngx_rl_fleet_join(fleet, limiter) != NGX_OK) {
-        return NGX_ERROR;
+    rc = fleet ? ngx_rl_fleet_join(fleet, limiter) : NGX_OK;
+
+    if (rc == NGX_DECLINED) {
+        return ngx_rl_wrong_at(cf, NGX_LOG_EMERG, &zone->place,
+                               "\"ratelimit_zone\" \"%V\" has the hash of "
+                               "another zone of \"peers=%V\", expected "
+                               "another name", &limiter->zone.name,
+                               &zone->peers);
+    }
+
+    if (rc != NGX_OK) {
+        return rc;
     }
 
     /* compiling a document needs this from this layer */
