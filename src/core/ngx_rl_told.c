@@ -224,9 +224,17 @@ ngx_rl_told_find(const ngx_rl_told_writer_t *writer,
 }
 
 
+/* 32 bits of milliseconds are 49 days: longer windows are told in seconds. */
+static uint64_t
+ngx_rl_told_unit_ms(uint64_t window_us)
+{
+    return (window_us / 1000 > UINT32_MAX) ? 1000 : 1;
+}
+
+
 int
 ngx_rl_told_add(ngx_rl_told_writer_t *writer, const ngx_rl_told_limit_t *limit,
-    const ngx_rl_id_t *id, int32_t tokens, uint32_t left_ms)
+    const ngx_rl_id_t *id, int32_t tokens, uint64_t left_ms)
 {
     u_char    *p;
     unsigned   i;
@@ -257,6 +265,7 @@ ngx_rl_told_add(ngx_rl_told_writer_t *writer, const ngx_rl_told_limit_t *limit,
     p = ngx_rl_told_put(p, id->hi, 8);
     p = ngx_rl_told_put(p, id->lo, 8);
     p = ngx_rl_told_put(p, (uint32_t) tokens, 4);
+    left_ms /= ngx_rl_told_unit_ms(limit->period_us);
     writer->last = ngx_rl_told_put(p, left_ms, 4);
 
     return 0;
@@ -383,7 +392,8 @@ ngx_rl_told_next(ngx_rl_told_reader_t *reader, ngx_rl_told_t *told)
     told->id.hi = ngx_rl_told_get(&reader->p, 8);
     told->id.lo = ngx_rl_told_get(&reader->p, 8);
     told->tokens = (int32_t) (uint32_t) ngx_rl_told_get(&reader->p, 4);
-    told->left_ms = (uint32_t) ngx_rl_told_get(&reader->p, 4);
+    told->left_ms = ngx_rl_told_get(&reader->p, 4)
+                    * ngx_rl_told_unit_ms(told->limit->window_us);
 
     return 1;
 }

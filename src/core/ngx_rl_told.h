@@ -52,7 +52,7 @@ typedef struct {
     uint32_t               zone;
     int32_t                tokens;   /* SPENT: below 0, they came back; of
                                         permits always those in use */
-    uint32_t               left_ms;  /* of a fixed window: until it ends */
+    uint64_t               left_ms;  /* of a fixed window: until it ends */
 } ngx_rl_told_t;
 
 typedef struct {
@@ -82,9 +82,9 @@ int ngx_rl_told_limit_read(ngx_rl_limit_t *limit,
     const ngx_rl_told_limit_t *told);
 
 /*
- * What of a counter is used, debts included, by its answer to a look, in
- * tokens. Who tells a state rounds down, who compares its own with it rounds
- * up: a bucket fills meanwhile, and nobody charges a token for that.
+ * What of a counter is used, by its answer to a look, in tokens; of a bucket,
+ * its debt too. Who tells a state rounds down, who compares its own with it
+ * rounds up: a bucket fills meanwhile, and nobody charges a token for that.
  */
 uint32_t ngx_rl_told_used(const ngx_rl_limit_t *limit,
     const ngx_rl_answer_t *answer, unsigned up);
@@ -129,7 +129,7 @@ void ngx_rl_told_begin(ngx_rl_told_writer_t *writer, u_char *buf, size_t size,
 /* Adds a counter. Returns 0, or -1: the message is full, and is as it was. */
 int ngx_rl_told_add(ngx_rl_told_writer_t *writer,
     const ngx_rl_told_limit_t *limit, const ngx_rl_id_t *id, int32_t tokens,
-    uint32_t left_ms);
+    uint64_t left_ms);
 
 /* Ends it, but for number and seal. Returns its bytes, the seal included. */
 size_t ngx_rl_told_end(ngx_rl_told_writer_t *writer);

@@ -96,7 +96,7 @@ ngx_rl_fleet_told(ngx_rl_peers_t *peers, uint64_t peer, ngx_rl_told_e kind,
  */
 static ngx_int_t
 ngx_rl_fleet_read(const ngx_rl_fleet_t *fleet, const ngx_rl_change_t *change,
-    ngx_rl_told_e kind, int32_t *tokens, uint32_t *left_ms)
+    ngx_rl_told_e kind, int32_t *tokens, uint64_t *left_ms)
 {
     int64_t            used;
     ngx_rl_limit_t     limit;
@@ -125,13 +125,12 @@ ngx_rl_fleet_read(const ngx_rl_fleet_t *fleet, const ngx_rl_change_t *change,
             return NGX_DECLINED;
         }
 
-        *left_ms = (uint32_t) ngx_min(change->end_ms - ngx_current_msec,
-                                      UINT32_MAX);
+        *left_ms = change->end_ms - ngx_current_msec;
     }
 
     if (kind == NGX_RL_TOLD_STATE) {
         ngx_rl_local_told(limiter->zone.table, &change->id, &limit, 0,
-                          (uint64_t) *left_ms * 1000, &answer);
+                          *left_ms * 1000, &answer);
         used = (int64_t) ngx_rl_told_used(&limit, &answer, 0) - change->tokens;
         *tokens = (int32_t) ngx_max(ngx_min(used, INT32_MAX), 0);
     }
@@ -145,7 +144,7 @@ ngx_rl_fleet_state(ngx_rl_peers_t *peers, ngx_uint_t *at,
     ngx_rl_told_writer_t *writer)
 {
     int32_t           tokens;
-    uint32_t          left_ms;
+    uint64_t          left_ms;
     ngx_rl_fleet_t   *fleet;
     ngx_rl_change_t   change;
 
@@ -182,7 +181,7 @@ ngx_rl_fleet_drain(ngx_rl_fleet_t *fleet)
     size_t                 len;
     u_char                *message;
     int32_t                tokens;
-    uint32_t               left_ms;
+    uint64_t               left_ms;
     ngx_int_t              rc;
     ngx_uint_t             at;
     ngx_rl_change_t        change;

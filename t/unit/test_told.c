@@ -152,6 +152,36 @@ test_full(void **state)
 }
 
 
+/* A window may be longer than 32 bits of milliseconds. */
+static void
+test_long_window(void **state)
+{
+    size_t                 len;
+    uint64_t               left_ms;
+    ngx_rl_id_t            id;
+    ngx_rl_told_t          told;
+    ngx_rl_limit_t         limit;
+    ngx_rl_told_limit_t    out;
+    ngx_rl_told_writer_t   writer;
+    ngx_rl_told_reader_t   reader;
+
+    id.hi = 1;
+    id.lo = 2;
+    left_ms = (uint64_t) 90 * 86400 * 1000;
+
+    limit = limit_of(NGX_RL_FIXED_WINDOW, 5, left_ms * 1000);
+    ngx_rl_told_limit(&out, &limit, 1);
+    ngx_rl_told_begin(&writer, buf, sizeof(buf), NGX_RL_TOLD_SPENT);
+    assert_int_equal(ngx_rl_told_add(&writer, &out, &id, 3, left_ms), 0);
+
+    len = ngx_rl_told_end(&writer);
+    ngx_rl_told_seal(buf, len, key, 0);
+    assert_int_equal(ngx_rl_told_open(&reader, buf, len, key, 0), 0);
+    assert_int_equal(ngx_rl_told_next(&reader, &told), 1);
+    assert_int_equal(told.left_ms, left_ms);
+}
+
+
 /* Limits that no gateway has are none. */
 static void
 test_limits(void **state)
