@@ -44,13 +44,22 @@ ngx_rl_peered_take(ngx_rl_counter_t *counter)
 }
 
 
-/* A permit that comes back has told already. */
+/*
+ * A permit that comes back has told already. What was spent until fresh_us
+ * counts no more after it, so nothing comes back here: nor at the peers.
+ */
 static void
 ngx_rl_peered_give(ngx_rl_counter_t *counter, uint32_t tokens)
 {
+    uint64_t  fresh_us;
+
+    fresh_us = counter->client->check->taken_us + counter->answer.reset_us;
+
     ngx_rl_local_give(counter, tokens);
 
-    if (counter->limit->algorithm != NGX_RL_CONCURRENCY) {
+    if (counter->limit->algorithm != NGX_RL_CONCURRENCY
+        && fresh_us > ngx_rl_local_now_us())
+    {
         ngx_rl_fleet_tell(counter, -(int64_t) ngx_min(tokens, INT32_MAX));
     }
 }
