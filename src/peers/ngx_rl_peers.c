@@ -184,9 +184,7 @@ ngx_rl_peers_resolve(ngx_rl_peers_t *peers)
         peers->net->queries[i] = query;
 
         if (ngx_resolve_name(query) != NGX_OK) {
-
             /* it is freed already */
-
             peers->net->queries[i] = NULL;
         }
     }
@@ -329,7 +327,12 @@ ngx_rl_peers_watch(ngx_rl_peer_t *peer)
         return;
     }
 
-    if (peer->telling) {
+    /* counters are many: one peer a tick, the others have a sign of life */
+
+    if (peer->telling && peer->queued < NGX_RL_PEERS_OUT / 2
+        && !peers->net->told_state)
+    {
+        peers->net->told_state = 1;
         ngx_rl_peers_state(peer);
 
     } else if (ngx_current_msec - peer->spoke_ms >= NGX_RL_PEERS_BEAT_MS) {
@@ -359,6 +362,8 @@ ngx_rl_peers_tick(ngx_rl_peers_t *peers)
         net->resolve_ms = ngx_current_msec + NGX_RL_PEERS_RESOLVE_MS;
         ngx_rl_peers_resolve(peers);
     }
+
+    net->told_state = 0;
 
     for (i = 0; i < NGX_RL_PEERS_CONNS; i++) {
         if (net->conns[i].state != NGX_RL_PEER_FREE) {

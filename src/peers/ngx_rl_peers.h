@@ -227,7 +227,7 @@ struct ngx_rl_peers_net_s {
     ngx_connection_t     *listening;
     ngx_msec_t            listen_ms;    /* the next attempt */
     ngx_msec_t            resolve_ms;
-    ngx_uint_t            ndials;
+    ngx_uint_t            told_state;   /* to a peer, in this tick */
     ngx_rl_peers_dial_t   dials[NGX_RL_PEERS_MOST];
     ngx_resolver_ctx_t   *queries[NGX_RL_PEERS_MOST];  /* of hosts */
     ngx_rl_peer_t         conns[NGX_RL_PEERS_CONNS];
