@@ -16,6 +16,9 @@
 #define NGX_RL_FLEET_MS      70
 #define NGX_RL_FLEET_MORE    61
 
+/* sets of changes that a tick looks at for permits in use: all within 4 s */
+#define NGX_RL_FLEET_SETS    (NGX_RL_CHANGES_SETS / 32)
+
 
 /* The zone of that hash; NULL: this gateway has none. */
 static ngx_rl_limiter_t *
@@ -43,6 +46,7 @@ ngx_rl_fleet_told(ngx_rl_peers_t *peers, uint64_t peer, ngx_rl_told_e kind,
     int64_t               tokens;
     uint64_t              left_us, end_ms;
     ngx_rl_fleet_t       *fleet;
+    ngx_rl_limit_t        own;
     ngx_rl_answer_t       answer;
     ngx_rl_limiter_t     *limiter;
     ngx_rl_told_limit_t   limit;
@@ -56,37 +60,48 @@ ngx_rl_fleet_told(ngx_rl_peers_t *peers, uint64_t peer, ngx_rl_told_e kind,
 
     tokens = told->tokens;
     left_us = 0;
-    end_ms = 0;
+    end_ms = (told->limit->algorithm == NGX_RL_FIXED_WINDOW)
+             ? ngx_current_msec + told->left_ms : 0;
 
-    if (told->limit->algorithm == NGX_RL_CONCURRENCY) {
+    /* the rule may have another limit here, and the state is of this one */
+
+    ngx_rl_told_limit(&limit, told->limit, told->zone);
+    ngx_rl_changes_add(&fleet->shared->changes, &told->id, &limit, 0, end_ms,
+                       1);
+
+    if (ngx_rl_told_limit_read(&own, &limit) != 0
+        || (own.algorithm == NGX_RL_CONCURRENCY)
+           != (told->limit->algorithm == NGX_RL_CONCURRENCY))
+    {
+        return;
+    }
+
+    if (own.algorithm == NGX_RL_CONCURRENCY) {
         ngx_rl_permit_told(limiter, &told->id, peer,
                            (uint32_t) ngx_max(tokens, 0));
 
     } else {
 
-        if (told->limit->algorithm == NGX_RL_FIXED_WINDOW) {
-            left_us = ngx_max((uint64_t) told->left_ms * 1000, 1);
-            end_ms = ngx_current_msec + told->left_ms;
+        if (end_ms && own.algorithm == NGX_RL_FIXED_WINDOW
+            && own.window_us == told->limit->window_us)
+        {
+            left_us = ngx_max(told->left_ms * 1000, 1);
         }
 
         /* of a state the larger one counts, and never the sum */
 
         if (kind == NGX_RL_TOLD_STATE) {
-            ngx_rl_local_told(limiter->zone.table, &told->id, told->limit, 0,
-                              left_us, &answer);
-            tokens -= ngx_rl_told_used(told->limit, &answer, 1);
+            ngx_rl_local_told(limiter->zone.table, &told->id, &own, 0, left_us,
+                              &answer);
+            tokens -= ngx_rl_told_used(&own, &answer, 1);
             tokens = ngx_max(tokens, 0);
         }
 
         if (tokens) {
-            ngx_rl_local_told(limiter->zone.table, &told->id, told->limit,
-                              tokens, left_us, &answer);
+            ngx_rl_local_told(limiter->zone.table, &told->id, &own, tokens,
+                              left_us, &answer);
         }
     }
-
-    ngx_rl_told_limit(&limit, told->limit, told->zone);
-    ngx_rl_changes_add(&fleet->shared->changes, &told->id, &limit, 0, end_ms,
-                       1);
 }
 
 
@@ -228,6 +243,37 @@ ngx_rl_fleet_drain(ngx_rl_fleet_t *fleet)
 }
 
 
+/*
+ * Permits in use are told again in turn: a worker that was killed tells of its
+ * own no more, and peers forget what they are not told for some seconds.
+ */
+static void
+ngx_rl_fleet_renew(ngx_rl_fleet_t *fleet)
+{
+    ngx_uint_t         end;
+    ngx_rl_change_t    change;
+    ngx_rl_limiter_t  *limiter;
+
+    fleet->renew_at %= NGX_RL_CHANGES_SETS * NGX_RL_CHANGES_PLACES;
+    end = fleet->renew_at + NGX_RL_FLEET_SETS * NGX_RL_CHANGES_PLACES;
+
+    while (fleet->renew_at < end
+           && ngx_rl_changes_next(&fleet->shared->changes, &fleet->renew_at,
+                                  &change)
+              == NGX_OK)
+    {
+        limiter = ngx_rl_fleet_limiter(fleet, change.limit.zone);
+
+        if (change.limit.algorithm == NGX_RL_CONCURRENCY && limiter
+            && ngx_rl_permit_own(limiter, &change.id))
+        {
+            ngx_rl_changes_add(&fleet->shared->changes, &change.id,
+                               &change.limit, 0, 0, 0);
+        }
+    }
+}
+
+
 /* The worker is the leader no more, if it was. */
 static void
 ngx_rl_fleet_leave(ngx_rl_fleet_t *fleet)
@@ -258,6 +304,7 @@ ngx_rl_fleet_tick(ngx_event_t *ev)
     }
 
     if (fleet->peers.net) {
+        ngx_rl_fleet_renew(fleet);
         ngx_rl_fleet_drain(fleet);
         ngx_rl_peers_tick(&fleet->peers);
     }
@@ -354,7 +401,6 @@ ngx_rl_fleet_join(ngx_rl_fleet_t *fleet, ngx_rl_limiter_t *limiter)
 {
     ngx_rl_limiter_t  **entry;
 
-    entry = ngx_array_push(&fleet->limiters);
     limiter->fleet_zone = ngx_crc32_long(limiter->zone.name.data,
                                          limiter->zone.name.len);
 
@@ -362,6 +408,7 @@ ngx_rl_fleet_join(ngx_rl_fleet_t *fleet, ngx_rl_limiter_t *limiter)
         return NGX_DECLINED;
     }
 
+    entry = ngx_array_push(&fleet->limiters);
     if (entry == NULL) {
         return NGX_ERROR;
     }
@@ -399,10 +446,3 @@ ngx_rl_fleet_name(const ngx_rl_fleet_t *fleet)
         ngx_rl_table_name(limiters[i]->zone.table, &key);
     }
 }
-    limiter->fleet_zone = ngx_crc32_long(limiter->zone.name.data,
-                                         limiter->zone.name.len);
-
-    if (ngx_rl_fleet_limiter(fleet, limiter->fleet_zone)) {
-        return NGX_DECLINED;
-    }
-

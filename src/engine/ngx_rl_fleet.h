@@ -23,6 +23,7 @@ struct ngx_rl_fleet_s {
     ngx_array_t             limiters;   /* ngx_rl_limiter_t *: its zones */
     ngx_rl_fleet_shared_t  *shared;     /* set before workers start */
     ngx_event_t             tick;       /* each worker's own; cancelable */
+    ngx_uint_t              renew_at;   /* the leader's place in changes */
 };
 
 

@@ -26,6 +26,9 @@
 #define NGX_RL_PERMIT_FAR_US      ((uint64_t) 86400 * 1000000)
 #define NGX_RL_PERMIT_RENEW_MS    (NGX_RL_PERMIT_FAR_US / 3000)
 
+/* a peer tells again about every 4 s what it holds, else it holds nothing */
+#define NGX_RL_PERMIT_TOLD_US     12000000
+
 /* without it running requests would not count: the last to be evicted */
 #define NGX_RL_PERMIT_LOSS        255
 
@@ -66,7 +69,7 @@ ngx_rl_permit_store(ngx_rl_entry_t *entry, uint32_t in_use, uint64_t now_us)
 }
 
 
-/* Adds n to what one worker, or peer, holds, and returns the sum. */
+/* Adds n to what one worker holds, and returns the sum. */
 static uint32_t
 ngx_rl_permit_inner(ngx_rl_permits_t *p, uint64_t life, ngx_int_t n)
 {
@@ -95,6 +98,26 @@ ngx_rl_permit_inner(ngx_rl_permits_t *p, uint64_t life, ngx_int_t n)
 }
 
 
+/* What a peer holds, if it has told so of late. */
+static uint32_t
+ngx_rl_permit_peer(ngx_rl_permits_t *p, uint64_t peer)
+{
+    uint32_t        held;
+    ngx_rl_id_t     inner;
+    ngx_rl_entry_t  entry;
+
+    inner = ngx_rl_table_inner_id(&p->id, peer);
+
+    ngx_rl_table_lock_inner(p->limiter->zone.table, &inner, p->now_us, &entry);
+
+    held = (entry.state.fresh_us > p->now_us) ? entry.state.extra : 0;
+
+    ngx_rl_table_unlock(&entry);
+
+    return held;
+}
+
+
 /* The permits that the requests of living workers hold; and of peers. */
 static uint32_t
 ngx_rl_permit_count(ngx_rl_permits_t *p, ngx_uint_t peers)
@@ -116,7 +139,7 @@ ngx_rl_permit_count(ngx_rl_permits_t *p, ngx_uint_t peers)
         shared = p->limiter->fleet->peers.shared;
 
         while ((life = ngx_rl_peers_next(shared, &at)) != 0) {
-            in_use += ngx_rl_permit_inner(p, life, 0);
+            in_use += ngx_rl_permit_peer(p, life);
         }
     }
 
@@ -294,16 +317,21 @@ void
 ngx_rl_permit_told(const ngx_rl_limiter_t *limiter, const ngx_rl_id_t *id,
     uint64_t peer, uint32_t permits)
 {
-    uint32_t          held;
+    ngx_rl_id_t       inner;
+    ngx_rl_entry_t    entry;
     ngx_rl_permits_t  p;
 
     ngx_rl_permit_lock(limiter, *id, &p);
 
-    held = ngx_rl_permit_inner(&p, peer, 0);
+    inner = ngx_rl_table_inner_id(&p.id, peer);
+    ngx_rl_table_lock_inner(limiter->zone.table, &inner, p.now_us, &entry);
+
+    entry.state.extra = permits;
+    entry.state.fresh_us = permits ? p.now_us + NGX_RL_PERMIT_TOLD_US : 0;
+    ngx_rl_table_store(&entry, permits ? NGX_RL_PERMIT_LOSS : 0);
 
     /* the outer counter may have been added up while the peer was away */
 
-    (void) ngx_rl_permit_inner(&p, peer, (ngx_int_t) permits - held);
     ngx_rl_permit_store(&p.entry, ngx_rl_permit_count(&p, 1), p.now_us);
 }
 

@@ -37,7 +37,7 @@ ngx_rl_changes_place(ngx_rl_changes_set_t *set, const ngx_rl_id_t *id)
 
 void
 ngx_rl_changes_add(ngx_rl_changes_t *changes, const ngx_rl_id_t *id,
-    const ngx_rl_told_limit_t *limit, int32_t tokens, uint64_t end_ms,
+    ngx_rl_told_limit_t *limit, int32_t tokens, uint64_t end_ms,
     ngx_uint_t told)
 {
     int64_t                sum;
@@ -63,6 +63,10 @@ ngx_rl_changes_add(ngx_rl_changes_t *changes, const ngx_rl_id_t *id,
     sum = tokens;
     known = (place->id.lo == id->lo && place->id.hi == id->hi);
 
+    if (known && told && place->own) {
+        *limit = place->limit;
+    }
+
     /* both are of one window, or of none */
 
     if (known && (end_ms == 0
@@ -86,6 +90,7 @@ ngx_rl_changes_add(ngx_rl_changes_t *changes, const ngx_rl_id_t *id,
     place->used_ms = ngx_current_msec;
     place->tokens = (int32_t) ngx_max(ngx_min(sum, INT32_MAX), -INT32_MAX);
     place->changed |= !told;
+    place->own = !told || (known && place->own);
 
     ngx_rl_store_order();
 

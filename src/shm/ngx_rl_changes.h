@@ -28,7 +28,8 @@ typedef struct {
     uint64_t             end_ms;    /* of a fixed window; else 0 */
     uint64_t             used_ms;
     int32_t              tokens;    /* spent, to be told; below 0: came back */
-    uint32_t             changed;   /* it is to be told */
+    unsigned             changed:1; /* it is to be told */
+    unsigned             own:1;     /* limit is this gateway's, not a peer's */
 } ngx_rl_change_t;
 
 typedef struct {
@@ -47,10 +48,11 @@ typedef struct {
 /*
  * Notes that tokens of a counter were spent, or came back. end_ms is the end of
  * its fixed window, by ngx_current_msec; an earlier window is forgotten. With
- * told, another gateway has said so, and nobody has to be told.
+ * told, another gateway has said so, and nobody has to be told; if this one has
+ * used the counter, limit becomes its own.
  */
 void ngx_rl_changes_add(ngx_rl_changes_t *changes, const ngx_rl_id_t *id,
-    const ngx_rl_told_limit_t *limit, int32_t tokens, uint64_t end_ms,
+    ngx_rl_told_limit_t *limit, int32_t tokens, uint64_t end_ms,
     ngx_uint_t told);
 
 /*

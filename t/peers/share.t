@@ -17,6 +17,7 @@ my $listening = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 100,
 # A gateway that listens on the n-th port; two workers.
 sub fleet {
     my ($n, %more) = @_;
+    my $rate = $n ? 200 : 20;
     my $secret = delete $more{secret} // $SECRET;
     my $lines = delete $more{lines} // '';
     my $peers = join ' ', map { "peer 127.0.0.1:$_;" } @ports;
@@ -27,10 +28,11 @@ sub fleet {
                   s => 'algorithm=sliding_window limit=20 window=1h '
                        . 'peers=fleet',
                   l => 'algorithm=sliding_log limit=20 window=1h peers=fleet',
+                  d => "rate=${rate}r/d peers=fleet",
                   c => 'algorithm=concurrency limit=3 peers=fleet' },
         locations => { map({ ("/$_" => "ratelimit zone=$_;",
                               "/look/$_" => "ratelimit zone=$_ look;") }
-                           qw( z w s l )),
+                           qw( z w s l d )),
                        '/c' => 'ratelimit zone=c;',
                        '/held' => 'ratelimit zone=c; '
                                   . "proxy_pass http://127.0.0.1:$silent;" },
@@ -81,6 +83,13 @@ for my $zone (qw( z w s l )) {
     left(20, $zone, 'b', "$zone: others have all", @gateways);
 }
 
+# two limits of one zone: each gateway counts by its own
+is($_->get('/d?k=a')->{status}, 200, 'spent by its own limit') for @gateways[0, 1];
+left(18, 'd', 'a', 'known by its own limit', $gateways[0]);
+is(tally($gateways[1]->burst(9, '/d?k=a')), '9 x 200', 'spent by a larger one');
+left(9, 'd', 'a', 'counts as many tokens of the smaller one', $gateways[0]);
+left(189, 'd', 'a', 'and of the larger one', $gateways[1]);
+
 # a burst at all of them at once is paid back: an hour has no more
 my @answers = map { $_->burst(20, '/z?k=burst') } @gateways;
 ok(passed(@answers) >= 20, 'a burst passes once at least');
@@ -123,6 +132,27 @@ sub held {
 sub free {
     ok(wait_for(sub { $gateways[1]->get('/c?k=p')->{status} == 200 }), shift);
 }
+
+# a worker that does not lead is killed with the requests that it has
+sub leads {
+    my ($pid) = @_;
+    my $address = sprintf '0100007F:%04X', $ports[0];
+    open my $file, '<', '/proc/net/tcp' or die $!;
+    my ($inode) = map { (split)[9] } grep { / $address \S+ 0A / } <$file>;
+    return grep { (readlink($_) // '') eq "socket:[$inode]" } glob "/proc/$pid/fd/*";
+}
+my ($leader, $other) = sort { leads($b) <=> leads($a) } $gateways[0]->workers;
+kill STOP => $leader;
+my @lost = map { my $socket = connect_to($gateways[0]);
+                 print $socket "GET /held?k=p HTTP/1.0\r\n\r\n";
+                 $socket->flush; $socket } 1 .. 3;
+my @asked = map { scalar $listening->accept } @lost;
+kill CONT => $leader;
+ok(wait_for(sub { $gateways[1]->get('/c?k=p')->{status} == 429 }),
+   'permits of a worker count at another gateway');
+$gateways[0]->kill_workers($other);
+free('and come back when this worker is killed');
+close $_ for @lost, @asked;
 
 my @held = held();
 is(told($gateways[1], '/c?k=q'), '200 PASSED 2', 'those of one key');

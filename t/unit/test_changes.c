@@ -14,11 +14,11 @@ volatile ngx_msec_t  ngx_current_msec;
 
 static ngx_rl_changes_t  *changes;
 
-static const ngx_rl_told_limit_t  bucket = {
+static ngx_rl_told_limit_t  bucket = {
     60000000, 1, 100, 100, 0, NGX_RL_TOKEN_BUCKET, 0
 };
 
-static const ngx_rl_told_limit_t  window = {
+static ngx_rl_told_limit_t  window = {
     60000000, 1, 0, 100, 700, NGX_RL_FIXED_WINDOW, 0
 };
 
@@ -171,4 +171,34 @@ test_full(void **state)
     }
 
     assert_int_equal(n, 8);
+}
+
+
+/* A limit that a peer has told does not take the place of the own one. */
+static void
+test_own_limit(void **state)
+{
+    ngx_uint_t            at;
+    ngx_rl_id_t           id;
+    ngx_rl_change_t       change;
+    ngx_rl_told_limit_t   limit;
+
+    fresh(state);
+    id = id_of(1);
+
+    limit = window;
+    ngx_rl_changes_add(changes, &id, &limit, 0, 0, 1);
+    assert_memory_equal(&limit, &window, sizeof(limit));
+
+    limit = bucket;
+    ngx_rl_changes_add(changes, &id, &limit, 1, 0, 0);
+    assert_memory_equal(&limit, &bucket, sizeof(limit));
+
+    limit = window;
+    ngx_rl_changes_add(changes, &id, &limit, 0, 0, 1);
+    assert_memory_equal(&limit, &bucket, sizeof(limit));
+
+    at = 0;
+    assert_int_equal(ngx_rl_changes_take(changes, &at, &change), NGX_OK);
+    assert_memory_equal(&change.limit, &bucket, sizeof(bucket));
 }
