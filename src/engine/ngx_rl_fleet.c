@@ -165,7 +165,9 @@ ngx_rl_fleet_state(ngx_rl_peers_t *peers, ngx_uint_t *at,
 
     fleet = peers->data;
 
-    while (ngx_rl_changes_next(&fleet->shared->changes, at, &change) == NGX_OK)
+    while (ngx_rl_changes_next(&fleet->shared->changes, at, NGX_RL_CHANGES_END,
+                               &change)
+           == NGX_OK)
     {
         if (ngx_rl_fleet_read(fleet, &change, NGX_RL_TOLD_STATE, &tokens,
                               &left_ms)
@@ -254,13 +256,12 @@ ngx_rl_fleet_renew(ngx_rl_fleet_t *fleet)
     ngx_rl_change_t    change;
     ngx_rl_limiter_t  *limiter;
 
-    fleet->renew_at %= NGX_RL_CHANGES_SETS * NGX_RL_CHANGES_PLACES;
+    fleet->renew_at %= NGX_RL_CHANGES_END;
     end = fleet->renew_at + NGX_RL_FLEET_SETS * NGX_RL_CHANGES_PLACES;
 
-    while (fleet->renew_at < end
-           && ngx_rl_changes_next(&fleet->shared->changes, &fleet->renew_at,
-                                  &change)
-              == NGX_OK)
+    while (ngx_rl_changes_next(&fleet->shared->changes, &fleet->renew_at, end,
+                               &change)
+           == NGX_OK)
     {
         limiter = ngx_rl_fleet_limiter(fleet, change.limit.zone);
 

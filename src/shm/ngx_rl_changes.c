@@ -179,13 +179,14 @@ ngx_rl_changes_take(ngx_rl_changes_t *changes, ngx_uint_t *at,
 
 ngx_int_t
 ngx_rl_changes_next(ngx_rl_changes_t *changes, ngx_uint_t *at,
-    ngx_rl_change_t *change)
+    ngx_uint_t end, ngx_rl_change_t *change)
 {
-    ngx_uint_t  n;
+    ngx_rl_changes_set_t  *set;
 
-    while ((n = *at / NGX_RL_CHANGES_PLACES) < NGX_RL_CHANGES_SETS) {
+    while (*at < ngx_min(end, NGX_RL_CHANGES_END)) {
+        set = &changes->sets[*at / NGX_RL_CHANGES_PLACES];
 
-        if (ngx_rl_changes_find(&changes->sets[n], at, 0, change) == NGX_OK) {
+        if (ngx_rl_changes_find(set, at, 0, change) == NGX_OK) {
             return NGX_OK;
         }
     }

@@ -20,6 +20,7 @@
 
 #define NGX_RL_CHANGES_SETS    8192     /* a power of two */
 #define NGX_RL_CHANGES_PLACES  8
+#define NGX_RL_CHANGES_END     (NGX_RL_CHANGES_SETS * NGX_RL_CHANGES_PLACES)
 
 /* A counter in use. */
 typedef struct {
@@ -62,8 +63,11 @@ void ngx_rl_changes_add(ngx_rl_changes_t *changes, const ngx_rl_id_t *id,
 ngx_int_t ngx_rl_changes_take(ngx_rl_changes_t *changes, ngx_uint_t *at,
     ngx_rl_change_t *change);
 
-/* The next counter in use, from *at on: NGX_OK, or NGX_DONE. */
+/*
+ * The next counter in use, from place *at on and before end, which is the first
+ * place of a set, or any beyond the last. Returns NGX_OK, or NGX_DONE.
+ */
 ngx_int_t ngx_rl_changes_next(ngx_rl_changes_t *changes, ngx_uint_t *at,
-    ngx_rl_change_t *change);
+    ngx_uint_t end, ngx_rl_change_t *change);
 
 #endif /* NGX_RL_CHANGES_H_INCLUDED */

@@ -80,7 +80,9 @@ test_each_once(void **state)
 
     /* all are still in use */
 
-    for (at = 0, n = 0; ngx_rl_changes_next(changes, &at, &change) == NGX_OK;
+    for (at = 0, n = 0; ngx_rl_changes_next(changes, &at, NGX_RL_CHANGES_END,
+                                            &change)
+                        == NGX_OK;
          n++)
     {
         assert_int_equal(change.tokens, 0);
@@ -164,7 +166,9 @@ test_full(void **state)
     ngx_rl_changes_add(changes, &id, &bucket, 1, 0, 0);
     assert_int_equal(atomic_load(&changes->lost), 1);
 
-    for (at = 0, n = 0; ngx_rl_changes_next(changes, &at, &change) == NGX_OK;
+    for (at = 0, n = 0; ngx_rl_changes_next(changes, &at, NGX_RL_CHANGES_END,
+                                            &change)
+                        == NGX_OK;
          n++)
     {
         assert_int_not_equal(change.id.lo, 1);
@@ -201,4 +205,36 @@ test_own_limit(void **state)
     at = 0;
     assert_int_equal(ngx_rl_changes_take(changes, &at, &change), NGX_OK);
     assert_memory_equal(&change.limit, &bucket, sizeof(bucket));
+}
+
+
+/* Whoever asks for some sets does not walk through all of them. */
+static void
+test_next_ends(void **state)
+{
+    ngx_uint_t        at;
+    ngx_rl_id_t       id;
+    ngx_rl_change_t   change;
+
+    fresh(state);
+
+    at = 0;
+    assert_int_equal(ngx_rl_changes_next(changes, &at,
+                                         2 * NGX_RL_CHANGES_PLACES, &change),
+                     NGX_DONE);
+    assert_int_equal(at, 2 * NGX_RL_CHANGES_PLACES);
+
+    at = NGX_RL_CHANGES_END - 1;
+    assert_int_equal(ngx_rl_changes_next(changes, &at,
+                                         2 * NGX_RL_CHANGES_END, &change),
+                     NGX_DONE);
+    assert_int_equal(at, NGX_RL_CHANGES_END);
+
+    id = id_of(1);
+    ngx_rl_changes_add(changes, &id, &bucket, 1, 0, 0);
+    at = 0;
+    assert_int_equal(ngx_rl_changes_next(changes, &at, NGX_RL_CHANGES_END,
+                                         &change),
+                     NGX_OK);
+    assert_int_equal(change.id.hi, id.hi);
 }
