@@ -365,6 +365,9 @@ sub reference {
             =~ /${_}_rows\[\] =\s*\{(.*?)^\};/ms;
         $lines =~ /ngx_string\("(\w+)"\)/g
     } 'redis', 'peers';
+    my ($tls) = slurp("src/http/conf/ngx_rl_conf.h")
+        =~ /define NGX_RL_TLS_ROWS(.*?)\n\n/s;
+    $lines{$_} = 1 for $tls =~ /ngx_string\("(\w+)"\)/g;
     same([keys %lines], [$page =~ /^`(\w+) [^`=]*;`$/mg], 'lines of blocks');
     my ($parameters) = slurp("src/rules/policy/ngx_rl_param.c")
         =~ /rl_params\[\] =\s*\{(.*?)^\};/ms;
