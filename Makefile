@@ -21,7 +21,7 @@ $(error nginx cannot build in a path with blanks: $(CURDIR))
 endif
 
 .PHONY: build install run stop test test-full test-page coverage mutate unit fuzz sim chaos check bench plots format \
-        clean help test-audit test-monitor feeder test-feed
+        clean help test-audit test-monitor feeder test-feed deb test-deb
 
 build:
 	@tools/deps.sh build
@@ -44,6 +44,11 @@ $(FEEDER): feeder/ratelimit-feed.c Makefile
 # as root: it builds nothing
 install:
 	@tools/install.sh
+
+# packages for Debian
+deb:
+	@tools/deps.sh deb
+	@tools/deb.sh
 
 run: build $(if $(FEED),feeder)
 	@tools/deps.sh run $(if $(MONITOR),monitor) $(FEED)
@@ -70,6 +75,11 @@ test-monitor: build
 test-feed: build feeder
 	@tools/deps.sh build test run postgres
 	@tools/test.sh t/systems/postgres/*.t
+
+# the packages in a fresh Debian of this machine's release
+test-deb: deb
+	@tools/deps.sh build test
+	@tools/test.sh t/systems/debian/*.t
 
 # what is random is long, and all faults are real ones
 test-full: export RATELIMIT_FULL = yes
@@ -138,6 +148,7 @@ help:
 	@echo 'make NGX_SRC=<tree>     builds it against this nginx'
 	@echo 'make install            installs it, in the folder that nginx -V names'
 	@echo 'make feeder             builds build/ratelimit-feed: rules from PostgreSQL'
+	@echo 'make deb                packages for Debian, in build/deb'
 	@echo 'make run                a limited gateway on 127.0.0.1:8080'
 	@echo 'make run REDIS=cluster  two gateways that share one limit'
 	@echo 'make run MONITOR=1      and Prometheus with the alerts beside it'
@@ -149,6 +160,7 @@ help:
 	@echo 'make test-audit         decisions and changes, from nginx to Kafka'
 	@echo 'make test-monitor       alerts, dashboard and StatsD, with a real Prometheus'
 	@echo 'make test-feed          rules from a real PostgreSQL'
+	@echo 'make test-deb           the packages, in a fresh Debian'
 	@echo 'make test-full          with long random sequences, and make sim and chaos'
 	@echo 'make test-page          the status page in Chromium'
 	@echo 'make coverage           the lines of src/ that the tests run'

@@ -3,7 +3,7 @@
 # Installs the packages a command needs and this machine misses:
 #
 #   tools/deps.sh build|run|test|check|bench|san|page|audit|monitor|statsd|
-#                 feeder|postgres...
+#                 feeder|postgres|deb...
 #
 # Says nothing where all is there. Uses sudo where the caller is not root.
 # No service is started by an installation. A system without apt-get is told what
@@ -29,6 +29,10 @@ packages() {
         audit) echo rsyslog rsyslog-kafka kcat ;;
         feeder) echo gcc make libpq-dev libcurl4-openssl-dev ;;
         postgres) echo postgresql util-linux ;;
+        deb)   echo nginx nginx-dev debhelper dpkg-dev fakeroot lintian \
+                    mmdebstrap libhiredis-dev libjansson-dev libssl-dev \
+                    libpcre2-dev zlib1g-dev libpq-dev \
+                    libcurl4-openssl-dev ;;
         monitor) echo prometheus ;;
         statsd) echo rsyslog collectd-core ;;
         san)   echo dpkg-dev clang llvm libclang-rt-dev ;;

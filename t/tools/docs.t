@@ -34,8 +34,8 @@ my @PAGES = sort glob 'docs/*.md *.md';
 my $RUN = qr/\b(?:curl|python3)\b/;
 
 # programs of commands that are not run
-my $PROGRAMS = qr/^(?:sudo[ ])?(?:callgrind_annotate|install|kill|nginx|openssl|
-                    umask|valgrind)\b/x;
+my $PROGRAMS = qr/^(?:sudo[ ])?(?:apt|callgrind_annotate|install|kill|nginx|
+                    openssl|umask|valgrind)\b/x;
 
 # what a fragment stands in
 my %WRAP = (
