@@ -83,8 +83,8 @@ int ngx_rl_told_limit_read(ngx_rl_limit_t *limit,
 
 /*
  * What of a counter is used, by its answer to a look, in tokens; of a bucket,
- * its debt too. Who tells a state rounds down, who compares its own with it
- * rounds up: a bucket fills meanwhile, and nobody charges a token for that.
+ * its debt too. A state that is told is rounded down, and what is compared with
+ * it up: a bucket fills meanwhile, and nobody charges a token for that.
  */
 uint32_t ngx_rl_told_used(const ngx_rl_limit_t *limit,
     const ngx_rl_answer_t *answer, unsigned up);

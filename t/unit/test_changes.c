@@ -208,7 +208,7 @@ test_own_limit(void **state)
 }
 
 
-/* Whoever asks for some sets does not walk through all of them. */
+/* A walk over some sets ends behind them. */
 static void
 test_next_ends(void **state)
 {
