@@ -25,7 +25,7 @@ maintainer=$(sed -n 's/^Maintainer: //p' "$source/debian/control")
 cat > "$source/debian/changelog" << END
 libnginx-mod-http-ratelimit ($version) unstable; urgency=medium
 
-  * See CHANGES.
+  * The changes are in the file CHANGES of the source.
 
  -- $maintainer  $(date -R -d "@${SOURCE_DATE_EPOCH:-$(stat -c %Y CHANGES)}")
 END
