@@ -757,7 +757,7 @@ ngx_rl_local_told(ngx_rl_table_t *table, const ngx_rl_id_t *id,
                          tokens > 0 ? NGX_RL_CHARGE : 0, answer);
 
     op.give = (uint32_t) ngx_max(ngx_min(-tokens, INT32_MAX), 0);
-    op.taken_us = op.now_us;
+    op.taken_us = NGX_RL_WHENEVER;
     op.left_us = left_us;
     op.later = 0;
 
