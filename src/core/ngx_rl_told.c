@@ -1,16 +1,18 @@
 /*
  * Messages between gateways. Numbers are little-endian. A record begins with
  * the number of its limit in the message; TOLD_LIMIT is the record of the next
- * limit itself.
+ * limit itself. TOLD_RESET beside the number: the record ends with a reset.
  */
 
 #include "ngx_rl_told.h"
 
-#define NGX_RL_TOLD_MAGIC   "rlpeer\0\2"   /* the version at its end */
+#define NGX_RL_TOLD_MAGIC   "rlpeer\0\3"   /* the version at its end */
 
 #define NGX_RL_TOLD_LIMIT          0xff
+#define NGX_RL_TOLD_RESET          0x80
 #define NGX_RL_TOLD_LIMIT_BYTES    (1 + 8 + 4 + 4 + 4 + 2 + 1)
 #define NGX_RL_TOLD_COUNTER_BYTES  (1 + 16 + 4 + 4)
+#define NGX_RL_TOLD_RESET_BYTES    4
 
 
 static u_char *
@@ -234,7 +236,7 @@ ngx_rl_told_unit_ms(uint64_t window_us)
 
 int
 ngx_rl_told_add(ngx_rl_told_writer_t *writer, const ngx_rl_told_limit_t *limit,
-    const ngx_rl_id_t *id, int32_t tokens, uint64_t left_ms)
+    const ngx_rl_id_t *id, int32_t tokens, uint64_t left_ms, uint32_t reset)
 {
     u_char    *p;
     unsigned   i;
@@ -244,7 +246,8 @@ ngx_rl_told_add(ngx_rl_told_writer_t *writer, const ngx_rl_told_limit_t *limit,
 
     if (i == NGX_RL_TOLD_LIMITS
         || writer->end - p < NGX_RL_TOLD_LIMIT_BYTES
-                             + NGX_RL_TOLD_COUNTER_BYTES)
+                             + NGX_RL_TOLD_COUNTER_BYTES
+                             + NGX_RL_TOLD_RESET_BYTES)
     {
         return -1;
     }
@@ -261,12 +264,14 @@ ngx_rl_told_add(ngx_rl_told_writer_t *writer, const ngx_rl_told_limit_t *limit,
         *p++ = limit->algorithm;
     }
 
-    *p++ = (u_char) i;
+    *p++ = (u_char) (i | (reset ? NGX_RL_TOLD_RESET : 0));
     p = ngx_rl_told_put(p, id->hi, 8);
     p = ngx_rl_told_put(p, id->lo, 8);
     p = ngx_rl_told_put(p, (uint32_t) tokens, 4);
     left_ms /= ngx_rl_told_unit_ms(limit->period_us);
-    writer->last = ngx_rl_told_put(p, left_ms, 4);
+    p = ngx_rl_told_put(p, left_ms, 4);
+    writer->last = ngx_rl_told_put(p, reset,
+                                   reset ? NGX_RL_TOLD_RESET_BYTES : 0);
 
     return 0;
 }
@@ -365,7 +370,7 @@ ngx_rl_told_next_limit(ngx_rl_told_reader_t *reader)
 int
 ngx_rl_told_next(ngx_rl_told_reader_t *reader, ngx_rl_told_t *told)
 {
-    unsigned  i;
+    unsigned  i, bytes;
 
     while (reader->p < reader->end && *reader->p == NGX_RL_TOLD_LIMIT) {
         reader->p++;
@@ -380,9 +385,12 @@ ngx_rl_told_next(ngx_rl_told_reader_t *reader, ngx_rl_told_t *told)
     }
 
     i = *reader->p++;
+    bytes = (i & NGX_RL_TOLD_RESET) ? NGX_RL_TOLD_RESET_BYTES : 0;
+    i &= ~(unsigned) NGX_RL_TOLD_RESET;
 
     if (i >= reader->n
-        || reader->end - reader->p < NGX_RL_TOLD_COUNTER_BYTES - 1)
+        || reader->end - reader->p
+           < NGX_RL_TOLD_COUNTER_BYTES - 1 + (ptrdiff_t) bytes)
     {
         return -1;
     }
@@ -394,6 +402,7 @@ ngx_rl_told_next(ngx_rl_told_reader_t *reader, ngx_rl_told_t *told)
     told->tokens = (int32_t) (uint32_t) ngx_rl_told_get(&reader->p, 4);
     told->left_ms = ngx_rl_told_get(&reader->p, 4)
                     * ngx_rl_told_unit_ms(told->limit->window_us);
+    told->reset = (uint32_t) ngx_rl_told_get(&reader->p, bytes);
 
     return 1;
 }

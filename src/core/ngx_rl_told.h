@@ -53,6 +53,8 @@ typedef struct {
     int32_t                tokens;   /* SPENT: below 0, they came back; of
                                         permits always those in use */
     uint64_t               left_ms;  /* of a fixed window: until it ends */
+    uint32_t               reset;    /* when it was reset last, in seconds since
+                                        the epoch; 0: not lately, or never */
 } ngx_rl_told_t;
 
 typedef struct {
@@ -129,7 +131,7 @@ void ngx_rl_told_begin(ngx_rl_told_writer_t *writer, u_char *buf, size_t size,
 /* Adds a counter. Returns 0, or -1: the message is full, and is as it was. */
 int ngx_rl_told_add(ngx_rl_told_writer_t *writer,
     const ngx_rl_told_limit_t *limit, const ngx_rl_id_t *id, int32_t tokens,
-    uint64_t left_ms);
+    uint64_t left_ms, uint32_t reset);
 
 /* Ends it, but for number and seal. Returns its bytes, the seal included. */
 size_t ngx_rl_told_end(ngx_rl_told_writer_t *writer);

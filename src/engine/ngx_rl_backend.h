@@ -193,13 +193,20 @@ void ngx_rl_permit_free(ngx_rl_counter_t *counter);
 /*
  * Permits of a fleet. told: a peer has so many of a counter. own: how many this
  * gateway has. Those of a peer that is gone are not counted any more when one
- * is needed. peered.c: freed tells that this gateway has one less.
+ * is needed.
  */
 void ngx_rl_permit_told(const ngx_rl_limiter_t *limiter, const ngx_rl_id_t *id,
     uint64_t peer, uint32_t permits);
 uint32_t ngx_rl_permit_own(const ngx_rl_limiter_t *limiter,
     const ngx_rl_id_t *id);
-void ngx_rl_fleet_freed(const ngx_rl_counter_t *counter);
+
+/*
+ * peered.c: what of a counter peers are to be told. tell: tokens that were
+ * spent, or, below 0, came back; of permits, that they changed. reset: it is
+ * reset, and what was spent before counts nowhere; before the counter is.
+ */
+void ngx_rl_fleet_tell(const ngx_rl_counter_t *counter, int64_t tokens);
+void ngx_rl_fleet_reset(const ngx_rl_counter_t *counter);
 
 /*
  * A permit in Redis expires after so long unless its worker renews it, which it

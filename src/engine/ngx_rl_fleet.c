@@ -10,7 +10,7 @@
 
 #include <openssl/rand.h>
 
-#define NGX_RL_FLEET_LAYOUT  1
+#define NGX_RL_FLEET_LAYOUT  2
 
 /* of a tick: 100 ms, 30 % more or less */
 #define NGX_RL_FLEET_MS      70
@@ -45,6 +45,7 @@ ngx_rl_fleet_told(ngx_rl_peers_t *peers, uint64_t peer, ngx_rl_told_e kind,
 {
     int64_t               tokens;
     uint64_t              left_us, end_ms;
+    ngx_int_t             rc;
     ngx_rl_fleet_t       *fleet;
     ngx_rl_limit_t        own;
     ngx_rl_answer_t       answer;
@@ -66,6 +67,16 @@ ngx_rl_fleet_told(ngx_rl_peers_t *peers, uint64_t peer, ngx_rl_told_e kind,
     /* the rule may have another limit here, and the state is of this one */
 
     ngx_rl_told_limit(&limit, told->limit, told->zone);
+
+    rc = ngx_rl_changes_reset(&fleet->shared->changes, &told->id, &limit,
+                              (kind == NGX_RL_TOLD_STATE)
+                              ? NGX_RL_CHANGES_STATE : NGX_RL_CHANGES_SPENT,
+                              told->reset);
+
+    if (rc == NGX_DECLINED && told->limit->algorithm != NGX_RL_CONCURRENCY) {
+        return;
+    }
+
     ngx_rl_changes_add(&fleet->shared->changes, &told->id, &limit, 0, end_ms,
                        1);
 
@@ -74,6 +85,10 @@ ngx_rl_fleet_told(ngx_rl_peers_t *peers, uint64_t peer, ngx_rl_told_e kind,
            != (told->limit->algorithm == NGX_RL_CONCURRENCY))
     {
         return;
+    }
+
+    if (rc == NGX_DONE) {
+        ngx_rl_local_drop(limiter->zone.table, &told->id, own.algorithm);
     }
 
     if (own.algorithm == NGX_RL_CONCURRENCY) {
@@ -107,11 +122,11 @@ ngx_rl_fleet_told(ngx_rl_peers_t *peers, uint64_t peer, ngx_rl_told_e kind,
 
 /*
  * What is told of a change: tokens, or all that is used but for what is still
- * to be told. NGX_DECLINED: nothing, any more.
+ * to be told; and its reset. NGX_DECLINED: nothing, any more.
  */
 static ngx_int_t
 ngx_rl_fleet_read(const ngx_rl_fleet_t *fleet, const ngx_rl_change_t *change,
-    ngx_rl_told_e kind, int32_t *tokens, uint64_t *left_ms)
+    ngx_rl_told_e kind, ngx_rl_told_t *told)
 {
     int64_t            used;
     ngx_rl_limit_t     limit;
@@ -126,31 +141,45 @@ ngx_rl_fleet_read(const ngx_rl_fleet_t *fleet, const ngx_rl_change_t *change,
         return NGX_DECLINED;
     }
 
-    *tokens = change->tokens;
-    *left_ms = 0;
+    told->tokens = change->tokens;
+    told->left_ms = 0;
+    told->reset = (kind == NGX_RL_TOLD_STATE || ngx_rl_changes_fresh(change))
+                  ? change->reset : 0;
 
     if (limit.algorithm == NGX_RL_CONCURRENCY) {
-        *tokens = (int32_t) ngx_min(ngx_rl_permit_own(limiter, &change->id),
-                                    INT32_MAX);
+        told->tokens = (int32_t) ngx_min(ngx_rl_permit_own(limiter,
+                                                           &change->id),
+                                         INT32_MAX);
         return NGX_OK;
     }
 
     if (limit.algorithm == NGX_RL_FIXED_WINDOW) {
         if (change->end_ms <= ngx_current_msec) {
-            return NGX_DECLINED;
+            told->tokens = 0;
+            return told->reset ? NGX_OK : NGX_DECLINED;
         }
 
-        *left_ms = change->end_ms - ngx_current_msec;
+        told->left_ms = change->end_ms - ngx_current_msec;
     }
 
     if (kind == NGX_RL_TOLD_STATE) {
         ngx_rl_local_told(limiter->zone.table, &change->id, &limit, 0,
-                          *left_ms * 1000, &answer);
+                          told->left_ms * 1000, &answer);
         used = (int64_t) ngx_rl_told_used(&limit, &answer, 0) - change->tokens;
-        *tokens = (int32_t) ngx_max(ngx_min(used, INT32_MAX), 0);
+        told->tokens = (int32_t) ngx_max(ngx_min(used, INT32_MAX), 0);
     }
 
-    return *tokens ? NGX_OK : NGX_DECLINED;
+    return (told->tokens || told->reset) ? NGX_OK : NGX_DECLINED;
+}
+
+
+/* Adds it to a message. Returns 0, or -1: the message is full. */
+static int
+ngx_rl_fleet_put(ngx_rl_told_writer_t *writer, const ngx_rl_change_t *change,
+    const ngx_rl_told_t *told)
+{
+    return ngx_rl_told_add(writer, &change->limit, &change->id, told->tokens,
+                           told->left_ms, told->reset);
 }
 
 
@@ -158,8 +187,7 @@ static ngx_int_t
 ngx_rl_fleet_state(ngx_rl_peers_t *peers, ngx_uint_t *at,
     ngx_rl_told_writer_t *writer)
 {
-    int32_t           tokens;
-    uint64_t          left_ms;
+    ngx_rl_told_t     told;
     ngx_rl_fleet_t   *fleet;
     ngx_rl_change_t   change;
 
@@ -169,12 +197,9 @@ ngx_rl_fleet_state(ngx_rl_peers_t *peers, ngx_uint_t *at,
                                &change)
            == NGX_OK)
     {
-        if (ngx_rl_fleet_read(fleet, &change, NGX_RL_TOLD_STATE, &tokens,
-                              &left_ms)
+        if (ngx_rl_fleet_read(fleet, &change, NGX_RL_TOLD_STATE, &told)
             == NGX_OK
-            && ngx_rl_told_add(writer, &change.limit, &change.id, tokens,
-                               left_ms)
-               != 0)
+            && ngx_rl_fleet_put(writer, &change, &told) != 0)
         {
             (*at)--;
             return NGX_OK;
@@ -197,16 +222,13 @@ ngx_rl_fleet_drain(ngx_rl_fleet_t *fleet)
 {
     size_t                 len;
     u_char                *message;
-    int32_t                tokens;
-    uint64_t               left_ms;
     ngx_int_t              rc;
     ngx_uint_t             at;
+    ngx_rl_told_t          told;
     ngx_rl_change_t        change;
     ngx_rl_told_writer_t   writer;
 
     at = 0;
-    tokens = 0;
-    left_ms = 0;
     message = fleet->peers.net->message;
 
     ngx_rl_told_begin(&writer, message, NGX_RL_TOLD_MOST, NGX_RL_TOLD_SPENT);
@@ -215,12 +237,9 @@ ngx_rl_fleet_drain(ngx_rl_fleet_t *fleet)
         rc = ngx_rl_changes_take(&fleet->shared->changes, &at, &change);
 
         if (rc == NGX_OK
-            && (ngx_rl_fleet_read(fleet, &change, NGX_RL_TOLD_SPENT, &tokens,
-                                  &left_ms)
+            && (ngx_rl_fleet_read(fleet, &change, NGX_RL_TOLD_SPENT, &told)
                 != NGX_OK
-                || ngx_rl_told_add(&writer, &change.limit, &change.id, tokens,
-                                   left_ms)
-                   == 0))
+                || ngx_rl_fleet_put(&writer, &change, &told) == 0))
         {
             continue;
         }
@@ -237,8 +256,7 @@ ngx_rl_fleet_drain(ngx_rl_fleet_t *fleet)
                           NGX_RL_TOLD_SPENT);
 
         if (rc == NGX_OK) {
-            (void) ngx_rl_told_add(&writer, &change.limit, &change.id, tokens,
-                                   left_ms);
+            (void) ngx_rl_fleet_put(&writer, &change, &told);
         }
 
     } while (rc == NGX_OK);

@@ -40,6 +40,10 @@ ngx_rl_look_local(ngx_rl_look_t *look)
 
     if (look->used) {
         ngx_rl_local_charge(counter, look->used);
+
+        if (look->limiter->fleet) {
+            ngx_rl_fleet_tell(counter, look->used);
+        }
     }
 
     ngx_rl_local_take(counter);
@@ -47,6 +51,11 @@ ngx_rl_look_local(ngx_rl_look_t *look)
     if (look->add) {
         look->check.taken_us = NGX_RL_WHENEVER;
         ngx_rl_local_give(counter, look->add);
+
+        if (look->limiter->fleet) {
+            ngx_rl_fleet_tell(counter, -(int64_t) look->add);
+        }
+
         ngx_rl_local_take(counter);
     }
 
@@ -298,6 +307,10 @@ ngx_rl_look_start(ngx_rl_look_t *look)
 
     if (look->reset) {
         id = ngx_rl_counter_id(counter);
+
+        if (look->limiter->fleet) {
+            ngx_rl_fleet_reset(counter);
+        }
 
         if (look->limiter->redis == NULL
             || rule->spec.algorithm == NGX_RL_CONCURRENCY)

@@ -8,8 +8,7 @@
 #include "ngx_rl_backend.h"
 
 
-/* What was spent of a counter, or came back; of permits, that it changed. */
-static void
+void
 ngx_rl_fleet_tell(const ngx_rl_counter_t *counter, int64_t tokens)
 {
     uint64_t                 end_ms;
@@ -83,7 +82,16 @@ const ngx_rl_backend_t  ngx_rl_peered = {
 
 
 void
-ngx_rl_fleet_freed(const ngx_rl_counter_t *counter)
+ngx_rl_fleet_reset(const ngx_rl_counter_t *counter)
 {
-    ngx_rl_fleet_tell(counter, 0);
+    ngx_rl_id_t              id;
+    const ngx_rl_limiter_t  *limiter;
+    ngx_rl_told_limit_t      limit;
+
+    limiter = counter->client->limiter;
+    id = ngx_rl_counter_id(counter);
+
+    ngx_rl_told_limit(&limit, counter->limit, limiter->fleet_zone);
+    (void) ngx_rl_changes_reset(&limiter->fleet->shared->changes, &id, &limit,
+                                NGX_RL_CHANGES_OWN, 0);
 }

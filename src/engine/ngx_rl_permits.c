@@ -308,7 +308,7 @@ ngx_rl_permit_free(ngx_rl_counter_t *counter)
     ngx_rl_permit_store(&p.entry, in_use ? in_use - 1 : 0, p.now_us);
 
     if (p.limiter->fleet) {
-        ngx_rl_fleet_freed(counter);
+        ngx_rl_fleet_tell(counter, 0);
     }
 }
 

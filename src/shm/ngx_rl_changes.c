@@ -35,13 +35,28 @@ ngx_rl_changes_place(ngx_rl_changes_set_t *set, const ngx_rl_id_t *id)
 }
 
 
+/* The leader is to look at a set. */
+static void
+ngx_rl_changes_mark(ngx_rl_changes_t *changes, ngx_uint_t n)
+{
+    uint64_t  bit;
+
+    bit = (uint64_t) 1 << n % 64;
+
+    if (!(atomic_load_explicit(&changes->changed[n / 64], memory_order_relaxed)
+          & bit))
+    {
+        (void) atomic_fetch_or(&changes->changed[n / 64], bit);
+    }
+}
+
+
 void
 ngx_rl_changes_add(ngx_rl_changes_t *changes, const ngx_rl_id_t *id,
     ngx_rl_told_limit_t *limit, int32_t tokens, uint64_t end_ms,
     ngx_uint_t told)
 {
     int64_t                sum;
-    uint64_t               bit;
     ngx_uint_t             n, known;
     ngx_rl_change_t       *place;
     ngx_rl_changes_set_t  *set;
@@ -86,6 +101,7 @@ ngx_rl_changes_add(ngx_rl_changes_t *changes, const ngx_rl_id_t *id,
 
     place->id.hi = id->hi;
     place->limit = *limit;
+    place->reset = known ? place->reset : 0;
     place->end_ms = (known && end_ms == 0) ? place->end_ms : end_ms;
     place->used_ms = ngx_current_msec;
     place->tokens = (int32_t) ngx_max(ngx_min(sum, INT32_MAX), -INT32_MAX);
@@ -96,15 +112,90 @@ ngx_rl_changes_add(ngx_rl_changes_t *changes, const ngx_rl_id_t *id,
 
     place->id.lo = id->lo;
 
-    bit = (uint64_t) 1 << n % 64;
-
-    if (!told && !(atomic_load_explicit(&changes->changed[n / 64],
-                                        memory_order_relaxed) & bit))
-    {
-        (void) atomic_fetch_or(&changes->changed[n / 64], bit);
+    if (!told) {
+        ngx_rl_changes_mark(changes, n);
     }
 
     ngx_rl_unlock(&set->lock);
+}
+
+
+ngx_int_t
+ngx_rl_changes_reset(ngx_rl_changes_t *changes, const ngx_rl_id_t *id,
+    const ngx_rl_told_limit_t *limit, ngx_rl_changes_told_e told,
+    uint32_t reset)
+{
+    uint32_t               own;
+    ngx_int_t              rc;
+    ngx_uint_t             n, known;
+    ngx_rl_change_t       *place;
+    ngx_rl_changes_set_t  *set;
+
+    if (told && reset == 0
+        && atomic_load_explicit(&changes->resets, memory_order_relaxed) == 0)
+    {
+        return NGX_OK;
+    }
+
+    rc = NGX_OK;
+    n = (id->hi >> 32) & (NGX_RL_CHANGES_SETS - 1);
+    set = &changes->sets[n];
+
+    ngx_rl_lock(&set->lock);
+
+    place = ngx_rl_changes_place(set, id);
+
+    if (place == NULL) {
+        (void) atomic_fetch_add(&changes->lost, 1);
+        goto done;
+    }
+
+    known = (place->id.lo == id->lo && place->id.hi == id->hi);
+    own = known ? place->reset : 0;
+
+    if (told == NGX_RL_CHANGES_OWN) {
+        reset = ngx_max((uint32_t) ngx_time(), own + 1);
+    }
+
+    if (reset > own) {
+        place->id.lo = 0;
+
+        ngx_rl_store_order();
+
+        place->id.hi = id->hi;
+        place->limit = known ? place->limit : *limit;
+        place->end_ms = known ? place->end_ms : 0;
+        place->used_ms = ngx_current_msec;
+        place->reset = reset;
+        place->reset_ms = (uint32_t) ngx_current_msec;
+        place->tokens = 0;
+        place->changed |= (told == NGX_RL_CHANGES_OWN);
+        place->own &= known;
+
+        ngx_rl_store_order();
+
+        place->id.lo = id->lo;
+        atomic_store(&changes->resets, 1);
+
+        if (told == NGX_RL_CHANGES_OWN) {
+            ngx_rl_changes_mark(changes, n);
+        }
+
+        rc = NGX_DONE;
+
+    } else if (reset < own
+               && (told == NGX_RL_CHANGES_STATE
+                   || (uint32_t) ngx_current_msec - place->reset_ms
+                      < NGX_RL_CHANGES_LATE_MS))
+    {
+        rc = NGX_DECLINED;
+    }
+
+done:
+
+    ngx_rl_unlock(&set->lock);
+
+    return rc;
 }
 
 

@@ -22,12 +22,24 @@
 #define NGX_RL_CHANGES_PLACES  8
 #define NGX_RL_CHANGES_END     (NGX_RL_CHANGES_SETS * NGX_RL_CHANGES_PLACES)
 
+#define NGX_RL_CHANGES_FRESH_MS  5000   /* of a reset */
+#define NGX_RL_CHANGES_LATE_MS   2000   /* a spend may come from before it */
+
+/* who tells of a counter */
+typedef enum {
+    NGX_RL_CHANGES_OWN = 0,    /* this gateway has used it */
+    NGX_RL_CHANGES_SPENT,      /* a peer has spent of it */
+    NGX_RL_CHANGES_STATE       /* a peer tells all that is used */
+} ngx_rl_changes_told_e;
+
 /* A counter in use. */
 typedef struct {
     ngx_rl_id_t          id;        /* lo is 0: none */
     ngx_rl_told_limit_t  limit;
     uint64_t             end_ms;    /* of a fixed window; else 0 */
     uint64_t             used_ms;
+    uint32_t             reset;     /* as of ngx_rl_told_t; 0: never */
+    uint32_t             reset_ms;  /* when that was known here; it wraps */
     int32_t              tokens;    /* spent, to be told; below 0: came back */
     unsigned             changed:1; /* it is to be told */
     unsigned             own:1;     /* limit is this gateway's, not a peer's */
@@ -43,7 +55,14 @@ typedef struct {
     ngx_rl_changes_set_t  sets[NGX_RL_CHANGES_SETS];
     _Atomic uint64_t      changed[NGX_RL_CHANGES_SETS / 64];  /* bits: sets */
     _Atomic uint64_t      lost;
+    _Atomic uint64_t      resets;   /* 0: there was none so far */
 } ngx_rl_changes_t;
+
+/* whether a peer may not know of a reset yet, so that spends name it */
+#define ngx_rl_changes_fresh(change)                                          \
+    ((change)->reset                                                          \
+     && (uint32_t) ngx_current_msec - (change)->reset_ms                      \
+        < NGX_RL_CHANGES_FRESH_MS)
 
 
 /*
@@ -55,6 +74,21 @@ typedef struct {
 void ngx_rl_changes_add(ngx_rl_changes_t *changes, const ngx_rl_id_t *id,
     ngx_rl_told_limit_t *limit, int32_t tokens, uint64_t end_ms,
     ngx_uint_t told);
+
+/*
+ * A counter is reset here (OWN), or a peer tells of one whose last reset, in
+ * seconds since the epoch, was at reset; 0: it knows of none. Returns NGX_DONE:
+ * that is later than all resets that are known here, and the counter begins
+ * anew: what was to be told of it is forgotten. NGX_DECLINED: what the peer
+ * tells was before the last reset. NGX_OK: neither.
+ *
+ * Each reset is later than all that its gateway knows of, whatever its clock
+ * says. Spends name it for some seconds, and a state always: what has missed it
+ * learns of it. If there is no place, it is lost as a spend is.
+ */
+ngx_int_t ngx_rl_changes_reset(ngx_rl_changes_t *changes,
+    const ngx_rl_id_t *id, const ngx_rl_told_limit_t *limit,
+    ngx_rl_changes_told_e told, uint32_t reset);
 
 /*
  * Takes the next change out: from *at on, which is 0 at first. Its counter

@@ -256,7 +256,7 @@ sim_fleet_write(uint64_t n, ngx_rl_told_e kind, u_char *buf)
         id.lo = key;
 
         if (tokens && ngx_rl_told_add(&writer, &limit, &id, tokens,
-                                      (uint32_t) (left_us / 1000)) != 0)
+                                      (uint32_t) (left_us / 1000), 0) != 0)
         {
             sim_die("more keys than a message has", "");
         }

@@ -10,9 +10,11 @@
 
 #include "ngx_rl_changes.h"
 
-volatile ngx_msec_t  ngx_current_msec;
+volatile ngx_msec_t   ngx_current_msec;
+volatile ngx_time_t  *ngx_cached_time;
 
 static ngx_rl_changes_t  *changes;
+static ngx_time_t         now = { .sec = 5000 };
 
 static ngx_rl_told_limit_t  bucket = {
     60000000, 1, 100, 100, 0, NGX_RL_TOKEN_BUCKET, 0
@@ -31,6 +33,7 @@ fresh(void **state)
     memset(changes, 0, sizeof(ngx_rl_changes_t));
     ngx_rl_life = 1;
     ngx_current_msec = 1000000;
+    ngx_cached_time = &now;
 
     return 0;
 }
@@ -237,4 +240,120 @@ test_next_ends(void **state)
                                          &change),
                      NGX_OK);
     assert_int_equal(change.id.hi, id.hi);
+}
+
+
+static ngx_int_t
+reset_of(uint64_t n, ngx_rl_changes_told_e told, uint32_t reset)
+{
+    ngx_rl_id_t  id = id_of(n);
+
+    return ngx_rl_changes_reset(changes, &id, &bucket, told, reset);
+}
+
+
+static ngx_rl_change_t
+taken(ngx_int_t expected)
+{
+    ngx_uint_t       at = 0;
+    ngx_rl_change_t  change;
+
+    memset(&change, 0, sizeof(change));
+    assert_int_equal(ngx_rl_changes_take(changes, &at, &change), expected);
+
+    return change;
+}
+
+
+/* Spends from before a reset are told nobody, and count nowhere. */
+static void
+test_reset(void **state)
+{
+    ngx_rl_id_t       id = id_of(1);
+    ngx_rl_change_t   change;
+
+    fresh(state);
+
+    /* nothing was ever reset */
+
+    assert_int_equal(reset_of(1, NGX_RL_CHANGES_SPENT, 0), NGX_OK);
+    assert_int_equal(reset_of(1, NGX_RL_CHANGES_STATE, 0), NGX_OK);
+
+    ngx_rl_changes_add(changes, &id, &bucket, 9, 0, 0);
+    assert_int_equal(reset_of(1, NGX_RL_CHANGES_OWN, 0), NGX_DONE);
+    ngx_rl_changes_add(changes, &id, &bucket, 2, 0, 0);
+
+    change = taken(NGX_OK);
+    assert_int_equal(change.tokens, 2);
+    assert_int_equal(change.reset, 5000);
+    assert_true(ngx_rl_changes_fresh(&change));
+
+    /* what others have spent before they knew of it */
+
+    assert_int_equal(reset_of(1, NGX_RL_CHANGES_SPENT, 0), NGX_DECLINED);
+    assert_int_equal(reset_of(1, NGX_RL_CHANGES_SPENT, 4999), NGX_DECLINED);
+    assert_int_equal(reset_of(1, NGX_RL_CHANGES_SPENT, 5000), NGX_OK);
+    assert_int_equal(reset_of(1, NGX_RL_CHANGES_STATE, 5000), NGX_OK);
+
+    /* a spend of later counts, a state from before the reset never */
+
+    ngx_current_msec += NGX_RL_CHANGES_LATE_MS;
+    assert_int_equal(reset_of(1, NGX_RL_CHANGES_SPENT, 0), NGX_OK);
+    assert_int_equal(reset_of(1, NGX_RL_CHANGES_STATE, 0), NGX_DECLINED);
+
+    ngx_current_msec += NGX_RL_CHANGES_FRESH_MS;
+    ngx_rl_changes_add(changes, &id, &bucket, 3, 0, 0);
+    change = taken(NGX_OK);
+    assert_int_equal(change.reset, 5000);
+    assert_false(ngx_rl_changes_fresh(&change));
+
+    /* the next one is a later one, whatever the clock says */
+
+    now.sec = 4000;
+    assert_int_equal(reset_of(1, NGX_RL_CHANGES_OWN, 0), NGX_DONE);
+    change = taken(NGX_OK);
+    assert_int_equal(change.tokens, 0);
+    assert_int_equal(change.reset, 5001);
+    now.sec = 5000;
+}
+
+
+/* A peer tells of a reset: what was to be told is forgotten, and not told. */
+static void
+test_reset_told(void **state)
+{
+    ngx_rl_id_t  id = id_of(1), other;
+
+    fresh(state);
+
+    ngx_rl_changes_add(changes, &id, &bucket, 9, 0, 0);
+    assert_int_equal(reset_of(1, NGX_RL_CHANGES_SPENT, 77), NGX_DONE);
+    assert_int_equal(taken(NGX_OK).tokens, 0);
+    assert_int_equal(reset_of(1, NGX_RL_CHANGES_SPENT, 77), NGX_OK);
+    assert_int_equal(reset_of(1, NGX_RL_CHANGES_STATE, 78), NGX_DONE);
+    (void) taken(NGX_DONE);
+
+    /* one that is not known here: it is in use from now on */
+
+    assert_int_equal(reset_of(2, NGX_RL_CHANGES_SPENT, 99), NGX_DONE);
+    (void) taken(NGX_DONE);
+    assert_int_equal(reset_of(2, NGX_RL_CHANGES_STATE, 98), NGX_DECLINED);
+
+    /* another counter in its place has had no reset */
+
+    ngx_current_msec++;
+
+    for (uint64_t i = 1; i < 9; i++) {
+        other = id_of(2 + i * NGX_RL_CHANGES_SETS);
+        ngx_rl_changes_add(changes, &other, &bucket, 1, 0, 0);
+    }
+
+    assert_int_equal(atomic_load(&changes->lost), 0);
+    assert_int_equal(reset_of(2 + 8 * NGX_RL_CHANGES_SETS,
+                              NGX_RL_CHANGES_STATE, 1), NGX_DONE);
+
+    /* no place: the counter goes on as it was */
+
+    assert_int_equal(reset_of(2, NGX_RL_CHANGES_SPENT, 100), NGX_OK);
+    assert_int_equal(atomic_load(&changes->lost), 1);
 }

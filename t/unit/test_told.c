@@ -54,15 +54,17 @@ test_messages(void **state)
         id.hi = i * 0x0123456789abcdefu;
         id.lo = ~i;
         assert_int_equal(ngx_rl_told_add(&writer, &out, &id, 10 - (int32_t) i,
-                                         (uint32_t) i), 0);
+                                         (uint32_t) i,
+                                         i % 4 ? 0 : 0xffffff00u
+                                                     + (uint32_t) i), 0);
     }
 
     len = ngx_rl_told_end(&writer);
     ngx_rl_told_seal(buf, len, key, 77);
 
-    /* each limit once */
+    /* each limit once, and a reset where there was one */
 
-    assert_int_equal(len, NGX_RL_TOLD_LEAST + 6 * 24 + 60 * 25);
+    assert_int_equal(len, NGX_RL_TOLD_LEAST + 6 * 24 + 60 * 25 + 15 * 4);
     assert_int_equal(ngx_rl_told_length(buf, 3), 0);
     assert_int_equal(ngx_rl_told_length(buf, len), len);
 
@@ -90,6 +92,7 @@ test_messages(void **state)
         assert_int_equal(told.id.lo, ~i);
         assert_int_equal(told.tokens, 10 - (int32_t) i);
         assert_int_equal(told.left_ms, i);
+        assert_int_equal(told.reset, i % 4 ? 0 : 0xffffff00u + (uint32_t) i);
     }
 
     assert_int_equal(ngx_rl_told_next(&reader, &told), 0);
@@ -124,7 +127,7 @@ test_full(void **state)
     ngx_rl_told_limit(&out, &limit, 1);
     ngx_rl_told_begin(&writer, buf, sizeof(buf), NGX_RL_TOLD_SPENT);
 
-    for (n = 0; ngx_rl_told_add(&writer, &out, &id, n, 0) == 0; n++) {
+    for (n = 0; ngx_rl_told_add(&writer, &out, &id, n, 0, 0) == 0; n++) {
         /* void */
     }
 
@@ -134,7 +137,7 @@ test_full(void **state)
 
     ngx_rl_told_begin(&writer, buf, sizeof(buf), NGX_RL_TOLD_SPENT);
 
-    for (n = 0; ngx_rl_told_add(&writer, &out, &id, n, 0) == 0; n++) {
+    for (n = 0; ngx_rl_told_add(&writer, &out, &id, n, 0, 0) == 0; n++) {
         out.zone++;
     }
 
@@ -149,6 +152,38 @@ test_full(void **state)
     }
 
     assert_int_equal(n, NGX_RL_TOLD_LIMITS);
+}
+
+
+/* A record that is cut in its reset is no record. */
+static void
+test_cut_reset(void **state)
+{
+    int                    rc;
+    size_t                 len;
+    ngx_rl_id_t            id;
+    ngx_rl_told_t          told;
+    ngx_rl_limit_t         limit;
+    ngx_rl_told_limit_t    out;
+    ngx_rl_told_writer_t   writer;
+    ngx_rl_told_reader_t   reader;
+
+    id.hi = 1;
+    id.lo = 2;
+
+    limit = limit_of(NGX_RL_FIXED_WINDOW, 5, 1000000);
+    ngx_rl_told_limit(&out, &limit, 1);
+    ngx_rl_told_begin(&writer, buf, sizeof(buf), NGX_RL_TOLD_SPENT);
+    assert_int_equal(ngx_rl_told_add(&writer, &out, &id, 1, 0, 7), 0);
+
+    len = ngx_rl_told_end(&writer);
+
+    for (rc = 1; rc != -1; len--) {
+        ngx_rl_told_seal(buf, len, key, 0);
+        assert_int_equal(ngx_rl_told_open(&reader, buf, len, key, 0), 0);
+        rc = ngx_rl_told_next(&reader, &told);
+        assert_int_equal(rc, len == NGX_RL_TOLD_LEAST + 24 + 29 ? 1 : -1);
+    }
 }
 
 
@@ -172,7 +207,8 @@ test_long_window(void **state)
     limit = limit_of(NGX_RL_FIXED_WINDOW, 5, left_ms * 1000);
     ngx_rl_told_limit(&out, &limit, 1);
     ngx_rl_told_begin(&writer, buf, sizeof(buf), NGX_RL_TOLD_SPENT);
-    assert_int_equal(ngx_rl_told_add(&writer, &out, &id, 3, left_ms), 0);
+    assert_int_equal(ngx_rl_told_add(&writer, &out, &id, 3, left_ms, 0),
+                     0);
 
     len = ngx_rl_told_end(&writer);
     ngx_rl_told_seal(buf, len, key, 0);
