@@ -6,7 +6,7 @@
 
 #include "ngx_rl_told.h"
 
-#define NGX_RL_TOLD_MAGIC   "rlpeer\0\3"   /* the version at its end */
+#define NGX_RL_TOLD_MAGIC   "rlpeer\0\4"   /* the version at its end */
 
 #define NGX_RL_TOLD_LIMIT          0xff
 #define NGX_RL_TOLD_RESET          0x80
@@ -337,7 +337,7 @@ ngx_rl_told_open(ngx_rl_told_reader_t *reader, const u_char *message,
 
     reader->kind = (unsigned) ngx_rl_told_get(&reader->p, 4);
 
-    return (reader->kind <= NGX_RL_TOLD_STATE) ? 0 : -1;
+    return (reader->kind < NGX_RL_TOLD_KINDS) ? 0 : -1;
 }
 
 
@@ -405,4 +405,55 @@ ngx_rl_told_next(ngx_rl_told_reader_t *reader, ngx_rl_told_t *told)
     told->reset = (uint32_t) ngx_rl_told_get(&reader->p, bytes);
 
     return 1;
+}
+
+
+size_t
+ngx_rl_told_record(u_char *buf, ngx_rl_told_e kind,
+    const ngx_rl_told_record_t *record)
+{
+    u_char                *p;
+    ngx_rl_told_writer_t   writer;
+
+    ngx_rl_told_begin(&writer, buf, NGX_RL_TOLD_MOST, kind);
+
+    p = ngx_rl_told_put(writer.last, record->zone, 4);
+    p = ngx_rl_told_put(p, record->version, 8);
+    p = ngx_rl_told_put(p, record->id, 8);
+    p = ngx_rl_told_put(p, record->offset, 8);
+    p = ngx_rl_told_put(p, record->size, 8);
+    p = ngx_rl_told_put(p, record->base, 8);
+    p = ngx_rl_told_put(p, record->base_id, 8);
+
+    if (record->len) {
+        memcpy(p, record->data, record->len);
+    }
+
+    writer.last = p + record->len;
+
+    return ngx_rl_told_end(&writer);
+}
+
+
+int
+ngx_rl_told_record_read(ngx_rl_told_reader_t *reader,
+    ngx_rl_told_record_t *record)
+{
+    if (reader->kind <= NGX_RL_TOLD_STATE
+        || reader->end - reader->p < NGX_RL_TOLD_RECORD)
+    {
+        return -1;
+    }
+
+    record->zone = (uint32_t) ngx_rl_told_get(&reader->p, 4);
+    record->version = ngx_rl_told_get(&reader->p, 8);
+    record->id = ngx_rl_told_get(&reader->p, 8);
+    record->offset = ngx_rl_told_get(&reader->p, 8);
+    record->size = ngx_rl_told_get(&reader->p, 8);
+    record->base = ngx_rl_told_get(&reader->p, 8);
+    record->base_id = ngx_rl_told_get(&reader->p, 8);
+    record->data = reader->p;
+    record->len = (size_t) (reader->end - reader->p);
+
+    return 0;
 }

@@ -7,6 +7,9 @@
  *     proof      a keyed hash of both hellos                   each side, once
  *     message    length, number, kind, records, seal           from then on
  *
+ * A message has counters, or one word about a document: a version, or a part of
+ * its record.
+ *
  * The side that has connected proves first. A seal is a keyed hash of all
  * that stands before it, under a key that the two hellos give each direction:
  * no message can be made, changed, left out or sent again.
@@ -31,7 +34,14 @@
 
 typedef enum {
     NGX_RL_TOLD_SPENT = 0,     /* add to what the receiver knows */
-    NGX_RL_TOLD_STATE          /* all that is used: the larger one counts */
+    NGX_RL_TOLD_STATE,         /* all that is used: the larger one counts */
+
+    /* of a document */
+    NGX_RL_TOLD_VERSION,       /* that the sender has */
+    NGX_RL_TOLD_PROPOSAL,      /* the receiver is to make it current */
+    NGX_RL_TOLD_ASK,           /* for the part of a record at offset */
+    NGX_RL_TOLD_PART,
+    NGX_RL_TOLD_KINDS
 } ngx_rl_told_e;
 
 /* A limit as it is told: what its counters need, and no name. */
@@ -56,6 +66,25 @@ typedef struct {
     uint32_t               reset;    /* when it was reset last, in seconds since
                                         the epoch; 0: not lately, or never */
 } ngx_rl_told_t;
+
+/* A word about a document. */
+typedef struct {
+    uint32_t              zone;         /* hash of its name */
+    uint64_t              version;
+    uint64_t              id;
+    uint64_t              offset;
+    uint64_t              size;         /* PART: of the whole record */
+    uint64_t              base;         /* ASK: version of the sender; PART: 1,
+                                           if its sender never had that */
+    uint64_t              base_id;      /* its id; PROPOSAL: of the version
+                                           that it is made of */
+    const u_char         *data;         /* PART */
+    size_t                len;
+} ngx_rl_told_record_t;
+
+#define NGX_RL_TOLD_RECORD  (4 + 6 * 8)
+#define NGX_RL_TOLD_PART_MOST                                                 \
+    (NGX_RL_TOLD_MOST - NGX_RL_TOLD_LEAST - NGX_RL_TOLD_RECORD)
 
 typedef struct {
     u_char               *start;
@@ -155,5 +184,19 @@ int ngx_rl_told_open(ngx_rl_told_reader_t *reader, const u_char *message,
  * 0: there is no more, or -1: this is no message.
  */
 int ngx_rl_told_next(ngx_rl_told_reader_t *reader, ngx_rl_told_t *told);
+
+/*
+ * Writes a message with a word about a document, but for number and seal, in
+ * MOST bytes; len is PART_MOST at most. Returns its bytes.
+ */
+size_t ngx_rl_told_record(u_char *buf, ngx_rl_told_e kind,
+    const ngx_rl_told_record_t *record);
+
+/*
+ * Reads it; data points into the message. Returns 0, or -1: this is no such
+ * message.
+ */
+int ngx_rl_told_record_read(ngx_rl_told_reader_t *reader,
+    ngx_rl_told_record_t *record);
 
 #endif /* NGX_RL_TOLD_H_INCLUDED */

@@ -7,10 +7,11 @@
 #include "ngx_rl_fleet.h"
 
 #include "ngx_rl_backend.h"
+#include "ngx_rl_follow.h"
 
 #include <openssl/rand.h>
 
-#define NGX_RL_FLEET_LAYOUT  2
+#define NGX_RL_FLEET_LAYOUT  3
 
 /* of a tick: 100 ms, 30 % more or less */
 #define NGX_RL_FLEET_MS      70
@@ -210,8 +211,23 @@ ngx_rl_fleet_state(ngx_rl_peers_t *peers, ngx_uint_t *at,
 }
 
 
+static void
+ngx_rl_fleet_record(ngx_rl_peers_t *peers, uint64_t peer, ngx_rl_told_e kind,
+    const ngx_rl_told_record_t *record)
+{
+    ngx_rl_limiter_t  *limiter;
+
+    limiter = ngx_rl_fleet_limiter(peers->data, record->zone);
+
+    if (limiter && limiter->proposals) {
+        ngx_rl_follow_told(limiter, peer, kind, record);
+    }
+}
+
+
 static const ngx_rl_peers_above_t  ngx_rl_fleet_above = {
     ngx_rl_fleet_told,
+    ngx_rl_fleet_record,
     ngx_rl_fleet_state
 };
 
@@ -249,7 +265,7 @@ ngx_rl_fleet_drain(ngx_rl_fleet_t *fleet)
         len = ngx_rl_told_end(&writer);
 
         if (len > NGX_RL_TOLD_LEAST) {
-            ngx_rl_peers_send(&fleet->peers, message, len);
+            ngx_rl_peers_send(&fleet->peers, 0, message, len);
         }
 
         ngx_rl_told_begin(&writer, message, NGX_RL_TOLD_MOST,
@@ -310,6 +326,9 @@ ngx_rl_fleet_tick(ngx_event_t *ev)
 {
     ngx_rl_fleet_t *fleet = ev->data;
 
+    ngx_uint_t          i;
+    ngx_rl_limiter_t  **limiters;
+
     if (ngx_exiting) {
         ngx_rl_fleet_leave(fleet);
         return;
@@ -325,6 +344,15 @@ ngx_rl_fleet_tick(ngx_event_t *ev)
     if (fleet->peers.net) {
         ngx_rl_fleet_renew(fleet);
         ngx_rl_fleet_drain(fleet);
+
+        limiters = fleet->limiters.elts;
+
+        for (i = 0; i < fleet->limiters.nelts; i++) {
+            if (limiters[i]->proposals) {
+                ngx_rl_follow_tell(limiters[i]);
+            }
+        }
+
         ngx_rl_peers_tick(&fleet->peers);
     }
 
@@ -434,6 +462,7 @@ ngx_rl_fleet_join(ngx_rl_fleet_t *fleet, ngx_rl_limiter_t *limiter)
 
     *entry = limiter;
     limiter->fleet = fleet;
+    limiter->peers = &fleet->peers;
 
     return NGX_OK;
 }

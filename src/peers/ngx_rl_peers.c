@@ -384,13 +384,20 @@ ngx_rl_peers_tick(ngx_rl_peers_t *peers)
 
 
 void
-ngx_rl_peers_send(ngx_rl_peers_t *peers, u_char *message, size_t len)
+ngx_rl_peers_send(ngx_rl_peers_t *peers, uint64_t name, u_char *message,
+    size_t len)
 {
-    ngx_uint_t  i;
+    ngx_uint_t      i;
+    ngx_rl_peer_t  *peer;
 
     for (i = 0; i < NGX_RL_PEERS_CONNS; i++) {
-        if (peers->net->conns[i].state == NGX_RL_PEER_UP) {
-            ngx_rl_peer_tell(&peers->net->conns[i], message, len);
+        peer = &peers->net->conns[i];
+
+        if (peer->state == NGX_RL_PEER_UP
+            && (name == 0 || (peer->name == name
+                              && peer->queued < NGX_RL_PEERS_OUT / 2)))
+        {
+            ngx_rl_peer_tell(peer, message, len);
         }
     }
 }

@@ -56,6 +56,8 @@ typedef struct {
     _Atomic uint64_t    bytes[2];
     _Atomic uint64_t    refused;        /* connections without the secret */
     _Atomic uint64_t    dropped;        /* peers that could not keep up */
+    _Atomic uint64_t    replaced;       /* versions of a document, by peers that
+                                           did not know them */
     ngx_rl_log_limit_t  lines[NGX_RL_PEERS_LINES];
 } ngx_rl_peers_shared_t;
 
@@ -75,6 +77,10 @@ typedef struct {
     /* A peer has told of a counter. */
     void  (*told)(ngx_rl_peers_t *peers, uint64_t peer, ngx_rl_told_e kind,
                   const ngx_rl_told_t *told);
+
+    /* Or of a document. It may answer. */
+    void  (*record)(ngx_rl_peers_t *peers, uint64_t peer, ngx_rl_told_e kind,
+                    const ngx_rl_told_record_t *record);
 
     /*
      * Writes the counters in use from *at on, which is 0 at first, until the
@@ -127,9 +133,11 @@ void ngx_rl_peers_tick(ngx_rl_peers_t *peers);
 
 /*
  * Sends a message that is ended to all connected peers. A peer whose buffer is
- * full is dropped, and begins anew with the state.
+ * full is dropped, and begins anew with the state. Or, if name is not 0, to the
+ * peer of that name alone: if its buffer is half full, the message is left out.
  */
-void ngx_rl_peers_send(ngx_rl_peers_t *peers, u_char *message, size_t len);
+void ngx_rl_peers_send(ngx_rl_peers_t *peers, uint64_t name, u_char *message,
+    size_t len);
 
 /* The next peer that lives, from *at on, which is 0 at first; 0: no more. */
 static ngx_inline uint64_t

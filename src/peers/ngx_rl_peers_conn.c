@@ -397,6 +397,7 @@ ngx_rl_peer_messages(ngx_rl_peer_t *peer)
     ssize_t                len;
     ngx_rl_peers_t        *peers;
     ngx_rl_told_t          told;
+    ngx_rl_told_record_t   record;
     ngx_rl_told_reader_t   reader;
 
     peers = peer->peers;
@@ -416,9 +417,25 @@ ngx_rl_peer_messages(ngx_rl_peer_t *peer)
             return NGX_ERROR;
         }
 
-        while ((rc = ngx_rl_told_next(&reader, &told)) == 1) {
-            peers->above->told(peers, peer->name,
-                               (ngx_rl_told_e) reader.kind, &told);
+        if (reader.kind > NGX_RL_TOLD_STATE) {
+            rc = ngx_rl_told_record_read(&reader, &record);
+
+            if (rc == 0) {
+                peers->above->record(peers, peer->name,
+                                     (ngx_rl_told_e) reader.kind, &record);
+            }
+
+            /* it may have closed the connection with its answer */
+
+            if (peer->state != NGX_RL_PEER_UP) {
+                return NGX_ERROR;
+            }
+
+        } else {
+            while ((rc = ngx_rl_told_next(&reader, &told)) == 1) {
+                peers->above->told(peers, peer->name,
+                                   (ngx_rl_told_e) reader.kind, &told);
+            }
         }
 
         if (rc != 0) {

@@ -67,6 +67,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     u_char                *message;
     ssize_t                len;
     ngx_rl_told_t          told;
+    ngx_rl_told_record_t   record;
     ngx_rl_told_reader_t   reader;
 
     static const u_char  key[NGX_RL_TOLD_SECRET];
@@ -93,6 +94,16 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (len > 0 && (size_t) len <= size - 1
         && ngx_rl_told_open(&reader, message, (size_t) len, key, 0) == 0)
     {
+        if (reader.kind > NGX_RL_TOLD_STATE) {
+            if (ngx_rl_told_record_read(&reader, &record) == 0) {
+                must(record.data + record.len
+                     == message + len - NGX_RL_TOLD_SEAL);
+            }
+
+            free(message);
+            return 0;
+        }
+
         for (n = 0; (rc = ngx_rl_told_next(&reader, &told)) == 1; n++) {
             must(told.limit->capacity > 0);
             must(reader.p <= message + len - NGX_RL_TOLD_SEAL);

@@ -29,6 +29,7 @@ my %TYPES = (
     ratelimit_peers_sent_bytes_total => 'counter',
     ratelimit_peers_refused_total => 'counter',
     ratelimit_peers_dropped_total => 'counter',
+    ratelimit_peers_replaced_versions_total => 'counter',
     ratelimit_peers_lost_changes_total => 'counter',
     ratelimit_requests_total => 'counter',
     ratelimit_cost_total => 'counter',

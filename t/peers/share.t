@@ -173,7 +173,7 @@ $stranger->stop;
 
 # bytes that are no handshake, and a connection that says nothing
 for my $bytes ("GET / HTTP/1.0\r\nHost: a\r\n\r\n" . 'x' x 100,
-               "rlpeer\0\3" . 'x' x 24 . 'y' x 16, "rlpeer\0\3", '')
+               "rlpeer\0\4" . 'x' x 24 . 'y' x 16, "rlpeer\0\4", '')
 {
     my $socket = connect_to($ports[1]);
     print $socket $bytes;

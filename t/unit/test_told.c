@@ -155,6 +155,62 @@ test_full(void **state)
 }
 
 
+/* A word about a document, and one that is cut. */
+static void
+test_record(void **state)
+{
+    size_t                 len;
+    ngx_rl_told_record_t   out, in;
+    ngx_rl_told_reader_t   reader;
+    static u_char          text[NGX_RL_TOLD_PART_MOST];
+
+    memset(text, 'x', sizeof(text));
+    memset(&out, 0, sizeof(out));
+    out.zone = 0x01020304;
+    out.version = (uint64_t) 1 << 53;
+    out.id = ~(uint64_t) 1;
+    out.offset = 3;
+    out.size = 4;
+    out.base = 5;
+    out.base_id = 6;
+    out.data = text;
+    out.len = sizeof(text);
+
+    len = ngx_rl_told_record(buf, NGX_RL_TOLD_PART, &out);
+    assert_int_equal(len, NGX_RL_TOLD_MOST);
+    ngx_rl_told_seal(buf, len, key, 0);
+    assert_int_equal(ngx_rl_told_open(&reader, buf, len, key, 0), 0);
+    assert_int_equal(reader.kind, NGX_RL_TOLD_PART);
+    assert_int_equal(ngx_rl_told_record_read(&reader, &in), 0);
+    assert_int_equal(in.zone, out.zone);
+    assert_int_equal(in.version, out.version);
+    assert_int_equal(in.id, out.id);
+    assert_int_equal(in.offset, 3);
+    assert_int_equal(in.size, 4);
+    assert_int_equal(in.base, 5);
+    assert_int_equal(in.base_id, 6);
+    assert_int_equal(in.len, sizeof(text));
+    assert_memory_equal(in.data, text, sizeof(text));
+
+    out.len = 0;
+    len = ngx_rl_told_record(buf, NGX_RL_TOLD_ASK, &out);
+    ngx_rl_told_seal(buf, len - 1, key, 0);
+    assert_int_equal(ngx_rl_told_open(&reader, buf, len - 1, key, 0), 0);
+    assert_int_equal(ngx_rl_told_record_read(&reader, &in), -1);
+
+    /* counters are no such word, and a kind that is not there is none */
+
+    len = ngx_rl_told_record(buf, NGX_RL_TOLD_STATE, &out);
+    ngx_rl_told_seal(buf, len, key, 0);
+    assert_int_equal(ngx_rl_told_open(&reader, buf, len, key, 0), 0);
+    assert_int_equal(ngx_rl_told_record_read(&reader, &in), -1);
+
+    len = ngx_rl_told_record(buf, NGX_RL_TOLD_KINDS, &out);
+    ngx_rl_told_seal(buf, len, key, 0);
+    assert_int_equal(ngx_rl_told_open(&reader, buf, len, key, 0), -1);
+}
+
+
 /* A record that is cut in its reset is no record. */
 static void
 test_cut_reset(void **state)

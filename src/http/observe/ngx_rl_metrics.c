@@ -78,6 +78,7 @@ typedef struct {
     uint64_t                strangers;
     uint64_t                slow;       /* peers, dropped */
     uint64_t                changes;    /* lost */
+    uint64_t                replaced;   /* versions */
 } ngx_rl_metrics_item_t;
 
 /*
@@ -898,6 +899,9 @@ static const ngx_rl_metric_t  ngx_rl_item_metrics[] =
     { "ratelimit_peers_lost_changes_total", NULL, ngx_rl_at(changes),
       "Spends that other gateways were not told." },
 
+    { "ratelimit_peers_replaced_versions_total", NULL, ngx_rl_at(replaced),
+      "Versions of rules replaced by a peer that did not know them." },
+
     { NULL, NULL, 0, NULL }
 };
 
@@ -1131,6 +1135,7 @@ ngx_rl_metrics_fleet(ngx_rl_metrics_item_t *item, ngx_rl_fleet_t *fleet)
     item->strangers = atomic_load(&shared->refused);
     item->slow = atomic_load(&shared->dropped);
     item->changes = atomic_load(&fleet->shared->changes.lost);
+    item->replaced = atomic_load(&shared->replaced);
 
     for (i = 0; i < 2; i++) {
         item->told[i] = atomic_load(&shared->messages[i]);

@@ -702,6 +702,7 @@ ngx_rl_follow_end(ngx_rl_limiter_t *limiter)
 
     ngx_rl_follow_calls_end(follow);
     ngx_rl_follow_leader_end(follow);
+    ngx_rl_follow_tell_end(follow);
 
     if (follow->look.timer_set) {
         ngx_del_timer(&follow->look);

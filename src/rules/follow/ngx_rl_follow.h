@@ -2,10 +2,11 @@
  * How a document gets to every worker of every gateway.
  *
  * A change is one compare-and-set on the version: in Redis if the zone has one,
- * else in the gateway's store. Redis announces it to the leader of each
- * gateway, which asks every 5 s as well, and puts the record into the store.
- * Each worker sees that the store's generation has changed, compiles the record
- * in a job, and swaps its policy. The leader writes the state file.
+ * else in the gateway's store, or in that of the peer that decides. Redis
+ * announces it to the leader of each gateway, which asks every 5 s as well, and
+ * puts the record into the store. Each worker sees that the store's generation
+ * has changed, compiles the record in a job, and swaps its policy. The leader
+ * writes the state file.
  */
 
 #ifndef NGX_RL_FOLLOW_H_INCLUDED
@@ -117,6 +118,14 @@ void ngx_rl_follow_log(const ngx_rl_limiter_t *limiter, const ngx_str_t *what,
 
 /* The handler is not called any more; a change that was sent goes on. */
 void ngx_rl_follow_forget(ngx_rl_follow_call_t *call);
+
+/*
+ * Of a zone with proposals, for the worker that speaks with peers: a peer has
+ * told of a document; and each tick.
+ */
+void ngx_rl_follow_told(ngx_rl_limiter_t *limiter, uint64_t peer,
+    ngx_rl_told_e kind, const ngx_rl_told_record_t *told);
+void ngx_rl_follow_tell(ngx_rl_limiter_t *limiter);
 
 /* The state of this gateway. Times are ms since the epoch; 0: never. */
 typedef struct {

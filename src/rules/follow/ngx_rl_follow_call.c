@@ -12,6 +12,8 @@
 #define NGX_RL_FOLLOW_SAVED_MS    20     /* looks whether it is written */
 #define NGX_RL_FOLLOW_SAVE_MS     2000   /* waits for the state file */
 
+#define NGX_RL_FOLLOW_DECIDE_MS   5000   /* waits for a peer to decide */
+
 #define NGX_RL_FOLLOW_ERROR  80          /* bytes of one that is logged */
 
 typedef ngx_rl_follow_status_e (*ngx_rl_follow_work_pt)(
@@ -51,6 +53,7 @@ struct ngx_rl_follow_call_s {
     ngx_rl_record_t          record;     /* to be put; that was read */
     ngx_rl_store_entry_t     entry;      /* the same, as text */
     ngx_str_t                sealed;     /* the text for Redis */
+    unsigned                 proposed:1; /* a peer decides */
 
     ngx_rl_job_t            *job;
     ngx_rl_follow_work_pt      work;       /* in a thread */
@@ -443,11 +446,14 @@ ngx_rl_follow_put_answer(ngx_rl_follow_call_t *call,
 }
 
 
-/* Makes the record; without Redis it becomes the current one here. */
+/*
+ * Makes the record; without Redis it becomes the current one here, or is left
+ * for the worker that speaks with the peer that decides.
+ */
 static ngx_rl_follow_status_e
 ngx_rl_follow_put_work(ngx_rl_follow_call_t *call)
 {
-    uint64_t           id;
+    uint64_t           version, id;
     ngx_int_t          rc;
     ngx_rl_store_t    *store;
     ngx_rl_limiter_t  *limiter;
@@ -470,7 +476,17 @@ ngx_rl_follow_put_work(ngx_rl_follow_call_t *call)
         call->entry.id = call->record.id;
         call->entry.text = call->record.text;
 
-        if (limiter->redis == NULL) {
+        if (call->proposed) {
+            ngx_rl_store_version(store, &version, &id);
+            rc = NGX_BUSY;
+
+            if (version == call->version && id == call->id) {
+                limiter->proposals->base = id;
+                rc = ngx_rl_store_publish(limiter->proposals, &call->entry,
+                                          NGX_RL_STORE_ANY, 0);
+            }
+
+        } else if (limiter->redis == NULL) {
             rc = ngx_rl_store_publish(store, &call->entry, call->version,
                                       call->id);
             call->entry.generation = ngx_rl_store_generation(store);
@@ -634,6 +650,46 @@ ngx_rl_follow_put_saved(ngx_event_t *ev)
 }
 
 
+static void ngx_rl_follow_put_made(ngx_rl_follow_call_t *call);
+
+
+/*
+ * A peer has made the record current if it comes back. Another one of that
+ * version was faster; a later one may be made of this one.
+ */
+static void
+ngx_rl_follow_put_decided(ngx_event_t *ev)
+{
+    uint64_t               version, id;
+    ngx_rl_store_t        *store;
+    ngx_rl_follow_call_t  *call;
+
+    call = ev->data;
+    store = call->limiter->store;
+    ngx_rl_store_version(store, &version, &id);
+
+    if (ngx_rl_store_had(store, call->record.version, call->record.id)) {
+        call->proposed = 0;
+        call->entry.generation = ngx_rl_store_generation(store);
+        ngx_rl_follow_put_made(call);
+
+    } else if (version > call->record.version) {
+        ngx_rl_follow_call_end(call, ngx_rl_follow_call_wrong(call, "later",
+                                                              call->op->lost));
+
+    } else if (version != call->version || id != call->id) {
+        call->result.version = version;
+        ngx_rl_follow_call_end(call, NGX_RL_FOLLOW_CONFLICT);
+
+    } else if (ngx_current_msec - call->since >= NGX_RL_FOLLOW_DECIDE_MS) {
+        ngx_rl_follow_call_expired(ev);
+
+    } else {
+        ngx_add_timer(ev, NGX_RL_FOLLOW_SAVED_MS);
+    }
+}
+
+
 static void
 ngx_rl_follow_put_made(ngx_rl_follow_call_t *call)
 {
@@ -646,6 +702,13 @@ ngx_rl_follow_put_made(ngx_rl_follow_call_t *call)
             ngx_rl_follow_call_end(call, NGX_RL_FOLLOW_FAILED);
         }
 
+        return;
+    }
+
+    if (call->proposed) {
+        call->since = ngx_current_msec;
+        call->timer.handler = ngx_rl_follow_put_decided;
+        ngx_add_timer(&call->timer, NGX_RL_FOLLOW_SAVED_MS);
         return;
     }
 
@@ -688,6 +751,8 @@ ngx_rl_follow_put_handler(ngx_event_t *ev)
 
     ev->handler = ngx_rl_follow_call_expired;
     ngx_add_timer(ev, NGX_RL_FOLLOW_LONGEST_MS);
+
+    call->proposed = !ngx_rl_follow_decides(call->limiter);
 
     ngx_rl_follow_call_job(call, ngx_rl_follow_put_work,
                            ngx_rl_follow_put_made);

@@ -5,6 +5,7 @@
  *     follow.c            what this worker goes by; compiling
  *     follow_leader.c     what one worker does for its gateway
  *     follow_call.c       what the endpoint asks for
+ *     follow_peers.c      versions of gateways without Redis
  *     follow_transport.c  the store, the state file, and Redis, for all of them
  */
 
@@ -41,7 +42,10 @@ typedef struct {
     ngx_rl_problems_t        warnings;
     ngx_rl_record_t          record;     /* that was compiled */
     const char              *unsealed;   /* entry: of Redis, no seal fits */
-    unsigned                 dropped:1;  /* own: of another lineage */
+    uint64_t                 base_id;    /* proposed: of the version before */
+    unsigned                 dropped:1;  /* own: of another lineage, or maybe
+                                            unknown to the peer */
+    unsigned                 proposed:1; /* to this gateway, which decides */
 } ngx_rl_follow_task_t;
 
 /* Something that is tried again, each time after a longer wait. */
@@ -50,6 +54,19 @@ typedef struct {
     ngx_msec_t    wait;     /* ms; 0: it did not fail */
     ngx_msec_t    logged;   /* when the log last said why; 0: never */
 } ngx_rl_follow_retry_t;
+
+/* A record that comes from a peer, in parts. */
+typedef struct {
+    uint64_t      peer;          /* its name; 0: none comes */
+    uint64_t      version;
+    uint64_t      id;
+    uint64_t      base_id;
+    uint64_t      size;
+    ngx_str_t     text;          /* so far; size bytes, on the heap */
+    ngx_msec_t    asked_ms;
+    unsigned      proposed:1;
+    unsigned      forked:1;      /* the peer never had the own version */
+} ngx_rl_follow_come_t;
 
 /* The leader's work for its gateway, beside the state file. */
 typedef enum {
@@ -104,6 +121,11 @@ struct ngx_rl_follow_s {
 
     /* follow_call.c */
     ngx_queue_t              calls;
+
+    /* follow_peers.c */
+    ngx_rl_follow_come_t     come;
+    uint64_t                 told;       /* generations that peers know */
+    ngx_msec_t               told_ms;
 };
 
 
@@ -127,6 +149,16 @@ ngx_rl_follow_wake(ngx_rl_follow_t *follow)
  */
 void ngx_rl_follow_leader_look(ngx_rl_follow_t *follow);
 void ngx_rl_follow_leader_end(ngx_rl_follow_t *follow);
+
+/* The lineage of a record; 0: it has none. In a thread. */
+uint64_t ngx_rl_follow_lineage(const ngx_str_t *text, ngx_pool_t *pool);
+
+/*
+ * follow_peers.c: whether this gateway decides about changes of the document;
+ * the worker ends.
+ */
+ngx_uint_t ngx_rl_follow_decides(const ngx_rl_limiter_t *limiter);
+void ngx_rl_follow_tell_end(ngx_rl_follow_t *follow);
 
 /*
  * It is time, there is a new document, or a message may have been lost. One

@@ -97,7 +97,7 @@ ngx_rl_follow_may_return(ngx_rl_follow_t *follow, uint64_t found)
 }
 
 
-static uint64_t
+uint64_t
 ngx_rl_follow_lineage(const ngx_str_t *text, ngx_pool_t *pool)
 {
     const char       *wrong;

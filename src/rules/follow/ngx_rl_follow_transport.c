@@ -213,11 +213,40 @@ ngx_rl_follow_load(ngx_rl_limiter_t *limiter, ngx_pool_t *pool, ngx_uint_t test)
 }
 
 
+/* NULL: logged. It is zero, being new, and not zeroed: that would touch it. */
+static ngx_rl_store_t *
+ngx_rl_follow_store(ngx_shm_zone_t *shm_zone)
+{
+    size_t           size;
+    ngx_rl_store_t  *store;
+
+    size = ngx_rl_store_size(NGX_RL_RECORD_MAX);
+    store = ngx_rl_shm_make(shm_zone, size);
+
+    return (store
+            && ngx_rl_store_init(store, size, NGX_RL_RECORD_MAX) == NGX_OK)
+           ? store : NULL;
+}
+
+
+static ngx_int_t
+ngx_rl_follow_proposals_init(ngx_shm_zone_t *shm_zone, void *data)
+{
+    ngx_rl_limiter_t  *limiter, *old;
+
+    limiter = shm_zone->data;
+    old = data;
+
+    limiter->proposals = old ? old->proposals : ngx_rl_follow_store(shm_zone);
+
+    return limiter->proposals ? NGX_OK : NGX_ERROR;
+}
+
+
 /* Old workers use the memory: nothing is written to what is there. */
 static ngx_int_t
 ngx_rl_follow_init(ngx_shm_zone_t *shm_zone, void *data)
 {
-    size_t             size;
     ngx_int_t          rc;
     ngx_pool_t        *pool;
     ngx_rl_limiter_t  *limiter, *old;
@@ -230,15 +259,9 @@ ngx_rl_follow_init(ngx_shm_zone_t *shm_zone, void *data)
         return NGX_OK;
     }
 
-    /* not zeroed here, which would touch all of it: it is zero, being new */
+    limiter->store = ngx_rl_follow_store(shm_zone);
 
-    size = ngx_rl_store_size(NGX_RL_RECORD_MAX);
-    limiter->store = ngx_rl_shm_make(shm_zone, size);
-
-    if (limiter->store == NULL
-        || ngx_rl_store_init(limiter->store, size, NGX_RL_RECORD_MAX)
-           != NGX_OK)
-    {
+    if (limiter->store == NULL) {
         return NGX_ERROR;
     }
 
@@ -262,6 +285,15 @@ ngx_rl_follow_init(ngx_shm_zone_t *shm_zone, void *data)
 ngx_int_t
 ngx_rl_follow_prepare(ngx_conf_t *cf, ngx_rl_limiter_t *limiter, void *tag)
 {
+    if (limiter->peers
+        && !ngx_rl_shm_add(cf, "ratelimit_proposals", NGX_RL_STORE_LAYOUT,
+                           &limiter->zone.name,
+                           ngx_rl_store_size(NGX_RL_RECORD_MAX),
+                           ngx_rl_follow_proposals_init, limiter, tag))
+    {
+        return NGX_ERROR;
+    }
+
     return ngx_rl_shm_add(cf, "ratelimit_rules", NGX_RL_STORE_LAYOUT,
                           &limiter->zone.name,
                           ngx_rl_store_size(NGX_RL_RECORD_MAX),

@@ -33,6 +33,7 @@
 #include "ngx_rl_limit.h"
 #include "ngx_rl_match.h"
 #include "ngx_rl_limit.h"
+#include "ngx_rl_peers.h"
 #include "ngx_rl_redis.h"
 #include "ngx_rl_store.h"
 #include "ngx_rl_date.h"
@@ -271,7 +272,10 @@ struct ngx_rl_limiter_s {
     void            *follow;     /* the worker's */
 
     ngx_rl_fleet_t  *fleet;      /* NULL: no peers */
+    ngx_rl_peers_t  *peers;      /* of that; or NULL */
     uint32_t         fleet_zone; /* hash of its name, the same on all */
+    ngx_rl_store_t  *proposals;  /* records for another gateway to decide; NULL:
+                                    no document, or no peers decide */
 };
 
 
