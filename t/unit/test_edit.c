@@ -27,7 +27,8 @@ typedef struct {
     ngx_rl_edit_resource_e   resource;
     ngx_rl_edit_method_e     method;
     const char              *name;
-    const char              *query;     /* "rule=", "key=", "force" */
+    const char              *query;     /* "rule=", "key=", "owner=",
+                                           "dry_run", "force" */
     const char              *body;
     ngx_rl_edit_status_e     status;
     const char              *reply;     /* or the problems */
@@ -553,7 +554,55 @@ static const step_t  steps[] = {
     step(DENY, POST, 0, 0, "'0.0.0.0/0'", REJECTS_ALL, NULL, NULL),
     step(DENY, POST, 0, 0, "{'address':'::/0'}", REJECTS_ALL, NULL, NULL),
     step(DENY, POST, 0, 0, "{'key':'*'}", REJECTS_ALL, NULL, NULL),
-    step(DENY, POST, 0, 0, "'1234::/96'", OK, "*", "*")
+    step(DENY, POST, 0, 0, "'1234::/96'", OK, "*", "*"),
+
+    /* the rules of one owner */
+
+    base("{'version':41,'rules':[{'id':'a','owner':'x'," P(1) "},{'id':'b',"
+         P(2) "},{'id':'c','owner':'x'," P(3) "}],'deny':['#k#']}", 0),
+    step(RULES, PUT, 0, "owner=x", "[{'id':'d'," P(4) "},{'id':'c',"
+        "'owner':'x'," P(5) "}]", OK,
+        "[{'id':'b'," P(2) "},{'id':'d'," P(4) ",'owner':'x'},"
+        "{'id':'c','owner':'x'," P(5) "}]",
+        NEXT "'rules':[{'id':'b'," P(2) "},{'id':'d'," P(4) ",'owner':'x'},"
+        "{'id':'c','owner':'x'," P(5) "}],'deny':['#k#']}"),
+    step(RULES, PUT, 0, "owner=y", "[]", OK, "*", NULL),
+    step(RULES, PUT, 0, "owner=x", "[{'id':'a','owner':'y'," P(1) "}]", INVALID,
+        "/rules : a rule of the body has another 'owner' than the query", NULL),
+    step(RULES, PUT, 0, "owner=x", "[{'id':'b'," P(1) "}]", INVALID,
+        "/rules/1/id b: is taken by another rule", NULL),
+    step(RULES, PUT, 0, "owner=x", "{}", INVALID, "/rules : expected an array",
+        NULL),
+
+    /* a dry run: what would differ */
+
+    step(RULES, PUT, 0, "dry_run", "[{'id':'c','owner':'x'," P(4) "},"
+        "{'id':'b'," P(2) "},{'id':'d'," P(1) "}]", OK,
+        "{'version':41,'changes':[{'path':['rules','a'],'before':{'id':'a',"
+        "'owner':'x'," P(1) "}},{'path':['rules','c','params','limit'],"
+        "'before':3,'after':4},{'path':['rules','d'],'after':{'id':'d'," P(1)
+        "}}]}", NULL),
+    step(RULES, PUT, 0, "dry_run", "[{'id':'b'," P(2) "},{'id':'a',"
+        "'owner':'x'," P(1) "},{'id':'c','owner':'x'," P(3) "}]", OK,
+        "{'version':41,'changes':[{'path':['rules'],'before':['a','b','c'],"
+        "'after':['b','a','c']}]}", NULL),
+    step(DENY, POST, 0, "dry_run", "['#k#','10.0.0.0/8']", OK, "{'version':41,"
+        "'changes':[{'path':['deny'],'after':'10.0.0.0/8'}]}", NULL),
+    step(DENY, POST, 0, "dry_run", "['#k#']", OK,
+        "{'version':41,'changes':[]}", NULL),
+    step(RULE, DELETE, "b", "dry_run", 0, GONE, "{'version':41,'changes':["
+        "{'path':['rules','b'],'before':{'id':'b'," P(2) "}}]}", NULL),
+    step(RULE, DELETE, "q", "dry_run", 0, NOT_FOUND, NULL, NULL),
+    step(TIER_ASSIGNMENT, PUT, "k", "dry_run", "{'tier':'t'}", CREATED,
+        "{'version':41,'changes':[{'path':['tier_of'],'after':{'keys':{"
+        "'#k#':'t'}}}]}", NULL),
+    step(DOCUMENT, PUT, 0, "dry_run", "{'rules':1}", INVALID,
+        "/rules : expected an array", NULL),
+
+    base("", 0),
+    step(DOCUMENT, PUT, 0, "dry_run", "{'rules':[{'id':'a'," P(1) "}]}",
+        CREATED, "{'version':0,'changes':[{'path':['rules','a'],'after':{"
+        "'id':'a'," P(1) "}}]}", NULL)
 };
 
 
@@ -633,6 +682,12 @@ request(const char *text, ngx_uint_t clear, const step_t *step)
 
     } else if (step->query && strncmp(step->query, "key=", 4) == 0) {
         edit.key = meant(step->query + 4);
+
+    } else if (step->query && strncmp(step->query, "owner=", 6) == 0) {
+        edit.owner = meant(step->query + 6);
+
+    } else if (step->query && strcmp(step->query, "dry_run") == 0) {
+        edit.dry_run = 1;
 
     } else {
         edit.force = (step->query != NULL);
@@ -893,6 +948,13 @@ test_memory(void **state)
              "*"),
         step(OVERRIDES, GET, 0, "key=k", 0, OK, "*", NULL),
         step(ALLOW, POST, 0, 0, "['k','m']", OK, "*", "*"),
+        step(RULES, PUT, 0, "owner=x", "[{'id':'b'," P(9) "}]", OK,
+             "[{'id':'a'," P(9) ",'tiers':{},'limits_by_api_key':{'#k#':{"
+             "'limit':1}}},{'id':'b'," P(9) ",'owner':'x'}]", "*"),
+        step(RULES, PUT, 0, "dry_run", "[{'id':'b'," P(8) "}]", OK,
+             "{'version':41,'changes':[{'path':['rules','a'],'before':{'id':"
+             "'a'," P(9) ",'tiers':{},'limits_by_api_key':{'#k#':{'limit':1}}}},"
+             "{'path':['rules','b'],'after':{'id':'b'," P(8) "}}]}", NULL),
         step(ALLOW, DELETE, 0, "key=k", 0, GONE, NULL, "*")
     };
 

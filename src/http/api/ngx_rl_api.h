@@ -75,6 +75,8 @@ typedef struct {
     ngx_str_t   by;
     ngx_str_t   n;
     ngx_str_t   status;
+    ngx_str_t   owner;
+    ngx_str_t   dry_run;
     ngx_uint_t  nkeys;
     ngx_str_t   keys[NGX_RL_MAX_PARTS];
 } ngx_rl_api_args_t;

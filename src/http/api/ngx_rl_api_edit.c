@@ -92,9 +92,21 @@ ngx_rl_api_conditions(ngx_rl_api_t *api)
 
     r = api->request;
 
-    if (!ngx_rl_api_utf8(&api->name) || !ngx_rl_api_utf8(&api->args.rule)) {
+    if (!ngx_rl_api_utf8(&api->name) || !ngx_rl_api_utf8(&api->args.rule)
+        || !ngx_rl_api_utf8(&api->args.owner)
+        || (api->args.owner.data && api->args.owner.len == 0))
+    {
         return ngx_rl_api_problem(api, NGX_HTTP_BAD_REQUEST, "invalid",
                                   "expected a name in UTF-8");
+    }
+
+    /* "dry_run=yes" must not change anything */
+
+    if (api->args.dry_run.data
+        && (api->args.dry_run.len != 1 || api->args.dry_run.data[0] != '1'))
+    {
+        return ngx_rl_api_problem(api, NGX_HTTP_BAD_REQUEST, "invalid",
+                                  "expected \"dry_run=1\"");
     }
 
     if (!ngx_rl_api_writes(api)) {
@@ -390,11 +402,13 @@ ngx_rl_api_work(ngx_rl_api_t *api, const ngx_rl_record_t *base)
     edit->clear = edit->limiter->clear;
     edit->now = ngx_time();
     edit->force = (api->args.force.len == 1 && api->args.force.data[0] == '1');
+    edit->dry_run = (api->args.dry_run.len != 0);
 
     if (RAND_bytes(edit->random, sizeof(edit->random)) != 1
         || ngx_rl_api_work_copy(pool, &edit->name, &api->name) != NGX_OK
         || ngx_rl_api_work_copy(pool, &edit->rule, &api->args.rule) != NGX_OK
         || ngx_rl_api_work_copy(pool, &edit->key, &api->args.keys[0]) != NGX_OK
+        || ngx_rl_api_work_copy(pool, &edit->owner, &api->args.owner) != NGX_OK
         || ngx_rl_api_work_copy(pool, &edit->body, &api->body.text) != NGX_OK)
     {
         goto failed;
@@ -676,6 +690,14 @@ ngx_rl_api_edit_made(ngx_rl_api_t *api)
 
     if (!work->writes) {
         return ngx_rl_api_edit_answer(api);
+    }
+
+    if (edit->dry_run) {
+        ngx_rl_api_etag(api, edit->version, work->id);
+
+        return (ngx_rl_api_edit_warnings(api) == NGX_OK)
+               ? ngx_rl_api_answer(api, NGX_HTTP_OK, &edit->reply)
+               : NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
     /* the document stays as it is here; does the fleet have the same? */

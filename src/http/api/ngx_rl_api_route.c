@@ -33,13 +33,15 @@ static ngx_int_t ngx_rl_api_index(ngx_rl_api_t *api);
 #define KEYS    0x04
 #define FORCE   0x08
 #define REASON  0x10
-#define CHANGE  (FORCE|REASON)
+#define DRY_RUN 0x4000
+#define CHANGE  (FORCE|REASON|DRY_RUN)
 #define OF_TIER 0x20
 #define SINCE   0x40
 #define BY      0x80
 #define NUMBER  0x100
 #define PENALTY 0x1000
 #define STATUS  0x2000
+#define OWNER   0x8000
 
 static const ngx_rl_api_arg_t  ngx_rl_api_args[] = {
     { ngx_string("rule"), RULE, offsetof(ngx_rl_api_args_t, rule) },
@@ -52,6 +54,8 @@ static const ngx_rl_api_arg_t  ngx_rl_api_args[] = {
     { ngx_string("by"), BY, offsetof(ngx_rl_api_args_t, by) },
     { ngx_string("n"), NUMBER, offsetof(ngx_rl_api_args_t, n) },
     { ngx_string("status"), STATUS, offsetof(ngx_rl_api_args_t, status) },
+    { ngx_string("owner"), OWNER, offsetof(ngx_rl_api_args_t, owner) },
+    { ngx_string("dry_run"), DRY_RUN, offsetof(ngx_rl_api_args_t, dry_run) },
     { ngx_null_string, 0, 0 }
 };
 
@@ -62,7 +66,7 @@ static const ngx_rl_api_route_t  ngx_rl_api_routes[] =
     { ngx_string("document/validate"), POST, NGX_RL_API_READS,
       ngx_rl_api_edit, NGX_RL_EDIT_VALIDATE, 0, FORCE },
     { ngx_string("rules"), GET|PUT, 0,
-      ngx_rl_api_edit, NGX_RL_EDIT_RULES, 0, CHANGE },
+      ngx_rl_api_edit, NGX_RL_EDIT_RULES, 0, OWNER|CHANGE },
     { ngx_string("rules/{}"), GET|PUT|PATCH|DELETE, 0,
       ngx_rl_api_edit, NGX_RL_EDIT_RULE, 0, CHANGE },
     { ngx_string("tiers/{}"), GET|PUT|DELETE, 0, ngx_rl_api_edit,

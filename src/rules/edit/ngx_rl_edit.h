@@ -50,6 +50,8 @@ typedef struct {
     ngx_str_t                name;      /* in the path; or empty */
     ngx_str_t                rule;      /* "?rule="; or empty */
     ngx_str_t                key;       /* "?key="; or empty */
+    ngx_str_t                owner;     /* "?owner=", of a PUT of all rules: it
+                                           replaces that owner's; or empty */
     ngx_str_t                body;
     ngx_str_t                base;      /* the document; or empty */
     uint64_t                 version;   /* of base; 0: none */
@@ -57,11 +59,14 @@ typedef struct {
                                            the next change */
     u_char                   random[16]; /* for an id */
     unsigned                 force:1;
+    unsigned                 dry_run:1; /* a change is shown, not made: no next
+                                           document */
     unsigned                 clear:1;   /* keys are kept in the clear */
 
     /* the result */
     ngx_rl_edit_status_e     status;
-    ngx_str_t                reply;     /* JSON; empty for VALIDATE */
+    ngx_str_t                reply;     /* JSON; empty for VALIDATE; of a dry
+                                           run what would change */
     ngx_str_t                made;      /* the id of a POSTed override; or
                                            empty */
     ngx_str_t                document;  /* the next one; empty: no change */

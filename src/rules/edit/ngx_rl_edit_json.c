@@ -14,6 +14,7 @@
 
 #define NGX_RL_EDIT_POINTER   128   /* bytes of a place at most */
 #define NGX_RL_EDIT_DURATION  (366 * 24 * 3600)   /* seconds at most */
+#define NGX_RL_EDIT_SETS      2     /* names above the arrays that are sets */
 
 #define NGX_RL_EDIT_ENDING                                                 \
     (sizeof(ngx_rl_edit_ending) / sizeof(ngx_rl_edit_ending[0]))
@@ -47,6 +48,7 @@ struct ngx_rl_edit_work_s {
     const ngx_rl_edit_row_t  *row;
     json_t                   *root;   /* the document; owned */
     json_t                   *body;   /* or NULL; owned */
+    json_t                   *changes; /* of a dry run */
     ngx_array_t               slots;
     ngx_uint_t                missing; /* there is nothing to show */
     int                       failed;  /* not 0: memory was out, and nothing is
@@ -575,10 +577,49 @@ ngx_rl_edit_set(ngx_rl_edit_work_t *work, ngx_rl_edit_slot_t *slot,
 }
 
 
+/*
+ * The rules of others as they stand, and behind them the body's, which get the
+ * owner. A new reference; NULL: memory is out, or the body is wrong.
+ */
+static json_t *
+ngx_rl_edit_owned(ngx_rl_edit_work_t *work, const json_t *there)
+{
+    size_t      i;
+    json_t     *rules, *rule;
+    ngx_str_t  *name;
+
+    name = &work->edit->owner;
+    rules = json_array();
+
+    json_array_foreach(there, i, rule) {
+        if (!ngx_rl_edit_is(json_object_get(rule, "owner"), name)) {
+            work->failed |= json_array_append(rules, rule);
+        }
+    }
+
+    json_array_foreach(work->body, i, rule) {
+
+        if (json_is_object(rule) && !json_object_get(rule, "owner")) {
+            work->failed |= json_object_set_new(rule, "owner",
+                json_stringn((char *) name->data, name->len));
+        }
+
+        if (!ngx_rl_edit_is(json_object_get(rule, "owner"), name)) {
+            (void) ngx_rl_edit_wrong(work, NULL, NULL, "a rule of the body has "
+                                     "another \"owner\" than the query");
+        }
+
+        work->failed |= json_array_append(rules, rule);
+    }
+
+    return rules;
+}
+
+
 static ngx_rl_edit_status_e
 ngx_rl_edit_put(ngx_rl_edit_work_t *work)
 {
-    json_t              *value;
+    json_t              *value, *owned;
     ngx_uint_t           i, found;
     ngx_rl_edit_t       *edit;
     ngx_rl_edit_slot_t  *slot;
@@ -613,10 +654,14 @@ ngx_rl_edit_put(ngx_rl_edit_work_t *work)
                    "define the rule in the document");
     }
 
+    owned = edit->owner.len ? ngx_rl_edit_owned(work, slot->value) : NULL;
+
     for (i = 0; i < work->slots.nelts; i++) {
         found |= (slot[i].value != NULL);
-        ngx_rl_edit_set(work, &slot[i], value);
+        ngx_rl_edit_set(work, &slot[i], owned ? owned : value);
     }
+
+    json_decref(owned);
 
     return (found || edit->name.len == 0) ? NGX_RL_EDIT_OK
                                           : NGX_RL_EDIT_CREATED;
@@ -1237,11 +1282,141 @@ ngx_rl_edit_compile(ngx_rl_edit_work_t *work)
 }
 
 
+/*
+ * The elements of an array by their ids; those without one by their JSON. A new
+ * reference.
+ */
+static json_t *
+ngx_rl_edit_named(ngx_rl_edit_work_t *work, const json_t *array)
+{
+    size_t      i;
+    json_t     *names, *element;
+    ngx_str_t   name;
+
+    names = json_object();
+
+    json_array_foreach(array, i, element) {
+        name = ngx_rl_document_text(json_object_get(element, "id"));
+
+        if (name.len == 0) {
+            work->failed |= ngx_rl_document_write(element, work->edit->pool,
+                                                  &name);
+        }
+
+        work->failed |= json_object_setn_nocheck(names, (char *) name.data,
+                                                 name.len, element);
+    }
+
+    return names;
+}
+
+
+static json_t *
+ngx_rl_edit_order(ngx_rl_edit_work_t *work, json_t *names)
+{
+    json_t      *order, *value;
+    const char  *name;
+
+    order = json_array();
+
+    json_object_foreach(names, name, value) {
+        work->failed |= json_array_append_new(order, json_string(name));
+    }
+
+    return order;
+}
+
+
+/*
+ * Adds what differs to work->changes: of objects the innermost members. Arrays
+ * of the document are sets of elements; if the sets are equal, their orders
+ * differ. path: where both are; NULL: there is none, of one of both.
+ */
+static void
+ngx_rl_edit_compare(ngx_rl_edit_work_t *work, json_t *path, json_t *before,
+    json_t *after)
+{
+    json_t      *was, *is, *value, *below;
+    ngx_uint_t   i, sets;
+    const char  *name;
+
+    sets = json_array_size(path) <= NGX_RL_EDIT_SETS
+           && (json_is_array(before) || json_is_array(after));
+
+    was = sets ? ngx_rl_edit_named(work, before) : json_incref(before);
+    is = sets ? ngx_rl_edit_named(work, after) : json_incref(after);
+
+    if (sets && json_equal(was, is)) {
+        work->failed |= json_array_append_new(work->changes,
+            json_pack("{s:O, s:o, s:o}", "path", path,
+                      "before", ngx_rl_edit_order(work, was),
+                      "after", ngx_rl_edit_order(work, is)));
+
+    } else if (!json_is_object(was) || !json_is_object(is)) {
+        work->failed |= json_array_append_new(work->changes,
+            json_pack("{s:O, s:O*, s:O*}", "path", path, "before", was,
+                      "after", is));
+
+    } else {
+
+        for (i = 0; i < 2; i++) {
+            json_object_foreach(i ? is : was, name, value) {
+
+                if (json_equal(json_object_get(was, name),
+                               json_object_get(is, name))
+                    || (i && json_object_get(was, name)))
+                {
+                    continue;
+                }
+
+                below = json_array();
+                work->failed |= json_array_extend(below, path);
+
+                if (!sets || json_object_get(value, "id")) {
+                    work->failed |= json_array_append_new(below,
+                                                          json_string(name));
+                }
+
+                ngx_rl_edit_compare(work, below, json_object_get(was, name),
+                                    json_object_get(is, name));
+                json_decref(below);
+            }
+        }
+    }
+
+    json_decref(was);
+    json_decref(is);
+}
+
+
+static void
+ngx_rl_edit_show_changes(ngx_rl_edit_work_t *work, json_t *base)
+{
+    json_t  *path, *shown;
+
+    path = json_array();
+    work->changes = json_array();
+
+    if (!json_equal(base, work->root)) {
+        ngx_rl_edit_compare(work, path, base, work->root);
+    }
+
+    shown = json_pack("{s:I, s:O}", "version", (json_int_t) work->edit->version,
+                      "changes", work->changes);
+    work->failed |= ngx_rl_document_write(shown, work->edit->pool,
+                                          &work->edit->reply);
+    json_decref(shown);
+    json_decref(work->changes);
+    json_decref(path);
+}
+
+
 /* Makes the next document, and sets edit->document unless it is the same. */
 static ngx_rl_edit_status_e
 ngx_rl_edit_change(ngx_rl_edit_work_t *work)
 {
     json_t                *base;
+    ngx_str_t              text;
     ngx_uint_t             same;
     ngx_rl_edit_t         *edit;
     ngx_rl_problems_t      unused;
@@ -1279,16 +1454,23 @@ ngx_rl_edit_change(ngx_rl_edit_work_t *work)
      * document.
      */
 
-    if (edit->base.len) {
+    if (edit->base.len || edit->dry_run) {
+        text = edit->base.len ? edit->base : ngx_rl_edit_empty;
+
         work->failed |= ngx_rl_problems_init(&unused, edit->pool);
-        base = work->failed ? NULL
-                            : ngx_rl_document_parse(&edit->base, &unused);
+        base = work->failed ? NULL : ngx_rl_document_parse(&text, &unused);
 
         work->failed |= (base == NULL && unused.n == 0);
-        (void) json_object_set(base, "version",
-                               json_object_get(work->root, "version"));
+        work->failed |= json_is_object(base)
+                        && json_object_set(base, "version",
+                                json_object_get(work->root, "version")) != 0;
 
-        same = json_equal(base, work->root);
+        same = edit->base.len && json_equal(base, work->root);
+
+        if (edit->dry_run) {
+            ngx_rl_edit_show_changes(work, base);
+        }
+
         json_decref(base);
 
         if (same || work->failed) {
@@ -1304,7 +1486,7 @@ ngx_rl_edit_change(ngx_rl_edit_work_t *work)
     }
 
     if (status == NGX_RL_EDIT_TOO_LARGE
-        || edit->resource == NGX_RL_EDIT_VALIDATE)
+        || edit->resource == NGX_RL_EDIT_VALIDATE || edit->dry_run)
     {
         ngx_str_null(&edit->document);
     }
@@ -1332,7 +1514,9 @@ ngx_rl_edit_run(ngx_rl_edit_work_t *work)
         status = ngx_rl_edit_change(work);
     }
 
-    if (status >= NGX_RL_EDIT_GONE || work->failed) {
+    if (status >= NGX_RL_EDIT_GONE || work->failed
+        || (edit->dry_run && edit->method != NGX_RL_EDIT_GET))
+    {
         return status;
     }
 
