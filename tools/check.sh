@@ -56,7 +56,7 @@ check_unstable() {
 check_scripts() {
     local file files failed=0
 
-    mapfile -t files < <(git ls-files '*.sh' .ci/run)
+    mapfile -t files < <(git ls-files '*.sh' .ci/run ctl/ratelimitctl ctl/ratelimitctl.bash)
     shellcheck -x -P SCRIPTDIR -S warning "${files[@]}" || failed=1
 
     # what no test runs

@@ -42,6 +42,12 @@ esac
 
 install -D -m 644 "build/$module" "${DESTDIR:-}$modules/$module"
 
+install -D -m 755 ctl/ratelimitctl "${DESTDIR:-}/usr/local/bin/ratelimitctl"
+install -D -m 644 ctl/ratelimitctl.1 \
+    "${DESTDIR:-}/usr/local/share/man/man1/ratelimitctl.1"
+install -D -m 644 ctl/ratelimitctl.bash \
+    "${DESTDIR:-}/usr/local/share/bash-completion/completions/ratelimitctl"
+
 if [ -e build/ratelimit-feed ]; then
     install -D -m 755 build/ratelimit-feed \
         "${DESTDIR:-}/usr/local/sbin/ratelimit-feed"

@@ -152,7 +152,12 @@ for (['DELETE', '/tiers/pro?Rule=search', 'Rule'],
      ['DELETE', '/allow?keys=sk_one', 'keys'],
      ['DELETE', '/allow?force', 'x', 422],
      ['POST', '/document/validate?reason=x', 'reason', 400, {}],
-     ['PUT', '/document?dry_run=1', 'dry_run', 400, { rules => [] }],
+     ['PATCH', '/counters?rule=search&key=a&dry_run=1', 'dry_run', 400, { add => 1 }],
+     ['PUT', '/document?owner=x', 'owner', 400, { rules => [] }],
+     ['PUT', '/rules?dry_run=yes', 'x', 400, [], qr/^expected "dry_run=1"$/],
+     ['PUT', '/rules?dry_run=', 'x', 400, [], qr/^expected "dry_run=1"$/],
+     ['PUT', '/rules?owner=', 'x', 400, [], qr/^expected a name in UTF-8$/],
+     ['PUT', '/rules?owner=%ff', 'x', 400, [], qr/^expected a name in UTF-8$/],
      ['PUT', '/document?' . 'x' x 300, 'x' x 64, 400, { rules => [] }],
      ['GET', '/overrides?Key=sk_1', 'Key'], ['GET', '/document?rule=search', 'rule'],
      ['GET', '/tiers/pro?reason=x', 'reason'], ['GET', '/versions?n=1', 'n'],
@@ -160,11 +165,26 @@ for (['DELETE', '/tiers/pro?Rule=search', 'Rule'],
      ['GET', '/counters?rule=search&key=a&keys=b', 'keys'],
      ['DELETE', '/counters?rule=a&rule=b&key=c', 'rule'])
 {
-    my ($method, $path, $name, $status, $body) = @$_;
+    my ($method, $path, $name, $status, $body, $detail) = @$_;
     my $refused = $api->send($method, $path, $body, $ANY);
     is($refused->{status}, $status // 400, substr "$method $path", 0, 60);
-    like($refused->{json}{detail}, qr/^"\Q$name\E" is no query argument/,
+    like($refused->{json}{detail}, $detail // qr/^"\Q$name\E" is no query argument/,
          "$name: the message") if !$status || $status == 400;
+}
+
+# a dry run: its conditions are those of the change
+for (['PUT', '/rules?dry_run=1', '200 3', []], ['DELETE', '/tiers/pro?dry_run=1', '200 3'],
+     ['POST', '/overrides?dry_run=1', '200 1', { %override, id => 'more' }],
+     ['PUT', '/rules/fourth?dry_run=1', '200 1', \%rule],
+     ['PUT', '/rules/search?dry_run=1', '412 -', \%rule, $NEW],
+     ['PUT', '/rules/search?dry_run=1', '412 -', \%rule, 'If-Match: "1"'],
+     ['DELETE', '/rules/none?dry_run=1', '404 -'],
+     ['PUT', '/deny?dry_run=1', '422 -', ['*']])
+{
+    my ($method, $path, $said, $body, $condition) = @$_;
+    my $shown = $api->send($method, $path, $body, $condition // $ANY);
+    my $changes = $shown->{json}{changes};
+    is("$shown->{status} " . ($changes ? @$changes : '-'), $said, "$method $path");
 }
 
 is($api->get('/document')->{etag}, $now->{etag}, 'nothing of this changed anything');

@@ -10,7 +10,7 @@
 #         of the blocks above it on the page.
 #     console
 #         A transcript: "$ command", "> its next line", what it printed. A
-#         command with curl or python3 is run, against a fresh gateway with the
+#         command with curl, python3 or ratelimitctl is run, against a fresh gateway with the
 #         nginx block above it. Any other must be known, and show no output.
 #     console fleet
 #         The same with two gateways, 8080 and 8081, a Redis at 6379 and an API
@@ -22,6 +22,7 @@
 #     json    is parsed.
 #     text    is not read.
 
+use Cwd qw( getcwd );
 use File::Basename qw( basename dirname );
 use JSON::PP ();
 use t::RateLimit 'no_plan';
@@ -31,7 +32,7 @@ use t::JWT;
 my @PAGES = sort glob 'docs/*.md *.md';
 
 # programs of commands that are run, with or without a gateway
-my $RUN = qr/\b(?:curl|python3)\b/;
+my $RUN = qr/\b(?:curl|python3|ratelimitctl)\b/;
 
 # programs of commands that are not run
 my $PROGRAMS = qr/^(?:sudo[ ])?(?:apt|callgrind_annotate|install|kill|nginx|
@@ -89,6 +90,8 @@ my @NAMES = (
         $self->write("$_.tokens", "ann:not-a-secret-0123\n")
             for qw( ratelimit readers metrics );
         $self->write('check.tokens', "billing:not-a-secret-0123 check\n");
+        $self->write('ratelimitctl.conf', $self->ports(
+            "gateway http://127.0.0.1:8082/ratelimit\ntoken_file token\n"));
         $self->write('token', "Authorization: Bearer not-a-secret-0123\n");
         $self->write('secret.jwk', '{"kty":"oct","k":"' . 'c2VjcmV0' x 8
                                    . "\"}\n");
@@ -209,6 +212,7 @@ sub lasting {
     $text =~ s/^(X-RateLimit-Reset: )\d{10}$/$1*/mgi;
     $text =~ s{;pk=:[\w+/]{12}:}{;pk=:*:}g;
     $text =~ s/("reset_at":")\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"/$1*"/g;
+    $text =~ s/ \K\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ(?= )/*/g;
     return $text;
 }
 
@@ -262,6 +266,8 @@ sub transcript {
         }
         my $dir = $gateways[0]{dir};
         $gateways[0]->write('command', $gateways[0]->ports($command));
+        local $ENV{PATH} = getcwd() . "/ctl:$ENV{PATH}";
+        local $ENV{RATELIMITCTL} = "$dir/ratelimitctl.conf";
         my $got = `cd '$dir' && bash command 2>&1`;
         is_transcript($got, $shown, $name);
     }

@@ -953,8 +953,8 @@ test_memory(void **state)
              "'limit':1}}},{'id':'b'," P(9) ",'owner':'x'}]", "*"),
         step(RULES, PUT, 0, "dry_run", "[{'id':'b'," P(8) "}]", OK,
              "{'version':41,'changes':[{'path':['rules','a'],'before':{'id':"
-             "'a'," P(9) ",'tiers':{},'limits_by_api_key':{'#k#':{'limit':1}}}},"
-             "{'path':['rules','b'],'after':{'id':'b'," P(8) "}}]}", NULL),
+             "'a'," P(9) ",'tiers':{},'limits_by_api_key':{'#k#':{'limit':1}}"
+             "}},{'path':['rules','b'],'after':{'id':'b'," P(8) "}}]}", NULL),
         step(ALLOW, DELETE, 0, "key=k", 0, GONE, NULL, "*")
     };
 
