@@ -47,16 +47,24 @@ sub complete {
                   $command) == 0;
 }
 
+sub output {
+    open my $out, '-|', 'bash', '-c', "($_[0]\n) 2>/dev/null" or die;
+    local $/;
+    return <$out> // '';
+}
+
 sub shows {
     my ($commands, @rows) = @_;
     is(@$commands, @rows, 'as many commands as are known');
     for my $i (0 .. $#rows) {
         my ($begin, $expected, $name) = @{ $rows[$i] };
         like($commands->[$i] // '', $begin, "$name: the command");
-        open my $out, '-|', 'bash', '-c', "($commands->[$i]\n) 2>/dev/null" or die;
-        local $/;
-        my $got = <$out> // '';
-        close $out;
+        my $got = output($commands->[$i]);
+        # the limit gives a request back each 6 s, for a busy machine to take
+        for (1 .. 5) {
+            last if $got =~ $expected || $name ne 'rejected';
+            $got = output($commands->[$i]);
+        }
         like($got, $expected, $name);
     }
 }
@@ -97,7 +105,7 @@ sub is_rule {
 
 my @FIRST = (
     [qr/alice/, qr{^HTTP/1.1 200 .*^X-RateLimit-Remaining: 9\r$}ms, 'the first'],
-    [qr/seq/, qr/^(?:200 )+(?:429 )+$/, 'until the limit'],
+    [qr/seq/, qr/^(?:200 )+429 (?:200 |429 )*$/, 'until the limit'],
     [qr/alice/, qr{^HTTP/1.1 429 .*^Retry-After: \d+\r$}ms, 'rejected'],
     [qr/curl -i http/, qr{^HTTP/1.1 200 (?!.*X-RateLimit)}s, 'without a key'],
     [qr/PUT/, qr/"id":"orders"/, 'a new rule'],
