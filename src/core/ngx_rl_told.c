@@ -6,7 +6,7 @@
 
 #include "ngx_rl_told.h"
 
-#define NGX_RL_TOLD_MAGIC   "rlpeer\0\4"   /* the version at its end */
+#define NGX_RL_TOLD_MAGIC   "rlpeer\0\5"   /* the version at its end */
 
 #define NGX_RL_TOLD_LIMIT          0xff
 #define NGX_RL_TOLD_RESET          0x80
@@ -290,6 +290,14 @@ ngx_rl_told_end(ngx_rl_told_writer_t *writer)
 
 
 void
+ngx_rl_told_age(u_char *message, uint64_t age_ms)
+{
+    (void) ngx_rl_told_put(message + 13, ngx_rl_min(age_ms, NGX_RL_TOLD_AGE),
+                           3);
+}
+
+
+void
 ngx_rl_told_seal(u_char *message, size_t len,
     const u_char key[NGX_RL_TOLD_SECRET], uint64_t number)
 {
@@ -335,7 +343,8 @@ ngx_rl_told_open(ngx_rl_told_reader_t *reader, const u_char *message,
         return -1;
     }
 
-    reader->kind = (unsigned) ngx_rl_told_get(&reader->p, 4);
+    reader->kind = (unsigned) ngx_rl_told_get(&reader->p, 1);
+    reader->age_ms = (uint32_t) ngx_rl_told_get(&reader->p, 3);
 
     return (reader->kind < NGX_RL_TOLD_KINDS) ? 0 : -1;
 }

@@ -5,7 +5,7 @@
  *
  *     hello      magic, name of the gateway, nonce             each side, once
  *     proof      a keyed hash of both hellos                   each side, once
- *     message    length, number, kind, records, seal           from then on
+ *     message    length, number, kind, age, records, seal      from then on
  *
  * A message has counters, or one word about a document: a version, or a part of
  * its record.
@@ -26,11 +26,12 @@
 #define NGX_RL_TOLD_NONCE    16
 #define NGX_RL_TOLD_HELLO    (8 + 8 + NGX_RL_TOLD_NONCE)
 
-#define NGX_RL_TOLD_HEAD     16     /* length, number, kind */
+#define NGX_RL_TOLD_HEAD     16     /* length, number, kind, age */
 #define NGX_RL_TOLD_SEAL     16
 #define NGX_RL_TOLD_MOST     65536  /* bytes of a message */
 #define NGX_RL_TOLD_LEAST    (NGX_RL_TOLD_HEAD + NGX_RL_TOLD_SEAL)
 #define NGX_RL_TOLD_LIMITS   32     /* in a message */
+#define NGX_RL_TOLD_AGE      0xffffff   /* ms: so long or more, or no Redis */
 
 typedef enum {
     NGX_RL_TOLD_SPENT = 0,     /* add to what the receiver knows */
@@ -99,6 +100,7 @@ typedef struct {
     const u_char         *end;
     unsigned              n;
     unsigned              kind;         /* ngx_rl_told_e */
+    uint32_t              age_ms;       /* since Redis answered the sender */
     uint32_t              zones[NGX_RL_TOLD_LIMITS];
     ngx_rl_limit_t        limits[NGX_RL_TOLD_LIMITS];
 } ngx_rl_told_reader_t;
@@ -164,6 +166,9 @@ int ngx_rl_told_add(ngx_rl_told_writer_t *writer,
 
 /* Ends it, but for number and seal. Returns its bytes, the seal included. */
 size_t ngx_rl_told_end(ngx_rl_told_writer_t *writer);
+
+/* How long ago Redis has answered this gateway; if not told, just now. */
+void ngx_rl_told_age(u_char *message, uint64_t age_ms);
 
 /* Writes number and seal of a message, for one connection. */
 void ngx_rl_told_seal(u_char *message, size_t len,

@@ -38,7 +38,7 @@ struct ngx_rl_backend_s {
 /* in this gateway's table: there is no Redis, or it has no answer */
 extern const ngx_rl_backend_t  ngx_rl_local;
 
-/* the same, and the peers are told: peered.c */
+/* the same, and the peers are told: peered.c; also while Redis is away */
 extern const ngx_rl_backend_t  ngx_rl_peered;
 
 /* nothing was taken anywhere: Redis has no answer, and the request passes */
@@ -123,6 +123,14 @@ uint32_t ngx_rl_counter_share(const ngx_rl_counter_t *counter);
 uint32_t ngx_rl_counter_weight(const ngx_rl_counter_t *counter);
 
 /*
+ * peered.c: that weight while Redis is away. Gateways without Redis that tell
+ * each other are one: it is divided by their number. gateways: how many live
+ * as peers, this one among them; 0: not known yet.
+ */
+uint32_t ngx_rl_fleet_weight(const ngx_rl_limiter_t *limiter);
+ngx_uint_t ngx_rl_fleet_gateways(const ngx_rl_limiter_t *limiter);
+
+/*
  * How old the tokens are that the counter's answer granted to a call of
  * asked_us. A give-back says so: tokens of a window as old as that do not come
  * to the next one, however late the call runs.
@@ -171,12 +179,12 @@ void ngx_rl_local_note(ngx_rl_counter_t *counter);
 /*
  * Peers have spent tokens of a counter: it is charged, and owes what is not
  * there. Below 0 they came back; 0 looks. left_us: of a fixed window, when the
- * window ends in which that was; 0: it is the window of now. The answer has
- * what is left.
+ * window ends in which that was; 0: it is the window of now. weight: of a token
+ * in half tokens, if the zone has Redis. The answer has what is left.
  */
-void ngx_rl_local_told(ngx_rl_table_t *table, const ngx_rl_id_t *id,
+void ngx_rl_local_told(const ngx_rl_limiter_t *limiter, const ngx_rl_id_t *id,
     const ngx_rl_limit_t *limit, int64_t tokens, uint64_t left_us,
-    ngx_rl_answer_t *answer);
+    uint32_t weight, ngx_rl_answer_t *answer);
 
 /* Redis has said that there are no more than so many left. */
 void ngx_rl_local_lower(ngx_rl_counter_t *counter, uint32_t remaining);

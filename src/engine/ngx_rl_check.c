@@ -62,15 +62,16 @@ ngx_rl_check_take_shared(ngx_rl_check_t *check, ngx_rl_counter_t *counter)
 {
     counter->remote = NULL;
 
-    if (counter->client->limiter->fleet) {
+    if (counter->client->remote == NULL) {
+
+        if (counter->client->limiter->fleet == NULL) {
+            return 0;
+        }
+
         counter->source = NGX_RL_SOURCE_LOCAL;
         counter->backend = &ngx_rl_peered;
         counter->backend->take(counter);
         return 1;
-    }
-
-    if (counter->client->remote == NULL) {
-        return 0;
     }
 
     counter->remote = &check->remote->counters[counter - check->counters];

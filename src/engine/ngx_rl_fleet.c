@@ -11,7 +11,7 @@
 
 #include <openssl/rand.h>
 
-#define NGX_RL_FLEET_LAYOUT  3
+#define NGX_RL_FLEET_LAYOUT  4
 
 /* of a tick: 100 ms, 30 % more or less */
 #define NGX_RL_FLEET_MS      70
@@ -107,15 +107,16 @@ ngx_rl_fleet_told(ngx_rl_peers_t *peers, uint64_t peer, ngx_rl_told_e kind,
         /* of a state the larger one counts, and never the sum */
 
         if (kind == NGX_RL_TOLD_STATE) {
-            ngx_rl_local_told(limiter->zone.table, &told->id, &own, 0, left_us,
+            ngx_rl_local_told(limiter, &told->id, &own, 0, left_us, 2,
                               &answer);
             tokens -= ngx_rl_told_used(&own, &answer, 1);
             tokens = ngx_max(tokens, 0);
         }
 
         if (tokens) {
-            ngx_rl_local_told(limiter->zone.table, &told->id, &own, tokens,
-                              left_us, &answer);
+            ngx_rl_local_told(limiter, &told->id, &own, tokens, left_us,
+                              kind == NGX_RL_TOLD_STATE
+                              ? 2 : ngx_rl_fleet_weight(limiter), &answer);
         }
     }
 }
@@ -164,8 +165,8 @@ ngx_rl_fleet_read(const ngx_rl_fleet_t *fleet, const ngx_rl_change_t *change,
     }
 
     if (kind == NGX_RL_TOLD_STATE) {
-        ngx_rl_local_told(limiter->zone.table, &change->id, &limit, 0,
-                          told->left_ms * 1000, &answer);
+        ngx_rl_local_told(limiter, &change->id, &limit, 0,
+                          told->left_ms * 1000, 2, &answer);
         used = (int64_t) ngx_rl_told_used(&limit, &answer, 0) - change->tokens;
         told->tokens = (int32_t) ngx_max(ngx_min(used, INT32_MAX), 0);
     }
@@ -309,6 +310,28 @@ ngx_rl_fleet_renew(ngx_rl_fleet_t *fleet)
 }
 
 
+/* When each Redis of the zones has answered; 0: one never has, or no zone. */
+static uint64_t
+ngx_rl_fleet_heard_ms(const ngx_rl_fleet_t *fleet)
+{
+    uint64_t            heard_ms;
+    ngx_uint_t          i;
+    ngx_rl_limiter_t  **limiters;
+
+    heard_ms = UINT64_MAX;
+    limiters = fleet->limiters.elts;
+
+    for (i = 0; i < fleet->limiters.nelts; i++) {
+        if (limiters[i]->redis) {
+            heard_ms = ngx_min(heard_ms,
+                               ngx_rl_redis_heard_ms(limiters[i]->redis));
+        }
+    }
+
+    return (heard_ms == UINT64_MAX) ? 0 : heard_ms;
+}
+
+
 /* The worker is the leader no more, if it was. */
 static void
 ngx_rl_fleet_leave(ngx_rl_fleet_t *fleet)
@@ -342,6 +365,7 @@ ngx_rl_fleet_tick(ngx_event_t *ev)
     }
 
     if (fleet->peers.net) {
+        fleet->peers.redis_ms = ngx_rl_fleet_heard_ms(fleet);
         ngx_rl_fleet_renew(fleet);
         ngx_rl_fleet_drain(fleet);
 
@@ -462,7 +486,7 @@ ngx_rl_fleet_join(ngx_rl_fleet_t *fleet, ngx_rl_limiter_t *limiter)
 
     *entry = limiter;
     limiter->fleet = fleet;
-    limiter->peers = &fleet->peers;
+    limiter->peers = limiter->redis ? NULL : &fleet->peers;
 
     return NGX_OK;
 }

@@ -98,7 +98,7 @@ ngx_rl_counter_weight(const ngx_rl_counter_t *counter)
         return 2;
     }
 
-    return ngx_max(ngx_rl_redis_fleet(counter->client->limiter->redis), 2);
+    return ngx_rl_fleet_weight(counter->client->limiter);
 }
 
 
@@ -522,9 +522,9 @@ ngx_rl_local_weigh(uint32_t tokens, uint32_t weight, uint64_t most)
  * state does not depend on n, which may change at any time.
  */
 static void
-ngx_rl_local_stand_in(const ngx_rl_counter_t *counter, ngx_rl_local_op_t *op)
+ngx_rl_local_stand_in(const ngx_rl_limiter_t *limiter, uint32_t weight,
+    ngx_rl_local_op_t *op)
 {
-    uint32_t           weight;
     uint64_t           most, forgot_us;
     ngx_rl_leases_t   *leases;
     ngx_rl_limit_t     halves;
@@ -536,14 +536,13 @@ ngx_rl_local_stand_in(const ngx_rl_counter_t *counter, ngx_rl_local_op_t *op)
      * no gateway knows which one was reset. Redis' next answer is noted anew.
      */
 
-    leases = counter->client->limiter->zone.leases;
+    leases = limiter->zone.leases;
 
     if (leases) {
         forgot_us = ngx_rl_leases_forgot_us(leases);
         op->id = ngx_rl_id_vary(&op->id, forgot_us);
     }
 
-    weight = ngx_rl_counter_weight(counter);
     ngx_rl_limit_halve(op->limit, &halves);
 
     /*
@@ -628,7 +627,8 @@ ngx_rl_local_run(ngx_rl_counter_t *counter, uint32_t tokens, uint32_t want,
         ngx_rl_local_apply(&op);
 
     } else {
-        ngx_rl_local_stand_in(counter, &op);
+        ngx_rl_local_stand_in(counter->client->limiter,
+                              ngx_rl_counter_weight(counter), &op);
     }
 }
 
@@ -746,13 +746,13 @@ ngx_rl_local_lower(ngx_rl_counter_t *counter, uint32_t remaining)
 
 
 void
-ngx_rl_local_told(ngx_rl_table_t *table, const ngx_rl_id_t *id,
+ngx_rl_local_told(const ngx_rl_limiter_t *limiter, const ngx_rl_id_t *id,
     const ngx_rl_limit_t *limit, int64_t tokens, uint64_t left_us,
-    ngx_rl_answer_t *answer)
+    uint32_t weight, ngx_rl_answer_t *answer)
 {
     ngx_rl_local_op_t  op;
 
-    op = ngx_rl_local_op(table, *id, limit,
+    op = ngx_rl_local_op(limiter->zone.table, *id, limit,
                          (uint32_t) ngx_max(ngx_min(tokens, INT32_MAX), 0),
                          tokens > 0 ? NGX_RL_CHARGE : 0, answer);
 
@@ -761,7 +761,12 @@ ngx_rl_local_told(ngx_rl_table_t *table, const ngx_rl_id_t *id,
     op.left_us = left_us;
     op.later = 0;
 
-    ngx_rl_local_apply(&op);
+    if (limiter->redis == NULL) {
+        ngx_rl_local_apply(&op);
+
+    } else {
+        ngx_rl_local_stand_in(limiter, weight, &op);
+    }
 }
 
 
@@ -825,9 +830,11 @@ ngx_rl_fallback(ngx_rl_counter_t *counter, ngx_rl_redis_status_e reason,
                           && counter->rule->emergency != NULL);
 
     if (counter->emergency || counter->fail_mode == NGX_RL_FAIL_LOCAL) {
-        counter->backend = &ngx_rl_local;
+        counter->backend = (counter->client->limiter->fleet
+                            && !counter->emergency)
+                           ? &ngx_rl_peered : &ngx_rl_local;
         counter->client->remote->noted_us = ngx_rl_local_now_us();
-        ngx_rl_local_take(counter);
+        counter->backend->take(counter);
     }
 }
 

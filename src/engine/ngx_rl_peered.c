@@ -1,6 +1,7 @@
 /*
- * Counters of zones with "peers=". They are this gateway's own, and each of
- * their spends is noted as a change, for the leader.
+ * Counters of zones with "peers=", if Redis has no answer for them or the zone
+ * has none. They are this gateway's own, and each of their spends is noted as a
+ * change, for the leader.
  */
 
 #include "ngx_rl_fleet.h"
@@ -79,6 +80,32 @@ const ngx_rl_backend_t  ngx_rl_peered = {
     ngx_rl_peered_give,
     ngx_rl_peered_charge
 };
+
+
+ngx_uint_t
+ngx_rl_fleet_gateways(const ngx_rl_limiter_t *limiter)
+{
+    return atomic_load_explicit(&limiter->fleet->shared->peers.gateways,
+                                memory_order_relaxed);
+}
+
+
+uint32_t
+ngx_rl_fleet_weight(const ngx_rl_limiter_t *limiter)
+{
+    ngx_uint_t  n, alone;
+
+    n = limiter->redis ? ngx_rl_redis_fleet(limiter->redis) : 0;
+
+    if (limiter->fleet) {
+        n = ngx_max(n, ngx_rl_fleet_gateways(limiter));
+        alone = atomic_load(&limiter->fleet->shared->peers.alone);
+        alone = ngx_max(alone, 1);
+        n = (n + alone - 1) / alone;
+    }
+
+    return (uint32_t) ngx_max(n, 2);
+}
 
 
 void

@@ -147,15 +147,16 @@ ngx_rl_permit_count(ngx_rl_permits_t *p, ngx_uint_t peers)
 }
 
 
-/* Locks to take; returns the number of permits in use. */
+/* Locks to take; returns the number of permits in use, here or by peers too. */
 static uint32_t
-ngx_rl_permit_begin(const ngx_rl_counter_t *counter, ngx_rl_permits_t *p)
+ngx_rl_permit_begin(const ngx_rl_counter_t *counter, ngx_rl_permits_t *p,
+    ngx_uint_t peers)
 {
     ngx_rl_permit_lock(counter->client->limiter, ngx_rl_counter_id(counter),
                        p);
 
     return p->entry.found                   /* NOLINT(clang-analyzer-*) */
-           ? p->entry.state.extra : ngx_rl_permit_count(p, 1);
+           ? p->entry.state.extra : ngx_rl_permit_count(p, peers);
 }
 
 
@@ -252,7 +253,7 @@ ngx_rl_permit_take(ngx_rl_counter_t *counter)
     answer = &counter->answer;
     want = counter->look ? NGX_RL_LOOK : 0;
 
-    in_use = ngx_rl_permit_begin(counter, &p);
+    in_use = ngx_rl_permit_begin(counter, &p, 1);
 
     ngx_rl_concurrency_take(&in_use, &limit, counter->cost, want, answer);
 
@@ -283,7 +284,7 @@ ngx_rl_permit_hold(ngx_rl_counter_t *counter)
     uint32_t          in_use;
     ngx_rl_permits_t  p;
 
-    in_use = ngx_rl_permit_begin(counter, &p);
+    in_use = ngx_rl_permit_begin(counter, &p, 0);
 
     (void) ngx_rl_permit_inner(&p, ngx_rl_life, 1);
     ngx_rl_permit_keep(counter);
@@ -307,7 +308,7 @@ ngx_rl_permit_free(ngx_rl_counter_t *counter)
     (void) ngx_rl_permit_inner(&p, ngx_rl_life, -1);
     ngx_rl_permit_store(&p.entry, in_use ? in_use - 1 : 0, p.now_us);
 
-    if (p.limiter->fleet) {
+    if (counter->backend == &ngx_rl_peered) {
         ngx_rl_fleet_tell(counter, 0);
     }
 }

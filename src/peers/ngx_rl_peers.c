@@ -15,6 +15,9 @@
 /* with nothing to tell: so that it is heard */
 #define NGX_RL_PEERS_BEAT_MS     1000
 
+/* each gateway asks Redis once a second */
+#define NGX_RL_PEERS_REDIS_MS    2000
+
 
 ngx_int_t
 ngx_rl_peers_prepare(ngx_rl_peers_t *peers)
@@ -347,7 +350,7 @@ ngx_rl_peers_watch(ngx_rl_peer_t *peer)
 void
 ngx_rl_peers_tick(ngx_rl_peers_t *peers)
 {
-    ngx_uint_t            i;
+    ngx_uint_t            i, n;
     ngx_rl_peers_net_t   *net;
     ngx_rl_peers_dial_t  *dial;
 
@@ -380,6 +383,14 @@ ngx_rl_peers_tick(ngx_rl_peers_t *peers)
             ngx_rl_peers_connect(peers, dial);
         }
     }
+
+    /* both have asked Redis in these two seconds, and it answered one */
+
+    n = ngx_rl_peers_gateways(peers->shared);
+    atomic_store(&peers->shared->gateways, n);
+    n -= ngx_rl_peers_with_redis(peers->shared,
+                                 peers->redis_ms + NGX_RL_PEERS_REDIS_MS);
+    atomic_store(&peers->shared->alone, n);
 }
 
 

@@ -49,8 +49,12 @@ typedef struct {
     struct {
         _Atomic uint64_t  name;         /* of a peer; 0: none */
         _Atomic uint64_t  heard_ms;
+        _Atomic uint64_t  redis_ms;     /* Redis has answered it; 0: never */
     } live[NGX_RL_PEERS_MOST];
 
+    _Atomic uint64_t    gateways;       /* by the last tick: that live, and */
+    _Atomic uint64_t    alone;          /* those of them without Redis; both
+                                           with this one; 0: not known yet */
     _Atomic uint64_t    connected;
     _Atomic uint64_t    messages[2];    /* in, out */
     _Atomic uint64_t    bytes[2];
@@ -105,6 +109,8 @@ struct ngx_rl_peers_s {
     ngx_rl_peers_shared_t        *shared;    /* set before workers start */
     const ngx_rl_peers_above_t   *above;
     void                         *data;      /* the layer above's */
+    uint64_t                      redis_ms;  /* Redis has answered this
+                                                gateway; 0: never */
     ngx_rl_peers_net_t           *net;       /* of the leader; else NULL */
 };
 
@@ -171,6 +177,22 @@ ngx_rl_peers_gateways(ngx_rl_peers_shared_t *shared)
 
     for (n = 1; ngx_rl_peers_next(shared, &at); n++) {
         /* void */
+    }
+
+    return n;
+}
+
+/* To how many other gateways Redis answers, and has after a moment. */
+static ngx_inline ngx_uint_t
+ngx_rl_peers_with_redis(ngx_rl_peers_shared_t *shared, uint64_t after_ms)
+{
+    uint64_t    redis_ms;
+    ngx_uint_t  at, n;
+
+    for (at = 0, n = 0; ngx_rl_peers_next(shared, &at); /* void */) {
+        redis_ms = atomic_load(&shared->live[at - 1].redis_ms);
+        n += (redis_ms > after_ms && (int64_t) (ngx_current_msec - redis_ms)
+                                     < NGX_RL_PEERS_LIVE_MS);
     }
 
     return n;

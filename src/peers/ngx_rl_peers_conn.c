@@ -168,6 +168,8 @@ ngx_rl_peer_tell(ngx_rl_peer_t *peer, const u_char *message, size_t len)
     }
 
     ngx_memcpy(peer->out + peer->queued, message, len);
+    ngx_rl_told_age(peer->out + peer->queued,
+                    ngx_current_msec - peer->peers->redis_ms);
     ngx_rl_told_seal(peer->out + peer->queued, len, peer->keys[1],
                      peer->numbers[1]++);
     peer->queued += len;
@@ -443,6 +445,9 @@ ngx_rl_peer_messages(ngx_rl_peer_t *peer)
             return NGX_ERROR;
         }
 
+        atomic_store(&peers->shared->live[peer->live].redis_ms,
+                     ngx_current_msec - ngx_min(reader.age_ms,
+                                                ngx_current_msec));
         (void) atomic_fetch_add(&peers->shared->messages[0], 1);
         (void) atomic_fetch_add(&peers->shared->bytes[0], len);
         ngx_rl_peer_heard(peer);

@@ -286,6 +286,9 @@ ngx_uint_t ngx_rl_redis_gateways(const ngx_rl_redis_t *redis);
  */
 ngx_uint_t ngx_rl_redis_fleet(const ngx_rl_redis_t *redis);
 
+/* When Redis has answered this gateway's last heartbeat; 0: never. */
+uint64_t ngx_rl_redis_heard_ms(const ngx_rl_redis_t *redis);
+
 /* The maker is gone: the handler will not be called, nor called again. */
 void ngx_rl_redis_forget(ngx_rl_redis_call_t *call);
 

@@ -12,7 +12,7 @@
 #include <openssl/rand.h>
 
 /* changed with every change of the layout */
-#define NGX_RL_REDIS_SHARED_LAYOUT  16
+#define NGX_RL_REDIS_SHARED_LAYOUT  17
 
 /* pages left to the slab allocator */
 #define NGX_RL_REDIS_SHARED_SPARE   8
@@ -381,4 +381,11 @@ ngx_rl_redis_fleet(const ngx_rl_redis_t *redis)
     fleet = atomic_load_explicit(&redis->shared->fleet, memory_order_relaxed);
 
     return fleet ? (ngx_uint_t) fleet : 1;
+}
+
+
+uint64_t
+ngx_rl_redis_heard_ms(const ngx_rl_redis_t *redis)
+{
+    return atomic_load(&redis->shared->heard_ms);
 }

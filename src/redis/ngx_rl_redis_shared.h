@@ -81,6 +81,7 @@ struct ngx_rl_redis_shared_s {
     _Atomic uint64_t               fleet;     /* the most of late */
     _Atomic uint64_t               fleet_ms;  /* when as many lived last */
     _Atomic uint64_t               heartbeat_ms; /* the last one; 0: none */
+    _Atomic uint64_t               heard_ms;  /* the last answer; 0: none */
     ngx_rl_log_limit_t      heartbeat_errors;
     ngx_rl_log_limit_t      auth_notices;
     ngx_rl_log_limit_t      uncovered; /* slots: lines about them */

@@ -23,6 +23,7 @@ my %TYPES = (
     ratelimit_redis_topology_age_seconds => 'gauge',
     ratelimit_gateways => 'gauge',
     ratelimit_peers_connected => 'gauge',
+    ratelimit_peers_with_redis => 'gauge',
     ratelimit_peers_received_messages_total => 'counter',
     ratelimit_peers_sent_messages_total => 'counter',
     ratelimit_peers_received_bytes_total => 'counter',

@@ -25,6 +25,8 @@ sub refused {
 }
 
 accepted(block($ALL), block($ALL) . zone('peers=p'), zone('peers=p') . block($ALL),
+         block($ALL) . 'ratelimit_redis r { server 127.0.0.1; }'
+         . zone('redis=r peers=p'),
          block("$ALL peer 127.0.0.2:7000; peer [::1]:7947; peer localhost;"));
 refused('"ratelimit_peers" "p" has no address of its own, expected "listen"',
         block('peer 127.0.0.1; secret_file key;'));
@@ -55,9 +57,6 @@ refused('"ratelimit_peers" has an invalid "p", expected one of each name',
         block($ALL) . block($ALL));
 refused('"ratelimit_zone" "z" has an unknown "peers=q", expected "p"',
         block($ALL) . zone('peers=q'));
-refused('"ratelimit_zone" "z" has "peers=" beside "redis=", expected one of them',
-        block($ALL) . 'ratelimit_redis r { server 127.0.0.1; }'
-        . zone('redis=r peers=p'));
 refused('"ratelimit_zone" "buckeroo" has the hash of another zone of "peers=p", '
         . 'expected another name',
         block($ALL) . join ' ', map { "ratelimit_zone \$arg_k zone=$_:1m "

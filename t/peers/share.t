@@ -182,7 +182,7 @@ $stranger->stop;
 
 # bytes that are no handshake, and a connection that says nothing
 for my $bytes ("GET / HTTP/1.0\r\nHost: a\r\n\r\n" . 'x' x 100,
-               "rlpeer\0\4" . 'x' x 24 . 'y' x 16, "rlpeer\0\4", '')
+               "rlpeer\0\5" . 'x' x 24 . 'y' x 16, "rlpeer\0\5", '')
 {
     my $socket = connect_to($ports[1]);
     print $socket $bytes;

@@ -143,8 +143,8 @@ test_told(void **state)
     at(20 * HOUR, 0);
     local_request(&local, &r, 1);
     id = ngx_rl_counter_id(&r.counter);
-    ngx_rl_local_told(local.map.table, &id, &local.limit, 1,
-                      (4 * HOUR - 100) * 1000, &answer);
+    ngx_rl_local_told(&local.limiter, &id, &local.limit, 1,
+                      (4 * HOUR - 100) * 1000, 2, &answer);
     assert_int_equal(answer.remaining, LIMIT - 1);
     assert_int_equal(granted(), LIMIT - 1);
 

@@ -60,6 +60,7 @@ test_messages(void **state)
     }
 
     len = ngx_rl_told_end(&writer);
+    ngx_rl_told_age(buf, 70000);
     ngx_rl_told_seal(buf, len, key, 77);
 
     /* each limit once, and a reset where there was one */
@@ -71,6 +72,7 @@ test_messages(void **state)
     assert_int_equal(ngx_rl_told_open(&reader, buf, len, key, 76), -1);
     assert_int_equal(ngx_rl_told_open(&reader, buf, len, key, 77), 0);
     assert_int_equal(reader.kind, NGX_RL_TOLD_STATE);
+    assert_int_equal(reader.age_ms, 70000);
 
     for (i = 0; i < 60; i++) {
         assert_int_equal(ngx_rl_told_next(&reader, &told), 1);

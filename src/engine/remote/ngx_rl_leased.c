@@ -128,6 +128,11 @@ ngx_rl_leased_lock(const ngx_rl_counter_t *counter, ngx_uint_t make,
 
     env->now_us = ngx_rl_local_now_us();
     env->gateways = ngx_rl_redis_gateways(limiter->redis);
+
+    if (limiter->fleet) {
+        env->gateways = ngx_max(env->gateways, ngx_rl_fleet_gateways(limiter));
+    }
+
     env->rtt_ms = refills ? refills->rtt / 16 + 1 : 1;
     env->forgot_us = ngx_rl_leases_forgot_us(leases);
     env->behind = ngx_rl_leased_async(counter);

@@ -854,13 +854,6 @@ ngx_rl_resolve_zone(ngx_conf_t *cf, ngx_rl_main_conf_t *conf, void *entry)
                                &zone->peers, ngx_rl_hint_text(&hint, ""));
     }
 
-    if (fleet && limiter->redis) {
-        return ngx_rl_wrong_at(cf, NGX_LOG_EMERG, &zone->place,
-                               "\"ratelimit_zone\" \"%V\" has \"peers=\" "
-                               "beside \"redis=\", expected one of them",
-                               &limiter->zone.name);
-    }
-
     rc = fleet ? ngx_rl_fleet_join(fleet, limiter) : NGX_OK;
 
     if (rc == NGX_DECLINED) {

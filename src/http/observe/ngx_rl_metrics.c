@@ -73,6 +73,7 @@ typedef struct {
     ngx_rl_segments_stat_t  leases;
     ngx_rl_redis_stat_t     stat;
     uint64_t                peers;      /* connected */
+    uint64_t                with_redis; /* peers */
     uint64_t                told[2];    /* messages: in, out */
     uint64_t                bytes[2];   /* of them */
     uint64_t                strangers;
@@ -878,6 +879,9 @@ static const ngx_rl_metric_t  ngx_rl_item_metrics[] =
     { "ratelimit_peers_connected", NULL, ngx_rl_at(peers),
       "Other gateways with a connection to this one." },
 
+    { "ratelimit_peers_with_redis", NULL, ngx_rl_at(with_redis),
+      "Other gateways to which Redis answers." },
+
     { "ratelimit_peers_received_messages_total", NULL, ngx_rl_at(told[0]),
       "Messages of other gateways." },
 
@@ -1132,6 +1136,7 @@ ngx_rl_metrics_fleet(ngx_rl_metrics_item_t *item, ngx_rl_fleet_t *fleet)
     item->redis = NULL;
     item->stat.gateways = ngx_rl_peers_gateways(shared);
     item->peers = atomic_load(&shared->connected);
+    item->with_redis = ngx_rl_peers_with_redis(shared, 0);
     item->strangers = atomic_load(&shared->refused);
     item->slow = atomic_load(&shared->dropped);
     item->changes = atomic_load(&fleet->shared->changes.lost);

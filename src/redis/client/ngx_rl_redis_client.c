@@ -488,6 +488,7 @@ ngx_rl_redis_heartbeat_answer(void *data, const ngx_rl_redis_result_t *result)
 
     gateways = NGX_RL_REDIS_GATEWAYS_MAX - result->values[1];
     atomic_store(&shared->gateways, gateways);
+    atomic_store(&shared->heard_ms, ngx_current_msec);
 
     /* one worker at a time; two, where one was stopped for long, do no harm */
 

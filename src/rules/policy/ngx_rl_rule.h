@@ -272,7 +272,7 @@ struct ngx_rl_limiter_s {
     void            *follow;     /* the worker's */
 
     ngx_rl_fleet_t  *fleet;      /* NULL: no peers */
-    ngx_rl_peers_t  *peers;      /* of that; or NULL */
+    ngx_rl_peers_t  *peers;      /* of that; NULL if the zone has Redis, too */
     uint32_t         fleet_zone; /* hash of its name, the same on all */
     ngx_rl_store_t  *proposals;  /* records for another gateway to decide; NULL:
                                     no document, or no peers decide */
