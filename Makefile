@@ -21,7 +21,8 @@ $(error nginx cannot build in a path with blanks: $(CURDIR))
 endif
 
 .PHONY: build install run stop test test-full test-page coverage mutate unit fuzz sim chaos check bench plots format \
-        clean help test-audit test-monitor feeder test-feed deb test-deb
+        clean help test-audit test-monitor feeder test-feed deb test-deb image \
+        test-image
 
 build:
 	@tools/deps.sh build
@@ -49,6 +50,11 @@ install:
 deb:
 	@tools/deps.sh deb
 	@tools/deb.sh
+
+# a container image of them
+image: deb
+	@tools/deps.sh image
+	@tools/image.sh
 
 run: build $(if $(FEED),feeder)
 	@tools/deps.sh run $(if $(MONITOR),monitor) $(FEED)
@@ -80,6 +86,11 @@ test-feed: build feeder
 test-deb: deb
 	@tools/deps.sh build test
 	@tools/test.sh t/systems/debian/*.t
+
+# the image in a container of runc
+test-image: image
+	@tools/deps.sh build test
+	@tools/test.sh t/systems/image/*.t
 
 # what is random is long, and all faults are real ones
 test-full: export RATELIMIT_FULL = yes
@@ -149,6 +160,7 @@ help:
 	@echo 'make install            installs it, in the folder that nginx -V names'
 	@echo 'make feeder             builds build/ratelimit-feed: rules from PostgreSQL'
 	@echo 'make deb                packages for Debian, in build/deb'
+	@echo 'make image              a container image of them, in build/image'
 	@echo 'make run                a limited gateway on 127.0.0.1:8080'
 	@echo 'make run REDIS=cluster  two gateways that share one limit'
 	@echo 'make run MONITOR=1      and Prometheus with the alerts beside it'
@@ -161,6 +173,7 @@ help:
 	@echo 'make test-monitor       alerts, dashboard and StatsD, with a real Prometheus'
 	@echo 'make test-feed          rules from a real PostgreSQL'
 	@echo 'make test-deb           the packages, in a fresh Debian'
+	@echo 'make test-image         the image, in a container'
 	@echo 'make test-full          with long random sequences, and make sim and chaos'
 	@echo 'make test-page          the status page in Chromium'
 	@echo 'make coverage           the lines of src/ that the tests run'

@@ -3,7 +3,7 @@
 # Installs the packages a command needs and this machine misses:
 #
 #   tools/deps.sh build|run|test|check|bench|san|page|audit|monitor|statsd|
-#                 feeder|postgres|deb...
+#                 feeder|postgres|deb|image...
 #
 # Says nothing where all is there. Uses sudo where the caller is not root.
 # No service is started by an installation. A system without apt-get is told what
@@ -33,6 +33,7 @@ packages() {
                     mmdebstrap libhiredis-dev libjansson-dev libssl-dev \
                     libpcre2-dev zlib1g-dev libpq-dev \
                     libcurl4-openssl-dev ;;
+        image) echo dpkg-dev jq runc ;;
         monitor) echo prometheus ;;
         statsd) echo rsyslog collectd-core ;;
         san)   echo dpkg-dev clang llvm libclang-rt-dev ;;
