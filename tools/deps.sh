@@ -21,7 +21,7 @@ packages() {
         run)   echo nginx redis-server redis-tools curl procps tzdata ;;
         test)  echo nginx nginx-dev redis-server redis-tools curl procps \
                     tzdata jq libcmocka-dev openssl liblua5.1-0-dev pkg-config \
-                    nghttp2-client perl python3 fail2ban ;;
+                    gettext-base nghttp2-client perl python3 fail2ban ;;
         check) echo nginx-dev clang clang-tidy binutils shellcheck perl \
                     python3 git libpq-dev libcurl4-openssl-dev ;;
         bench) echo wrk curl libnginx-mod-http-lua lua-nginx-redis valgrind \
