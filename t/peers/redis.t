@@ -91,7 +91,8 @@ becomes('PASSED', 'all have Redis', @gateways);
 for my $zone (qw( z w m s l y )) {
     is(tally($gateways[0]->burst(8, "/$zone?k=with")), '8 x 200',
        "$zone: spent while Redis answers");
-    is(tally($gateways[0]->burst(8, "/$zone?k=noted")), '8 x 200',
+    # one after the other: of two answers at once the older may be noted last
+    is(tally(map { $gateways[0]->get("/$zone?k=noted") } 1 .. 8), '8 x 200',
        "$zone: and of another key");
 }
 
