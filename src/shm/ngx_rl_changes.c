@@ -153,6 +153,14 @@ ngx_rl_changes_reset(ngx_rl_changes_t *changes, const ngx_rl_id_t *id,
     known = (place->id.lo == id->lo && place->id.hi == id->hi);
     own = known ? place->reset : 0;
 
+    /* a number that no clock has would leave none for the next reset */
+
+    if (told != NGX_RL_CHANGES_OWN
+        && reset > (uint32_t) ngx_time() + NGX_RL_CHANGES_AHEAD_S)
+    {
+        reset = own;
+    }
+
     if (told == NGX_RL_CHANGES_OWN) {
         reset = ngx_max((uint32_t) ngx_time(), own + 1);
     }

@@ -24,6 +24,7 @@
 
 #define NGX_RL_CHANGES_FRESH_MS  5000   /* of a reset */
 #define NGX_RL_CHANGES_LATE_MS   2000   /* a spend may come from before it */
+#define NGX_RL_CHANGES_AHEAD_S   86400  /* of this clock, a reset's number */
 
 /* who tells of a counter */
 typedef enum {

@@ -16,7 +16,7 @@
 #include "ngx_rl_blob.h"
 #include "ngx_rl_lock.h"
 
-#define NGX_RL_STORE_LAYOUT   8   /* another one: memory of its own */
+#define NGX_RL_STORE_LAYOUT   9   /* another one: memory of its own */
 #define NGX_RL_STORE_PAST     50  /* records that are known by their ids */
 
 typedef struct {
@@ -46,6 +46,7 @@ typedef struct {
     _Atomic uint64_t      joined;     /* Redis once had this gateway's record */
     _Atomic uint64_t      base;       /* of proposals: id of the version that
                                          the current one is made of */
+    _Atomic uint64_t      until_ms;   /* of proposals: it is told until then */
     _Atomic uint64_t      upgraded;   /* another nginx binary has taken over
                                          the state file */
 } ngx_rl_store_t;

@@ -48,6 +48,15 @@ sub have {
     }), $name) or diag("@got, not $version $ids", map { $_->log } @gateways);
 }
 
+# Until their state files have that version.
+sub saved {
+    my ($version, @gateways) = @_;
+    ok(wait_for(sub {
+        !grep { my $status = api($_)->get('/status')->{json};
+                $status->{newest} != $version || !$status->{state}{saved} } @gateways;
+    }), "version $version is saved");
+}
+
 sub rule {
     return { algorithm => 'fixed_window', params => { limit => 5, window => 60 },
              @_ };
@@ -92,6 +101,7 @@ is(api($gateways[2])->delete('/rules/large7', 'If-Match: *')->{status}, 200,
 is(api($gateways[0])->put('/document', { rules => [ rule(id => 'small') ] },
                           'If-Match: *')->{status}, 200, 'a small one');
 have(7, 'small', 'all have it', @gateways);
+saved(7, @gateways);
 my $state = $gateways[2]->read('state');
 $gateways[2]->kill;
 $gateways[2] = fleet(2);
@@ -113,11 +123,13 @@ have(9, 'small', 'all have it', @gateways);
 
 # two sides that do not hear each other both write: the higher version counts,
 # and the other side says so
+saved(9, @gateways);
 $_->kill for @gateways;
 my @states = map { $_->read('state') } @gateways;
 @gateways = (fleet(0, state => $states[0]));
 api($gateways[0])->put('/rules/left', rule(), 'If-Match: *');
 have(10, 'small left', 'one side', $gateways[0]);
+saved(10, $gateways[0]);
 $states[0] = $gateways[0]->read('state');
 $gateways[0]->kill;
 @gateways = (fleet(1, state => $states[1]));

@@ -307,6 +307,8 @@ sub worker {
     all_workers($gateway);
     ok(wait_for(sub {
         advance(0.2);
+        # by a worker that has a call
+        $gateway->burst(8, '/?k=' . rand);
         return !grep { $_ } values %{ connections($gateway, $seed) };
     }), 'a seed that owns nothing is let go');
     my $second = node($new);

@@ -88,6 +88,7 @@ for (
     ['-c none nodes', 2, qr/expected -g, or a line "gateway/],
     ["-c none -g $url/rl nodes", 0, qr/ api +/],
     ["-c conf -g $url/plain who k", 2, qr/200 no answer of an endpoint$/],
+    ['-c absent nodes', 2, qr/^ratelimitctl: absent: there is no such file$/],
     ['-c typo nodes', 2, qr/^ratelimitctl: typo:2: "tokenfile" is not known/],
     ['-c no-token nodes', 2, qr/empty: there is no token in it/],
     ['-c away nodes', 2, qr{^ratelimitctl: http://127\.0\.0\.1:1/rl/status: .*connect}],

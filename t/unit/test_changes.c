@@ -307,6 +307,11 @@ test_reset(void **state)
     assert_int_equal(change.reset, 5000);
     assert_false(ngx_rl_changes_fresh(&change));
 
+    /* a peer's number that no clock has is none */
+
+    assert_int_equal(reset_of(1, NGX_RL_CHANGES_SPENT, 0xffffffff), NGX_OK);
+    assert_int_equal(reset_of(2, NGX_RL_CHANGES_STATE, 0xffffffff), NGX_OK);
+
     /* the next one is a later one, whatever the clock says */
 
     now.sec = 4000;

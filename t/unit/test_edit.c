@@ -562,17 +562,31 @@ static const step_t  steps[] = {
          P(2) "},{'id':'c','owner':'x'," P(3) "}],'deny':['#k#']}", 0),
     step(RULES, PUT, 0, "owner=x", "[{'id':'d'," P(4) "},{'id':'c',"
         "'owner':'x'," P(5) "}]", OK,
-        "[{'id':'b'," P(2) "},{'id':'d'," P(4) ",'owner':'x'},"
-        "{'id':'c','owner':'x'," P(5) "}]",
-        NEXT "'rules':[{'id':'b'," P(2) "},{'id':'d'," P(4) ",'owner':'x'},"
-        "{'id':'c','owner':'x'," P(5) "}],'deny':['#k#']}"),
+        "[{'id':'d'," P(4) ",'owner':'x'},{'id':'c','owner':'x'," P(5) "},"
+        "{'id':'b'," P(2) "}]",
+        NEXT "'rules':[{'id':'d'," P(4) ",'owner':'x'},{'id':'c',"
+        "'owner':'x'," P(5) "},{'id':'b'," P(2) "}],'deny':['#k#']}"),
     step(RULES, PUT, 0, "owner=y", "[]", OK, "*", NULL),
+    step(RULES, PUT, 0, "owner=y", "[{'id':'d'," P(4) "}]", OK, "*",
+        NEXT "'rules':[{'id':'a','owner':'x'," P(1) "},{'id':'b'," P(2) "},"
+        "{'id':'c','owner':'x'," P(3) "},{'id':'d'," P(4) ",'owner':'y'}],"
+        "'deny':['#k#']}"),
     step(RULES, PUT, 0, "owner=x", "[{'id':'a','owner':'y'," P(1) "}]", INVALID,
         "/rules : a rule of the body has another 'owner' than the query", NULL),
     step(RULES, PUT, 0, "owner=x", "[{'id':'b'," P(1) "}]", INVALID,
         "/rules/1/id b: is taken by another rule", NULL),
     step(RULES, PUT, 0, "owner=x", "{}", INVALID, "/rules : expected an array",
         NULL),
+
+    /* a pipeline that sends the same again makes no version */
+
+    base("{'version':41,'rules':[{'id':'a','owner':'x'," P(1) "},{'id':'b',"
+         "'owner':'y'," P(2) "}]}", 0),
+    step(RULES, PUT, 0, "owner=x", "[{'id':'a','owner':'x'," P(1) "}]", OK, "*",
+        NULL),
+
+    base("{'version':41,'rules':[{'id':'a','owner':'x'," P(1) "},{'id':'b',"
+         P(2) "},{'id':'c','owner':'x'," P(3) "}],'deny':['#k#']}", 0),
 
     /* a dry run: what would differ */
 

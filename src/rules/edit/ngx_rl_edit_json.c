@@ -578,24 +578,21 @@ ngx_rl_edit_set(ngx_rl_edit_work_t *work, ngx_rl_edit_slot_t *slot,
 
 
 /*
- * The rules of others as they stand, and behind them the body's, which get the
- * owner. A new reference; NULL: memory is out, or the body is wrong.
+ * The rules of others as they stand, and the body's, which get the owner: where
+ * the owner's first rule stood, else at the end. A new reference; NULL: memory
+ * is out.
  */
 static json_t *
 ngx_rl_edit_owned(ngx_rl_edit_work_t *work, const json_t *there)
 {
-    size_t      i;
-    json_t     *rules, *rule;
-    ngx_str_t  *name;
+    size_t       i;
+    json_t      *rules, *rule;
+    ngx_str_t   *name;
+    ngx_uint_t   placed;
 
     name = &work->edit->owner;
     rules = json_array();
-
-    json_array_foreach(there, i, rule) {
-        if (!ngx_rl_edit_is(json_object_get(rule, "owner"), name)) {
-            work->failed |= json_array_append(rules, rule);
-        }
-    }
+    placed = 0;
 
     json_array_foreach(work->body, i, rule) {
 
@@ -608,8 +605,21 @@ ngx_rl_edit_owned(ngx_rl_edit_work_t *work, const json_t *there)
             (void) ngx_rl_edit_wrong(work, NULL, NULL, "a rule of the body has "
                                      "another \"owner\" than the query");
         }
+    }
 
-        work->failed |= json_array_append(rules, rule);
+    json_array_foreach(there, i, rule) {
+
+        if (!ngx_rl_edit_is(json_object_get(rule, "owner"), name)) {
+            work->failed |= json_array_append(rules, rule);
+
+        } else if (!placed) {
+            work->failed |= json_array_extend(rules, work->body);
+            placed = 1;
+        }
+    }
+
+    if (!placed) {
+        work->failed |= json_array_extend(rules, work->body);
     }
 
     return rules;

@@ -482,6 +482,8 @@ ngx_rl_follow_put_work(ngx_rl_follow_call_t *call)
 
             if (version == call->version && id == call->id) {
                 limiter->proposals->base = id;
+                limiter->proposals->until_ms = ngx_current_msec
+                                               + NGX_RL_FOLLOW_DECIDE_MS;
                 rc = ngx_rl_store_publish(limiter->proposals, &call->entry,
                                           NGX_RL_STORE_ANY, 0);
             }

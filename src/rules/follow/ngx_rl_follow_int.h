@@ -48,6 +48,12 @@ typedef struct {
     unsigned                 proposed:1; /* to this gateway, which decides */
 } ngx_rl_follow_task_t;
 
+/*
+ * The version of Redis or a peer may be above this gateway's by so many
+ * changes. Else one that somebody makes up leaves no number for the next one.
+ */
+#define NGX_RL_FOLLOW_LEAP  ((uint64_t) 1 << 32)
+
 /* Something that is tried again, each time after a longer wait. */
 typedef struct {
     ngx_msec_t    after;    /* ngx_current_msec from which it may be tried */

@@ -10,12 +10,6 @@
 
 #include "ngx_rl_state.h"
 
-/*
- * Redis' version may be above this gateway's by so many changes. Else one that
- * another user of Redis makes up leaves no number for the next change.
- */
-#define NGX_RL_FOLLOW_LEAP  ((uint64_t) 1 << 32)
-
 #define NGX_RL_FOLLOW_POLL_MS     5000
 #define NGX_RL_FOLLOW_AGAIN_MS    1000   /* after no answer */
 

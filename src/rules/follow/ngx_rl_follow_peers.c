@@ -54,6 +54,14 @@ ngx_rl_follow_higher(uint64_t version, uint64_t id, uint64_t than,
 }
 
 
+/* Whether a client waits for it; else it was told that it may not be made. */
+static ngx_uint_t
+ngx_rl_follow_proposes(const ngx_rl_limiter_t *limiter)
+{
+    return (int64_t) (limiter->proposals->until_ms - ngx_current_msec) > 0;
+}
+
+
 /* To one peer, or, if peer is 0, to all. */
 static void
 ngx_rl_follow_say(const ngx_rl_limiter_t *limiter, uint64_t peer,
@@ -313,7 +321,8 @@ ngx_rl_follow_asked(ngx_rl_follow_t *follow, uint64_t peer,
         return;
     }
 
-    if (ngx_rl_store_read(store, pool, &entry) == NGX_OK
+    if ((store == limiter->store || ngx_rl_follow_proposes(limiter))
+        && ngx_rl_store_read(store, pool, &entry) == NGX_OK
         && entry.version == told->version && entry.id == told->id
         && told->offset < entry.text.len)
     {
@@ -356,7 +365,9 @@ ngx_rl_follow_told(ngx_rl_limiter_t *limiter, uint64_t peer,
     switch (kind) {
 
     case NGX_RL_TOLD_VERSION:
-        if (ngx_rl_follow_higher(told->version, told->id, version, id)) {
+        if (ngx_rl_follow_higher(told->version, told->id, version, id)
+            && told->version <= version + NGX_RL_FOLLOW_LEAP)
+        {
             ngx_rl_follow_come(follow, peer, told, 0);
         }
 
@@ -431,7 +442,7 @@ ngx_rl_follow_tell(ngx_rl_limiter_t *limiter)
     ngx_rl_store_version(limiter->proposals, &next.version, &next.id);
     decider = ngx_rl_follow_decider(limiter->peers);
 
-    if (next.version == told.version + 1
+    if (next.version == told.version + 1 && ngx_rl_follow_proposes(limiter)
         && decider != limiter->peers->shared->gateway)
     {
         next.base_id = limiter->proposals->base;
