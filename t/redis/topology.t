@@ -303,7 +303,7 @@ sub worker {
     });
     my $first = node($old);
     my $since = t::Clock::now();
-    my $gateway = gateway("127.0.0.1:$seed")->start;
+    my $gateway = gateway("127.0.0.1:$seed", timeout => '2s')->start;
     all_workers($gateway);
     ok(wait_for(sub {
         advance(0.2);
