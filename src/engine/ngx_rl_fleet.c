@@ -123,8 +123,8 @@ ngx_rl_fleet_told(ngx_rl_peers_t *peers, uint64_t peer, ngx_rl_told_e kind,
 
 
 /*
- * What is told of a change: tokens, or all that is used but for what is still
- * to be told; and its reset. NGX_DECLINED: nothing, any more.
+ * Sets what peers are told of a change: the tokens, or of a state all that is
+ * used and told already; and its reset. NGX_DECLINED: there is nothing to tell.
  */
 static ngx_int_t
 ngx_rl_fleet_read(const ngx_rl_fleet_t *fleet, const ngx_rl_change_t *change,

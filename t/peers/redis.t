@@ -20,7 +20,7 @@ sub http {
     my $lines = join ' ', map { "peer 127.0.0.1:$_;" } @ports;
     my $both = "redis=r $peers fail_mode=local";
     return t::Gateway::limited_http(
-        redis => $port, timeout => '1s',
+        redis => $port, timeout => '5s',
         zone => { z => "rate=20r/d $both",
                   w => "algorithm=fixed_window limit=20 window=1h $both",
                   m => "algorithm=fixed_window limit=20 window=calendar:month $both",

@@ -1,9 +1,9 @@
 /*
  * Documents without Redis. Each gateway tells its peers which version it has,
  * each second and when that changes. One that has less asks for the record,
- * part by part, checks that it compiles, and puts it into its store. Of two
- * records of one lineage the higher version counts; of one version, the higher
- * id.
+ * part by part, checks that it compiles, and puts it into its store. The higher
+ * version of a lineage counts. If two records have one version, the higher id
+ * counts.
  *
  * A change is decided by the live gateway with the lowest name. Another one
  * proposes its record to it, and has it when it comes back as any other
@@ -54,7 +54,7 @@ ngx_rl_follow_higher(uint64_t version, uint64_t id, uint64_t than,
 }
 
 
-/* Whether a client waits for it; else it was told that it may not be made. */
+/* Whether a client still waits for the change that this gateway proposes. */
 static ngx_uint_t
 ngx_rl_follow_proposes(const ngx_rl_limiter_t *limiter)
 {
@@ -119,7 +119,7 @@ ngx_rl_follow_come(ngx_rl_follow_t *follow, uint64_t peer,
 
     come = &follow->come;
 
-    /* one at a time: it is told again */
+    /* one record at a time: the peer tells of this one again */
 
     if (come->peer || follow->compares
         || (told->version == follow->refused_version
